@@ -1,0 +1,200 @@
+"""What a sink and a register must offer. Protocols only; nothing here is implemented.
+
+A sink is written once against these and runs on every engine. ``abs_core.testing.check_sink`` runs
+every step, replay, crash point, zombie and race of the protocol against any implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import pyarrow as pa
+
+from abs_core.model import (
+    Committable,
+    Finding,
+    Guarantee,
+    HandleName,
+    InDoubt,
+    Inspection,
+    JobState,
+    Outcome,
+)
+
+Version = str
+"""An opaque version of a register's cell; a store compares it for equality only."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a register's cell held when it was loaded."""
+
+    state: JobState
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """The cell was not at the expected version; nothing was changed."""
+
+
+@runtime_checkable
+class RegisterStore(Protocol):
+    """One linearizable compare-and-set cell per job.
+
+    Both calls raise ``UnavailableError`` where the outcome is not known: the request may have taken
+    effect, or may still do so later. Callers load again and look; they never guess.
+    """
+
+    def load(self, job: str) -> Stored | None:
+        """The present state and its version, or None where the job has no cell yet."""
+        ...
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        """Replace the state if its version is still ``expected`` (None: there is no cell yet).
+
+        Durable when it returns. Returns the new version, or ``Conflict`` where nothing was changed.
+        """
+        ...
+
+
+class Writer(Protocol):
+    """Writes one task's share of one epoch. Not thread-safe; used once.
+
+    Nothing of it is visible to readers before the coordinator commits, except under the protocol
+    ``idempotent``, where the sink says so in its ``Guarantee``.
+    """
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take a batch; every batch of one writer has the same schema.
+
+        Raises:
+            DataError: the batch does not fit the target; the writer must then be aborted.
+            TargetError: the target refused or went away; the writer must then be aborted.
+        """
+        ...
+
+    def pre_commit(self) -> Committable | None:
+        """Make the rows durable and return their handle; None where no row was written.
+
+        Returns only after every send is acknowledged. Where the reply is lost the writer looks at
+        the target; it raises ``UnavailableError`` if that does not tell.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Give up what was not pre-committed, at best effort. Never raises, never undoes a handle."""
+        ...
+
+
+class Committer(Protocol):
+    """Acts on handles, from any process. Every call can be repeated."""
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        """What the target knows of each handle now."""
+        ...
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        """Make each visible. Called for handles of a decision only (I1).
+
+        Idempotent: a handle that is committed already is reported as such, by proof in the target
+        and never by its absence. Where the target answers an error that may pass, it raises
+        ``TargetError``; what was committed by then stays committed.
+        """
+        ...
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        """Undo handles that no decision can ever name (I4 is the caller's duty).
+
+        A handle that is gone, committed or unknown is left alone, without an error.
+        """
+        ...
+
+    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+        """All that the target holds pre-committed under exactly this job key, for any register."""
+        ...
+
+    def forget(self, state: JobState) -> None:
+        """Delete proof of commit that nobody can ask for again, at best effort.
+
+        Only of handles for which ``protocol.sweepable`` holds in ``state``: that predicate is
+        stable, so an old state does no harm.
+        """
+        ...
+
+
+@runtime_checkable
+class CoCommitter(Committer, Protocol):
+    """A committer whose target holds the register too and can change both in one transaction."""
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        """Apply all rows and compare-and-set the register, atomically.
+
+        Raises:
+            NotPreparedError: what was pre-committed is not all there; nothing was changed.
+            UnavailableError: the outcome is not known; load the register and look.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """Who writes: one attempt of one partition of one epoch, under one generation."""
+
+    register: str
+    job: str
+    generation: int
+    epoch: int
+    partition: int
+    attempt: str
+
+    @property
+    def handle(self) -> HandleName:
+        return HandleName(
+            self.register, self.job, self.generation, self.epoch, self.partition, self.attempt
+        )
+
+
+class Sink(Protocol):
+    """A target with its options, ready to write to. Cheap to build; connects when first used."""
+
+    @property
+    def target(self) -> str:
+        """Identity of what is written to: stable over restarts, different for another target."""
+        ...
+
+    def writer(self, task: Task) -> Writer: ...
+
+    def committer(self) -> Committer: ...
+
+    def register(self) -> RegisterStore:
+        """The register in the sink's own system."""
+        ...
+
+    def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
+        """Look whether the target can keep the promise, without changing anything.
+
+        Args:
+            job: the register key that will be used.
+            tasks: how many writers an epoch has at once, where that is known.
+        """
+        ...
+
+    def guarantee(self) -> Guarantee: ...
+
+    def fence(self, state: JobState) -> None:
+        """A run has just raised the generation: stop what lower generations still have in flight.
+
+        At best effort and never needed for safety; it keeps a stopped zombie's locks from blocking.
+        """
+        ...
+
+    def close(self) -> None:
+        """Release connections. Handles stay as they are."""
+        ...

@@ -1,0 +1,298 @@
+"""Drives the rules of ``protocol`` against a register and a committer: all I/O of the core is here.
+
+Tasks call ``begin`` (start, plan, and a sweep where they raised the generation) and then write and
+pre-commit; the commit process calls ``commit`` on the engine's checkpoint-complete notification, or
+``abort``. They may be any number of processes: what they agree on is in the register only.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from abs_core import protocol
+from abs_core.cell import DEFAULT_PATIENCE, Cell, Patience, Rule
+from abs_core.contracts import CoCommitter, Committer, RegisterStore
+from abs_core.crash import CrashPoint, reached
+from abs_core.errors import HandleLostError, NotPreparedError, ProtocolError
+from abs_core.events import (
+    Abandoned,
+    Committed,
+    Observer,
+    RolledForward,
+    Skipped,
+    Started,
+    Swept,
+    ignore,
+)
+from abs_core.model import Committable, Decision, Drained, JobState, Outcome, Share, Wrote
+from abs_core.protocol import Identity, Refused, Skip, Verdict, Write
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that the tasks of one epoch have reported.
+
+    Args:
+        shares: one for each task.
+        fingerprint: digest of the epoch's input description; None where it cannot be read.
+        gaps_allowed: whether epochs may be left out before this one.
+    """
+
+    epoch: int
+    shares: Sequence[Share]
+    fingerprint: str | None
+    gaps_allowed: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(share.rows for share in self.shares)
+
+    @property
+    def committables(self) -> list[Committable]:
+        return [s.committable for s in self.shares if isinstance(s, Wrote) and s.committable]
+
+
+class Coordinator:
+    """One run of a job, as seen by one of its processes.
+
+    Args:
+        who: the run; ``who.target`` must be the sink's.
+        store: holds the register.
+        committer: acts on the sink's handles. A ``CoCommitter`` commits rows and register in one
+            transaction; pass ``co_commit=False`` where ``store`` is not in the sink's own system.
+        observe: is told of progress; must not raise.
+        fence: called with the new state when this process has just raised the generation.
+    """
+
+    def __init__(
+        self,
+        who: Identity,
+        store: RegisterStore,
+        committer: Committer,
+        *,
+        co_commit: bool = True,
+        patience: Patience = DEFAULT_PATIENCE,
+        observe: Observer = ignore,
+        fence: Callable[[JobState], None] = lambda state: None,
+    ) -> None:
+        self._who = who
+        self._cell = Cell(store, who.job, patience)
+        self._committer = committer
+        self._co_committer = committer if co_commit and isinstance(committer, CoCommitter) else None
+        self._patience = patience
+        self._observe = observe
+        self._fence = fence
+
+    def begin(self, epoch: int, *, gaps_allowed: bool = False) -> tuple[JobState, Write | Skip]:
+        """Start the run where it has not started yet, and say what to do with ``epoch``.
+
+        Raises:
+            FencedError: a newer run has taken over.
+            IdentityError: the register is another lineage's or another target's.
+            EpochGapError: an epoch before this one was never written.
+            AbandonedError: this run has given the epoch up.
+        """
+        reached(CrashPoint.BEFORE_START)
+        state = self._start()
+        planned = protocol.plan(state, state.generation, epoch, gaps_allowed=gaps_allowed)
+        if isinstance(planned, Refused):
+            raise planned.error
+        reached(CrashPoint.AFTER_PLAN)
+        return state, planned
+
+    def commit(self, report: Report) -> None:
+        """Commit the epoch: every task of it has reported its share.
+
+        When it returns, the epoch is finished. When it raises ``UnavailableError`` the epoch may be
+        decided: a later run rolls it forward, or writes it again.
+
+        Raises:
+            FencedError: a newer run has taken over.
+            ReplayMismatchError: the epoch is committed already, and was another one then.
+            NotPreparedError: a handle is not prepared any more; nothing is decided, restart.
+            HandleLostError: a handle of a decision is aborted or unknown (I7).
+        """
+        began = time.monotonic()
+        state = self._present()
+        known = self._is_known(state, report)
+        state = self._roll_forward(state)
+        if self._co_committer is not None:
+            state = self._co_commit(self._co_committer, report)
+        else:
+            if not known:
+                self._inspect(report)
+            state = self._cell.change(self._deciding(protocol.decide, report))
+            reached(CrashPoint.AFTER_DECIDE)
+        state = self._roll_forward(state, present=report.epoch)
+        job, epoch, rows = self._who.job, report.epoch, report.rows
+        if known:
+            self._observe(Skipped(job, epoch, rows))
+        else:
+            seconds = time.monotonic() - began
+            self._observe(Committed(job, epoch, rows, len(report.committables), seconds))
+        self.sweep(state)
+
+    def abort(self, epoch: int) -> None:
+        """Give the epoch up and abort what its tasks pre-committed, unless it is decided.
+
+        Where the register cannot be reached nothing is aborted: the next start sweeps.
+        """
+        state = self._cell.change(self._as_run(lambda s, g: protocol.abandon(s, g, epoch)))
+        if epoch in state.abandoned:
+            reached(CrashPoint.AFTER_ABANDON)
+            self._observe(Abandoned(self._who.job, epoch))
+            self.sweep(state)
+
+    def sweep(self, state: JobState) -> None:
+        """Abort every handle that no decision, present or future, can name (I4)."""
+        doubts = self._patience.retry(lambda: self._committer.in_doubt(self._who.job))
+        handles = protocol.sweep(state, state.generation, [doubt.handle for doubt in doubts])
+        if handles:
+            self._patience.retry(lambda: self._committer.abort(handles))
+            self._observe(Swept(self._who.job, tuple(str(handle) for handle in handles)))
+        reached(CrashPoint.AFTER_SWEEP)
+
+    def _start(self) -> JobState:
+        register = secrets.token_hex(8)
+        before = self._cell.load()
+        state = self._cell.change(lambda s: protocol.start(s, self._who, register))
+        if before is None or before.run != self._who.run:
+            reached(CrashPoint.AFTER_START)
+            minted = state.register == register
+            self._observe(Started(self._who.job, state.generation, minted))
+            self._fence(state)
+            self.sweep(state)
+        return state
+
+    def _is_known(self, state: JobState, report: Report) -> bool:
+        """Whether the epoch is decided already, having checked that it is the same one."""
+        planned = self._plan(state, report)
+        if isinstance(planned, Write):
+            if any(isinstance(share, Drained) for share in report.shares):
+                raise ProtocolError(
+                    "A task skipped this epoch, but the register does not hold it as committed.",
+                    job=self._who.job,
+                    epoch=report.epoch,
+                    remedy="restart the query; if it comes again, the register was restored from "
+                    "an old backup: restore the target and the checkpoint with it.",
+                )
+            return False
+        refused = protocol.same_epoch(state, report.epoch, report.fingerprint, report.rows)
+        if refused is not None:
+            raise refused.error
+        return True
+
+    def _inspect(self, report: Report) -> None:
+        """Before the decision: every handle must still be prepared, with time left to commit it."""
+        committables = report.committables
+        seen = self._patience.retry(lambda: self._committer.inspect(committables))
+        for committable in committables:
+            found = seen[committable.handle]
+            left = found.seconds_left
+            if found.outcome is Outcome.PREPARED and (
+                left is None or left >= self._patience.min_seconds_left
+            ):
+                continue
+            # A successor may have swept it: then being fenced is the reason to name.
+            if isinstance(self._plan(self._present(), report), Skip):
+                return
+            raise NotPreparedError(
+                f"A handle is {found.outcome} before its epoch is decided"
+                + ("" if left is None else f", with {left:.0f} s left")
+                + "; nothing of the epoch is visible.",
+                job=self._who.job,
+                epoch=report.epoch,
+                handle=str(committable.handle),
+                remedy="restart the query: the epoch is written again.",
+            )
+        reached(CrashPoint.AFTER_INSPECT)
+
+    def _co_commit(self, committer: CoCommitter, report: Report) -> JobState:
+        state = self._cell.change(
+            self._deciding(protocol.co_commit, report),
+            lambda expected, new: committer.co_commit(report.committables, expected, new),
+        )
+        reached(CrashPoint.AFTER_CO_COMMIT)
+        return state
+
+    def _roll_forward(self, state: JobState, present: int | None = None) -> JobState:
+        """Commit what is decided and not finished, oldest first; returns the state after it."""
+        while state.open:
+            decision = state.open[0]
+            self._commit_handles(decision)
+            reached(CrashPoint.AFTER_COMMIT)
+            state = self._finish(decision)
+            reached(CrashPoint.AFTER_FINISH)
+            if decision.epoch != present:
+                handles = len(decision.committables)
+                self._observe(RolledForward(self._who.job, decision.epoch, handles))
+            self._committer.forget(state)
+            reached(CrashPoint.AFTER_FORGET)
+        return state
+
+    def _finish(self, decision: Decision) -> JobState:
+        def rule(state: JobState | None) -> Verdict:
+            if state is None:
+                return protocol.missing(self._who)
+            return protocol.finish(state, decision.lineage, decision.epoch)
+
+        return self._cell.change(rule)
+
+    def _commit_handles(self, decision: Decision) -> None:
+        outcomes = self._patience.retry(lambda: self._committer.commit(decision.committables))
+        lost = {h: o for h, o in outcomes.items() if o is not Outcome.COMMITTED}
+        # Another coordinator may have finished it and deleted the proof: then nothing is lost.
+        if not lost or decision not in self._present().open:
+            return
+        handle, outcome = min(lost.items())
+        raise HandleLostError(
+            f"{len(lost)} of {len(decision.committables)} handles of a decided epoch are not "
+            f"committed; the first is {outcome}. Something outside this job ended it.",
+            job=self._who.job,
+            epoch=decision.epoch,
+            handle=str(handle),
+            remedy="see `abs in-doubt list` and `abs register show`; the rows of that handle are "
+            "not in the target, and must be written again from the source.",
+        )
+
+    def _deciding(self, rule: Callable[..., Verdict], report: Report) -> Rule:
+        return self._as_run(
+            lambda state, generation: rule(
+                state,
+                generation,
+                report.epoch,
+                report.committables,
+                fingerprint=report.fingerprint,
+                rows=report.rows,
+                gaps_allowed=report.gaps_allowed,
+            )
+        )
+
+    def _as_run(self, rule: Callable[[JobState, int], Verdict]) -> Rule:
+        """A rule that only the run which holds the generation may apply (I5)."""
+
+        def checked(state: JobState | None) -> Verdict:
+            if state is None:
+                return protocol.missing(self._who)
+            generation = protocol.generation_of(state, self._who)
+            return generation if isinstance(generation, Refused) else rule(state, generation)
+
+        return checked
+
+    def _plan(self, state: JobState, report: Report) -> Write | Skip:
+        generation = protocol.generation_of(state, self._who)
+        if isinstance(generation, Refused):
+            raise generation.error
+        planned = protocol.plan(state, generation, report.epoch, gaps_allowed=report.gaps_allowed)
+        if isinstance(planned, Refused):
+            raise planned.error
+        return planned
+
+    def _present(self) -> JobState:
+        state = self._cell.load()
+        if state is None:
+            raise protocol.missing(self._who).error
+        return state

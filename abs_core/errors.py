@@ -1,0 +1,165 @@
+"""The one error tree. Every error says what happened, to what, what to do next, and if a retry helps.
+
+    AbsError
+    ├── ConfigError             the job as written cannot run; nothing was touched
+    │   ├── OptionError         an option is unknown, missing, malformed or contradicts another
+    │   └── PreflightError      the target, as it is set up, cannot keep the promise
+    ├── DataError               the input does not fit the target; nothing of the epoch becomes visible
+    │   ├── SchemaError         columns or types do not match
+    │   └── RowError            one value cannot be represented in the target
+    ├── ProtocolError           a rule of the commit protocol refuses
+    │   ├── FencedError         a newer run of the job has taken over; this one must stop
+    │   ├── IdentityError       the register belongs to another lineage or another target
+    │   ├── ReplayMismatchError a replayed epoch is not the epoch that was committed
+    │   ├── EpochGapError       an epoch was left out
+    │   ├── AbandonedError      the epoch was given up by this generation; only a new run may try it
+    │   ├── NotPreparedError    before the decision: a handle is no longer prepared; the epoch replays
+    │   └── HandleLostError     after the decision: a handle is aborted or of unknown outcome (I7)
+    └── TargetError             the other system answered with an error, or not at all
+        ├── UnavailableError    it cannot be reached, or went away; the outcome may be unknown
+        ├── ContentionError     something else holds a lock or a name that is needed
+        ├── RefusedError        it refused: credentials, privileges, a constraint, a limit
+        └── CorruptionError     what was read back is not what was written
+
+Foreign exceptions (a database driver's, the file system's) are mapped once, at the edge, with
+``from``; callers never need to catch them. No message holds a secret (I9). Errors can be pickled:
+Spark carries them from executors to the driver as text, multiprocessing as objects.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class AbsError(Exception):
+    """What happened, to which job, epoch and handle, and what to do next.
+
+    Args:
+        what: what happened, one sentence.
+        remedy: what to do next, one sentence; empty where the cause already says it.
+        job: the job it happened to, where known.
+        epoch: the epoch it happened in, where known.
+        handle: the name of the handle it happened to, where known.
+
+    ``retryable`` tells whether doing the same again, unchanged, can succeed.
+    """
+
+    retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        remedy: str = "",
+        job: str | None = None,
+        epoch: int | None = None,
+        handle: str | None = None,
+    ) -> None:
+        self.what = what
+        self.remedy = remedy
+        self.job = job
+        self.epoch = epoch
+        self.handle = handle
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        named = [
+            f"{label} {value}"
+            for label, value in (("job", self.job), ("epoch", self.epoch), ("handle", self.handle))
+            if value is not None
+        ]
+        where = f" [{', '.join(named)}]" if named else ""
+        remedy = f" What to do: {self.remedy}" if self.remedy else ""
+        return f"{self.what}{where}{remedy}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild, (type(self), self.__dict__.copy())
+
+
+def _rebuild(cls: type[AbsError], fields: dict[str, Any]) -> AbsError:
+    error = cls.__new__(cls)
+    error.__dict__.update(fields)
+    error.args = (fields["what"],)
+    return error
+
+
+class ConfigError(AbsError):
+    """The job as written cannot run. Nothing was touched."""
+
+
+class OptionError(ConfigError):
+    """An option is unknown, missing, malformed, or contradicts another one."""
+
+
+class PreflightError(ConfigError):
+    """The target, as it is set up now, cannot keep the promise that was asked for."""
+
+
+class DataError(AbsError):
+    """The input does not fit the target. Nothing of the epoch becomes visible."""
+
+
+class SchemaError(DataError):
+    """Columns or types of the input and the target do not match."""
+
+
+class RowError(DataError):
+    """A value cannot be represented in the target; the message names the column."""
+
+
+class ProtocolError(AbsError):
+    """A rule of the commit protocol refuses to go on."""
+
+
+class FencedError(ProtocolError):
+    """A newer run of the job has taken over. This one is a zombie and must stop."""
+
+
+class IdentityError(ProtocolError):
+    """The register belongs to another lineage or another target than this job's."""
+
+
+class ReplayMismatchError(ProtocolError):
+    """A replayed epoch is not the epoch that was committed: skipping it would lose data."""
+
+
+class EpochGapError(ProtocolError):
+    """An epoch was left out: going on would lose what it held."""
+
+
+class AbandonedError(ProtocolError):
+    """This generation has given the epoch up; only a new run may try it again."""
+
+
+class NotPreparedError(ProtocolError):
+    """Before the decision, a handle was found not prepared any more. Nothing is lost: it replays."""
+
+    retryable = True
+
+
+class HandleLostError(ProtocolError):
+    """After the decision, a handle is aborted or its outcome is unknown (invariant I7)."""
+
+
+class TargetError(AbsError):
+    """The other system answered with an error, or did not answer."""
+
+
+class UnavailableError(TargetError):
+    """The other system cannot be reached or went away; what was asked may have happened."""
+
+    retryable = True
+
+
+class ContentionError(TargetError):
+    """Something else holds a lock or a name that is needed."""
+
+    retryable = True
+
+
+class RefusedError(TargetError):
+    """The other system refused for good: credentials, privileges, a constraint, a limit."""
+
+
+class CorruptionError(TargetError):
+    """What was read back is not what was written."""

@@ -1,0 +1,79 @@
+"""What the protocol reports of its progress. An engine's adaptor turns events into logs and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A run has raised the generation; ``minted`` where the job had no register before."""
+
+    job: str
+    generation: int
+    minted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class PreCommitted:
+    """A task's rows are durable in the target; ``seconds`` from first batch to pre-commit's end."""
+
+    job: str
+    epoch: int
+    partition: int
+    rows: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """An epoch is finished; ``seconds`` for decision, commit and finish together."""
+
+    job: str
+    epoch: int
+    rows: int
+    handles: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """An epoch was found committed already; nothing was written."""
+
+    job: str
+    epoch: int
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class RolledForward:
+    """A decision that an earlier run, or an earlier try, left open is finished now."""
+
+    job: str
+    epoch: int
+    handles: int
+
+
+@dataclass(frozen=True, slots=True)
+class Swept:
+    """Handles that no decision can name were aborted."""
+
+    job: str
+    handles: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """An epoch was given up by this generation."""
+
+    job: str
+    epoch: int
+
+
+Event = Started | PreCommitted | Committed | Skipped | RolledForward | Swept | Abandoned
+Observer = Callable[[Event], None]
+
+
+def ignore(event: Event) -> None:
+    """Observes nothing."""

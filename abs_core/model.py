@@ -1,0 +1,279 @@
+"""Frozen values of the commit protocol: names, committables, decisions, the state of a job.
+
+All of them are immutable and compare by value. What is kept longer than a process (in a register, in
+a target) is turned to and from text by ``abs_core.codec``; a handle's name parses and prints itself.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import quote
+
+from abs_core.errors import OptionError
+
+JOB_KEY_MAX = 100
+"""Longest job key, in characters. A handle's name must fit PostgreSQL's 200-byte gid with it."""
+
+SUPERSEDED_MAX = 64
+"""How many superseded runs a register remembers. An older zombie would pass for a new run."""
+
+RECENT_MAX = 16
+"""For how many epochs back a replay can be told from a rolled-back checkpoint."""
+
+_NAME = re.compile(
+    r"abs1:(?P<register>[0-9a-f]{16}):(?P<job>[A-Za-z0-9_.~%@-]{1,100})"
+    r":(?P<generation>0|[1-9]\d{0,17}):(?P<epoch>0|[1-9]\d{0,17})"
+    r":(?P<partition>0|[1-9]\d{0,9}):(?P<attempt>[0-9a-f]{1,24})"
+)
+
+
+def job_key(job: str, token: str | None = None) -> str:
+    """The register key of a job, or of one batch write of a job.
+
+    Args:
+        job: the job's stable name.
+        token: the ``epoch`` token of a batch write; each token has a register record of its own.
+
+    Returns:
+        ``job`` or ``job@token``, percent-encoded so that it is safe in any handle name.
+
+    Raises:
+        OptionError: a name is empty, or too long once encoded.
+    """
+    parts = [job] if token is None else [job, token]
+    if not all(parts):
+        raise OptionError("A job's name and its epoch token cannot be empty.")
+    key = "@".join(quote(part, safe="") for part in parts)
+    if len(key) > JOB_KEY_MAX:
+        raise OptionError(
+            f"The job name {job!r}{f' with epoch {token!r}' if token else ''} takes {len(key)} "
+            f"characters once encoded; a handle's name has room for {JOB_KEY_MAX}.",
+            remedy="choose a shorter name for the option `job` (or `epoch`).",
+        )
+    return key
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HandleName:
+    """The durable name of what one writer pre-committed (I6: no two live writers share one).
+
+    Register id and generation tell runs apart, epoch and partition the work, the attempt (random)
+    the retries and speculative copies of one task.
+    """
+
+    register: str
+    job: str
+    generation: int
+    epoch: int
+    partition: int
+    attempt: str
+
+    def __str__(self) -> str:
+        return (
+            f"abs1:{self.register}:{self.job}:{self.generation}:{self.epoch}"
+            f":{self.partition}:{self.attempt}"
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> HandleName | None:
+        """The name that prints as exactly ``text``, or None: a prefix or a look-alike is not ours."""
+        match = _NAME.fullmatch(text)
+        if match is None:
+            return None
+        return cls(
+            match["register"],
+            match["job"],
+            int(match["generation"]),
+            int(match["epoch"]),
+            int(match["partition"]),
+            match["attempt"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Committable:
+    """What a writer hands to the coordinator once its rows are durable and not yet visible.
+
+    Args:
+        handle: the name under which the target keeps them.
+        rows: how many there are.
+        digest: of the content as it was sent, ``algorithm:hex``.
+        extra: what this target needs besides the name, as sorted pairs; never a secret (I9).
+    """
+
+    handle: HandleName
+    rows: int
+    digest: str
+    extra: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote:
+    """A task's share of an epoch: its rows, and their handle (None where there was no row)."""
+
+    rows: int
+    committable: Committable | None
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """A task's share of an epoch that was decided before: counted, not written."""
+
+    rows: int
+
+
+Share = Wrote | Drained
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The durable record that an epoch is committed by exactly these handles (I1, I2, I3)."""
+
+    lineage: str
+    epoch: int
+    generation: int
+    committables: tuple[Committable, ...]
+
+    @property
+    def handles(self) -> frozenset[HandleName]:
+        return frozenset(committable.handle for committable in self.committables)
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """What a committed epoch was, so that a replay can be recognised as the same one.
+
+    Args:
+        fingerprint: digest of the epoch's input description; None where it could not be read.
+        rows: rows of the epoch, over all tasks.
+    """
+
+    epoch: int
+    fingerprint: str | None
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobState:
+    """The one small value per job that everything is agreed on by compare-and-set.
+
+    Args:
+        register: random id, minted once; it is part of every handle's name.
+        job: the register key, see ``job_key``.
+        target: identity of what is written to.
+        lineage: whose epoch numbers these are.
+        generation: raised by each run; a lower one is a zombie.
+        run: the run that holds the generation.
+        superseded: earlier runs, oldest first, at most ``SUPERSEDED_MAX``.
+        frontier: all epochs up to it are finished; None before the first.
+        open: decided and not finished, in the order they were decided.
+        recent: the last ``RECENT_MAX`` decided epochs, oldest first.
+        abandoned: epochs above the frontier that this generation gave up, ascending.
+    """
+
+    register: str
+    job: str
+    target: str
+    lineage: str
+    generation: int
+    run: str
+    superseded: tuple[str, ...] = ()
+    frontier: int | None = None
+    open: tuple[Decision, ...] = ()
+    recent: tuple[Recent, ...] = ()
+    abandoned: tuple[int, ...] = ()
+
+    @property
+    def last_decided(self) -> int | None:
+        """The highest epoch of this lineage that is decided or finished."""
+        epochs = [d.epoch for d in self.open if d.lineage == self.lineage]
+        if self.frontier is not None:
+            epochs.append(self.frontier)
+        return max(epochs, default=None)
+
+    def decision(self, epoch: int) -> Decision | None:
+        """The open decision on ``epoch`` of the present lineage."""
+        for decision in self.open:
+            if decision.lineage == self.lineage and decision.epoch == epoch:
+                return decision
+        return None
+
+    def record(self, epoch: int) -> Recent | None:
+        """What is still known of a decided epoch of the present lineage."""
+        for recent in self.recent:
+            if recent.epoch == epoch:
+                return recent
+        return None
+
+
+class Outcome(StrEnum):
+    """What became of a handle (I7). ``UNKNOWN``: the target has no trace of it either way."""
+
+    PREPARED = "prepared"
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """A handle as the target sees it now.
+
+    Args:
+        outcome: its state.
+        seconds_left: until the target aborts it on its own; None where it never does.
+    """
+
+    outcome: Outcome
+    seconds_left: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InDoubt:
+    """Something pre-committed that the target still holds.
+
+    Args:
+        handle: its name.
+        age_seconds: since it was pre-committed, by the target's clock; None where unknown.
+        detail: the target's own name for it, for people.
+    """
+
+    handle: HandleName
+    age_seconds: float | None
+    detail: str
+
+
+class Severity(StrEnum):
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a preflight: what was found, and what to do about it."""
+
+    severity: Severity
+    what: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What a sink promises with the options it was given; printed at every start.
+
+    Args:
+        protocol: ``2pc``, ``wal`` or ``idempotent``.
+        write: ``append`` or ``upsert``.
+        visibility: when readers see the rows, and in which units.
+        reader: what a reader must set to see committed data only.
+        limits: what is not promised.
+    """
+
+    protocol: str
+    write: str
+    visibility: str
+    reader: str
+    limits: tuple[str, ...] = ()

@@ -1,0 +1,373 @@
+"""The rules of the commit protocol, as pure functions. No I/O, no clock, no randomness.
+
+Each rule takes the state of a job and says what follows: ``Changed`` (the new state, to be put in
+place by compare-and-set), ``Unchanged`` (it is so already) or ``Refused`` (with the error to raise).
+Rules are idempotent: applied again to the state they led to, they answer ``Unchanged``. That is what
+makes a lost reply harmless: load again, apply the rule again.
+
+Invariants kept here: I2 a decision leaves the register only through ``finish``; I3 ``decide`` keeps
+the first decision of an epoch; I4 ``sweepable`` and ``abandon`` never touch what a decision may name;
+I5 every rule but ``finish`` refuses a lower generation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+
+from abs_core.errors import (
+    AbandonedError,
+    EpochGapError,
+    FencedError,
+    IdentityError,
+    ProtocolError,
+    ReplayMismatchError,
+)
+from abs_core.model import (
+    RECENT_MAX,
+    SUPERSEDED_MAX,
+    Committable,
+    Decision,
+    HandleName,
+    JobState,
+    Recent,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """The rule leads to this new state."""
+
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged:
+    """The state already is as the rule would make it."""
+
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """The rule does not allow it; nothing may be changed."""
+
+    error: ProtocolError
+
+
+Verdict = Changed | Unchanged | Refused
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who starts: one run of a job, what it writes to, and whose epoch numbers it counts.
+
+    Args:
+        adopt: the token of the lineage and target that this run is allowed to take over from.
+    """
+
+    job: str
+    lineage: str
+    run: str
+    target: str
+    adopt: str | None = None
+
+
+def adopt_token(state: JobState) -> str:
+    """Names what an adoption would override, so that a consent left in place cannot be reused."""
+    return sha256(f"{state.register}\n{state.lineage}\n{state.target}".encode()).hexdigest()[:12]
+
+
+def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
+    """A run takes the job over: it raises the generation, once.
+
+    Args:
+        new_register: the register id to mint where the job has no state yet.
+    """
+    if state is None:
+        return Changed(JobState(new_register, who.job, who.target, who.lineage, 1, who.run))
+    if who.run in state.superseded:
+        return Refused(_fenced(state, who.run))
+    same = state.lineage == who.lineage and state.target == who.target
+    if not same and who.adopt != adopt_token(state):
+        return Refused(_other_identity(state, who))
+    if state.target != who.target and state.open:
+        return Refused(_open_elsewhere(state))
+    if state.run == who.run:
+        return Unchanged(state) if same else Refused(_other_identity(state, who))
+    superseded = (*state.superseded, state.run)[-SUPERSEDED_MAX:]
+    raised = replace(
+        state,
+        generation=state.generation + 1,
+        run=who.run,
+        superseded=superseded,
+        abandoned=(),
+        target=who.target,
+    )
+    if state.lineage != who.lineage:
+        # Epoch numbers start anew; open decisions of the old lineage keep theirs and are finished.
+        raised = replace(raised, lineage=who.lineage, frontier=None, recent=())
+    return Changed(raised)
+
+
+def generation_of(state: JobState, who: Identity) -> int | Refused:
+    """The generation that this run holds; refused where another run has taken over (I5)."""
+    if state.run != who.run:
+        return Refused(_fenced(state, f"run {who.run}"))
+    return state.generation
+
+
+def missing(who: Identity) -> Refused:
+    """The register is not there, although this run has started."""
+    return Refused(
+        ProtocolError(
+            "The job's register was deleted while the job ran.",
+            job=who.job,
+            remedy="restore it from a backup before you restart: it says what is committed.",
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """The epoch is new: write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The epoch is decided or finished: drain the input and write nothing.
+
+    The coordinator checks with ``same_epoch`` that it is the same one before it agrees.
+    """
+
+
+def plan(
+    state: JobState, generation: int, epoch: int, *, gaps_allowed: bool = False
+) -> Write | Skip | Refused:
+    """What a task of ``generation`` has to do with ``epoch``."""
+    if state.generation != generation:
+        return Refused(_fenced(state, f"generation {generation}"))
+    if _is_decided(state, epoch):
+        return Skip()
+    if epoch in state.abandoned:
+        return Refused(_abandoned(state, epoch))
+    last = state.last_decided
+    if last is not None and epoch > last + 1 and not gaps_allowed:
+        return Refused(
+            EpochGapError(
+                f"Epoch {epoch} follows epoch {last}: the epochs between were never written.",
+                job=state.job,
+                epoch=epoch,
+                remedy="restore the checkpoint that belongs to this job; if the epochs are really "
+                "gone, go on under another job name and write them again.",
+            )
+        )
+    return Write()
+
+
+def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) -> Refused | None:
+    """Whether a decided epoch is the one that is being replayed.
+
+    Fingerprints are compared where both are known, row counts otherwise.
+
+    Returns:
+        None where it is the same epoch, else the refusal: skipping it would lose data.
+    """
+    recorded = state.record(epoch)
+    if recorded is None:
+        why = f"it was committed more than {RECENT_MAX} epochs ago, and nothing of it is on record"
+    elif fingerprint is not None and recorded.fingerprint is not None:
+        if fingerprint == recorded.fingerprint:
+            return None
+        why = "its input is not the input it was committed with"
+    elif rows == recorded.rows:
+        return None
+    else:
+        why = f"it has {rows} rows now and had {recorded.rows} when it was committed"
+    return Refused(
+        ReplayMismatchError(
+            f"Epoch {epoch} is committed, but {why}: the checkpoint was rolled back or edited.",
+            job=state.job,
+            epoch=epoch,
+            remedy="restore the newest checkpoint of this job; or, to write the input again on "
+            "purpose, use another job name and a target you have cleaned.",
+        )
+    )
+
+
+def decide(
+    state: JobState,
+    generation: int,
+    epoch: int,
+    committables: Sequence[Committable],
+    *,
+    fingerprint: str | None,
+    rows: int,
+    gaps_allowed: bool = False,
+) -> Verdict:
+    """Commit ``epoch`` by exactly these handles. With no handle the epoch is finished at once.
+
+    An epoch that is already decided keeps its first decision (``Unchanged``).
+    """
+    planned = plan(state, generation, epoch, gaps_allowed=gaps_allowed)
+    if isinstance(planned, Refused):
+        return planned
+    if isinstance(planned, Skip):
+        return same_epoch(state, epoch, fingerprint, rows) or Unchanged(state)
+    unnameable = _unnameable(state, epoch, committables)
+    if unnameable is not None:
+        return unnameable
+    decision = Decision(state.lineage, epoch, generation, tuple(committables))
+    recent = (*state.recent, Recent(epoch, fingerprint, rows))[-RECENT_MAX:]
+    decided = replace(state, open=(*state.open, decision), recent=recent)
+    if not committables and not state.open:
+        return finish(decided, state.lineage, epoch)
+    return Changed(decided)
+
+
+def co_commit(
+    state: JobState,
+    generation: int,
+    epoch: int,
+    committables: Sequence[Committable],
+    *,
+    fingerprint: str | None,
+    rows: int,
+    gaps_allowed: bool = False,
+) -> Verdict:
+    """``decide`` and ``finish`` in one: the state that is put in place together with the rows."""
+    decided = decide(
+        state,
+        generation,
+        epoch,
+        committables,
+        fingerprint=fingerprint,
+        rows=rows,
+        gaps_allowed=gaps_allowed,
+    )
+    if isinstance(decided, Changed) and decided.state.decision(epoch) is not None:
+        return finish(decided.state, state.lineage, epoch)
+    return decided
+
+
+def finish(state: JobState, lineage: str, epoch: int) -> Verdict:
+    """Every handle of the decision is proven committed: the decision leaves the register.
+
+    Any generation may say so: what is proven stays true. Decisions are finished oldest first.
+    """
+    decision = next((d for d in state.open if d.lineage == lineage and d.epoch == epoch), None)
+    if decision is None:
+        return Unchanged(state)
+    assert decision == state.open[0], "decisions are finished in the order they were made"
+    still_open = state.open[1:]
+    if lineage != state.lineage:
+        return Changed(replace(state, open=still_open))
+    abandoned = tuple(given_up for given_up in state.abandoned if given_up > epoch)
+    return Changed(replace(state, open=still_open, frontier=epoch, abandoned=abandoned))
+
+
+def abandon(state: JobState, generation: int, epoch: int) -> Verdict:
+    """Give an undecided epoch up for this generation, so that its handles may be aborted.
+
+    The compare-and-set of this change is what kills an older decision that is still in flight. A
+    decided epoch cannot be abandoned (``Unchanged``: look, then roll it forward).
+    """
+    if state.generation != generation:
+        return Refused(_fenced(state, f"generation {generation}"))
+    if _is_decided(state, epoch) or epoch in state.abandoned:
+        return Unchanged(state)
+    return Changed(replace(state, abandoned=tuple(sorted((*state.abandoned, epoch)))))
+
+
+def sweepable(state: JobState, generation: int, handle: HandleName) -> bool:
+    """Whether no decision, present or future, can name this handle (I4).
+
+    Stable: once true it stays true, so acting on an old state does no harm. ``decide`` names only
+    handles of the state's generation and of epochs above the frontier that are not abandoned.
+    """
+    if handle.register != state.register or state.generation != generation:
+        return False
+    if any(handle in decision.handles for decision in state.open):
+        return False
+    if handle.generation != generation:
+        return handle.generation < generation
+    finished = state.frontier is not None and handle.epoch <= state.frontier
+    return finished or handle.epoch in state.abandoned
+
+
+def sweep(state: JobState, generation: int, handles: Iterable[HandleName]) -> list[HandleName]:
+    """The handles that may be aborted."""
+    return [handle for handle in handles if sweepable(state, generation, handle)]
+
+
+def _is_decided(state: JobState, epoch: int) -> bool:
+    finished = state.frontier is not None and epoch <= state.frontier
+    return finished or state.decision(epoch) is not None
+
+
+def _unnameable(state: JobState, epoch: int, committables: Sequence[Committable]) -> Refused | None:
+    """A decision names handles of this register and generation, each once, none swept already."""
+    names = [committable.handle for committable in committables]
+    floor = -1 if state.frontier is None else state.frontier
+    for name in names:
+        mine = (name.register, name.generation) == (state.register, state.generation)
+        # A handle of an earlier, failed checkpoint may join; one at or below the frontier is swept.
+        live = floor < name.epoch <= epoch and name.epoch not in state.abandoned
+        if not (mine and live and names.count(name) == 1):
+            return Refused(
+                ProtocolError(
+                    f"A decision on epoch {epoch} of register {state.register}, generation "
+                    f"{state.generation}, cannot name this handle.",
+                    job=state.job,
+                    epoch=epoch,
+                    handle=str(name),
+                    remedy="this is a defect of the engine's adaptor or the sink: please report it.",
+                )
+            )
+    return None
+
+
+def _fenced(state: JobState, who: str) -> FencedError:
+    return FencedError(
+        f"A newer run has taken over (generation {state.generation}); {who} must stop.",
+        job=state.job,
+        remedy="none, if the job was restarted; otherwise two drivers share one checkpoint or one "
+        "job name: stop one of them.",
+    )
+
+
+def _abandoned(state: JobState, epoch: int) -> AbandonedError:
+    return AbandonedError(
+        f"Epoch {epoch} failed in this run and was given up.",
+        job=state.job,
+        epoch=epoch,
+        remedy="restart the query; the new run writes the epoch again.",
+    )
+
+
+def _other_identity(state: JobState, who: Identity) -> IdentityError:
+    differences = [
+        f"its {label} is {theirs}, this run's is {mine}"
+        for label, theirs, mine in (
+            ("lineage (query id)", state.lineage, who.lineage),
+            ("target", state.target, who.target),
+        )
+        if theirs != mine
+    ]
+    return IdentityError(
+        f"The job's register is another one's: {'; '.join(differences)}.",
+        job=state.job,
+        remedy="restore the checkpoint that belongs to it, or choose another `job` name; or, if "
+        f"this run is meant to carry on from there, set the option adopt={adopt_token(state)}.",
+    )
+
+
+def _open_elsewhere(state: JobState) -> IdentityError:
+    return IdentityError(
+        f"The job cannot move to another target while {len(state.open)} decided epoch(s) are not "
+        f"yet committed at {state.target}.",
+        job=state.job,
+        epoch=state.open[0].epoch,
+        remedy="start it once more at the old target, so that they are committed, then adopt.",
+    )

@@ -1,0 +1,1 @@
+"""The public surface for tests of sinks: contract checks, crash points, simulation."""

@@ -1,0 +1,33 @@
+"""Real servers for tests, demos and people: PostgreSQL, Kafka, S3.
+
+with services().postgres() as server:   # native, docker or external: $ABS_SERVICES
+    psycopg.connect(server.url)
+"""
+
+from abs_services.contracts import (
+    KINDS,
+    KafkaService,
+    Kind,
+    PostgresService,
+    S3Service,
+    Service,
+    Services,
+    Way,
+)
+from abs_services.databases import fresh_database, in_database
+from abs_services.ways import chosen_way, services
+
+__all__ = [
+    "KINDS",
+    "KafkaService",
+    "Kind",
+    "PostgresService",
+    "S3Service",
+    "Service",
+    "Services",
+    "Way",
+    "chosen_way",
+    "fresh_database",
+    "in_database",
+    "services",
+]
