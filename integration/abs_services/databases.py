@@ -1,0 +1,51 @@
+"""A fresh database for each test on a server that is shared: cheaper than a fresh server (50 ms)."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+from psycopg import sql
+
+from abs_services.contracts import PostgresService
+
+
+@contextmanager
+def fresh_database(server: PostgresService) -> Iterator[str]:
+    """A new, empty database, owned by the server's ordinary role; its libpq URI is the value.
+
+    It is dropped at the end, together with sessions and prepared transactions that were left in
+    it. A server that is down (a test killed it) is started for that.
+    """
+    server.start()
+    name = f"t_{secrets.token_hex(6)}"
+    owner = urlsplit(server.url).username or "abs"
+    with psycopg.connect(server.admin_url, autocommit=True) as admin:
+        create = sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE template0")
+        admin.execute(create.format(sql.Identifier(name), sql.Identifier(owner)))
+    try:
+        yield in_database(server.url, name)
+    finally:
+        server.start()
+        _drop(server.admin_url, name)
+
+
+def in_database(url: str, name: str) -> str:
+    """The same libpq URI (``postgresql://...``), for another database."""
+    return urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
+
+
+def _drop(admin_url: str, name: str) -> None:
+    with psycopg.connect(in_database(admin_url, name), autocommit=True) as inside:
+        # A database with prepared transactions cannot be dropped, and only a session inside it
+        # can end them.
+        left = inside.execute(
+            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+        )
+        for (gid,) in left.fetchall():
+            inside.execute(sql.SQL("ROLLBACK PREPARED {}").format(sql.Literal(gid)))
+    with psycopg.connect(admin_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))

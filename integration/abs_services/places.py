@@ -1,0 +1,102 @@
+"""Where files go: the cache, the state of ``abs up``, temporary data, and for whom they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from abs_core.errors import ConfigError
+
+
+def cache_folder() -> Path:
+    """``$ABS_CACHE``, or ``$XDG_CACHE_HOME/abs-sinks``, or ``~/.cache/abs-sinks``; made if absent.
+
+    Holds downloaded jars, and state and data of ``abs up``. Mode 0700: it holds credentials.
+    """
+    named = os.environ.get("ABS_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(named) if named else Path(base) / "abs-sinks"
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(
+            f"the cache folder {folder} cannot be made: {error.strerror}",
+            remedy="set ABS_CACHE to a folder that can be written.",
+        ) from error
+    return folder
+
+
+def temporary_folder(kind: str) -> Path:
+    """A new folder for one temporary server. Short: a unix socket's path has at most 107 bytes."""
+    return Path(tempfile.mkdtemp(prefix=f"abs-{kind}-"))
+
+
+def shared_folder() -> Path:
+    """A lasting folder of root's own that every user can pass through; made if absent.
+
+    Root's home and cache are closed to others, and PostgreSQL refuses to run as root.
+    """
+    folder = Path(tempfile.gettempdir()) / f"abs-sinks-{os.geteuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(mode=0o711)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise ConfigError(
+            f"{folder} is not a folder of this user's own",
+            remedy="remove it, or point TMPDIR to another folder.",
+        )
+    folder.chmod(0o711)
+    return folder
+
+
+@dataclass(frozen=True)
+class Account:
+    """The operating system's user that a server runs as."""
+
+    name: str
+    uid: int
+    gid: int
+
+    @classmethod
+    def for_servers(cls) -> Account | None:
+        """``nobody`` for root, else None: run as the caller."""
+        if os.geteuid() != 0:
+            return None
+        found = pwd.getpwnam("nobody")
+        return cls(found.pw_name, found.pw_uid, found.pw_gid)
+
+    def can_reach(self, path: Path) -> bool:
+        """Whether this user can pass through all parents of a path, asked of the system itself."""
+        done = subprocess.run(
+            ["test", "-x", str(path)], user=self.uid, group=self.gid, extra_groups=[], check=False
+        )
+        return done.returncode == 0
+
+    def own(self, path: Path) -> None:
+        os.chown(path, self.uid, self.gid)
+
+
+def reachable_copy(root: Path, parts: Sequence[str], name: str, account: Account) -> Path:
+    """The folder ``root``, or a copy of its ``parts`` that ``account`` can reach, made once.
+
+    For programs that live below a closed home, as those of a venv of root's often do.
+    """
+    if all(account.can_reach(root / part) for part in parts):
+        return root
+    copy = shared_folder() / name
+    if not copy.exists():
+        with tempfile.TemporaryDirectory(dir=copy.parent) as scratch:
+            half = Path(scratch) / name
+            for part in parts:
+                shutil.copytree(root / part, half / part, symlinks=True)
+            with contextlib.suppress(OSError):  # another process was first
+                half.rename(copy)
+    return copy

@@ -1,0 +1,135 @@
+"""Processes, named so that a reused pid is never taken for the one that was meant.
+
+A pid is reused after its process ends; a pid together with its start time is not. All ending of
+processes in this package goes through :class:`ProcessId`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psutil
+
+from abs_core.errors import UnavailableError
+
+# Below the range from which Linux and macOS take ports for outgoing connections (32768 and up):
+# a server that is restarted on its port must not find it taken by somebody's client socket.
+_PORTS = range(15_000, 30_000)
+_START_TOLERANCE_S = 0.5
+_POLL_S = 0.01
+
+
+@dataclass(frozen=True)
+class ProcessId:
+    """A pid and its start time (seconds since the epoch, as psutil gives it)."""
+
+    pid: int
+    started: float
+
+    @classmethod
+    def of(cls, pid: int) -> ProcessId | None:
+        """The identity of the process that has this pid now; None where there is none."""
+        try:
+            return cls(pid, psutil.Process(pid).create_time())
+        except psutil.NoSuchProcess:
+            return None
+
+    def process(self) -> psutil.Process | None:
+        """The process itself; None where it has ended, is a zombie, or the pid is another's now."""
+        try:
+            process = psutil.Process(self.pid)
+            if abs(process.create_time() - self.started) > _START_TOLERANCE_S:
+                return None
+            return None if process.status() == psutil.STATUS_ZOMBIE else process
+        except psutil.NoSuchProcess:
+            return None
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process() is not None
+
+    def send(self, signum: int) -> None:
+        """Sends a signal, only to the process that was meant. Nothing happens where it is gone."""
+        process = self.process()
+        if process is not None:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signum)
+
+
+def kill_tree(root: ProcessId, *, deadline_s: float = 30.0) -> None:
+    """SIGKILL for a process and all of its descendants; returns when none of them is left.
+
+    The root is stopped first, so that it can neither start nor restart a child meanwhile.
+    Raises UnavailableError where a process outlives SIGKILL (uninterruptible sleep).
+    """
+    process = root.process()
+    if process is None:
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(signal.SIGSTOP)
+    try:
+        family = [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        family = [process]
+    for member in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            member.kill()
+    await_gone(family, deadline_s=deadline_s)
+
+
+def await_gone(processes: Sequence[psutil.Process], *, deadline_s: float) -> None:
+    """Returns when all of them have ended (a zombie has); UnavailableError at the deadline."""
+    # Polled, because those that are not our own children cannot be waited for.
+    alive = list(processes)
+    give_up = time.monotonic() + deadline_s
+    while alive := [process for process in alive if not _has_ended(process)]:
+        if time.monotonic() > give_up:
+            raise UnavailableError(
+                f"process {alive[0].pid} has not ended {deadline_s:.0f} s after it was told to",
+                remedy="look at its state with ps; a hung disk is the usual cause.",
+            )
+        time.sleep(_POLL_S)
+
+
+def _has_ended(process: psutil.Process) -> bool:
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def free_port(*, also: int = 0) -> int:
+    """A TCP port of 127.0.0.1 that is free now, and so is the one ``also`` above it.
+
+    Random, so that several sessions that ask at once get different ones; it is not reserved.
+    """
+    # Not the seeded generator: tests seed that one, and would all get the same port.
+    draw = random.SystemRandom()
+    for _ in range(200):
+        port = draw.choice(_PORTS)
+        if _is_free(port) and (not also or _is_free(port + also)):
+            return port
+    raise UnavailableError(
+        "no free TCP port was found on 127.0.0.1", remedy="end servers that are not needed."
+    )
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def clean_environment(**extra: str) -> dict[str, str]:
+    """A small environment for a server: nothing of the caller's that could steer or leak."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC", **extra}

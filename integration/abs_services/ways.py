@@ -1,0 +1,37 @@
+"""Choosing the way to get servers."""
+
+from __future__ import annotations
+
+import os
+
+from abs_core.errors import ConfigError
+from abs_services.contracts import Services, Way
+
+
+def chosen_way() -> Way:
+    """The way that ``ABS_SERVICES`` names (native where unset); ConfigError on any other value."""
+    named = os.environ.get("ABS_SERVICES", "").strip().lower() or Way.NATIVE
+    try:
+        return Way(named)
+    except ValueError as error:
+        raise ConfigError(
+            f"ABS_SERVICES is {named!r}", remedy=f"set it to one of {', '.join(Way)}."
+        ) from error
+
+
+def services(way: Way | None = None) -> Services:
+    """The services of a way; default: the chosen one. Starts nothing."""
+    # Imported late: each way needs packages that the others do not.
+    match way or chosen_way():
+        case Way.NATIVE:
+            from abs_services.native import NativeServices
+
+            return NativeServices()
+        case Way.DOCKER:
+            from abs_services.containers import DockerServices
+
+            return DockerServices()
+        case Way.EXTERNAL:
+            from abs_services.external import ExternalServices
+
+            return ExternalServices()
