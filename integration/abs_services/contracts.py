@@ -11,8 +11,12 @@ does not come up in time. No message, log or repr holds a credential (I9).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal, Protocol, Self, runtime_checkable
+
+from abs_services.processes import ProcessId
 
 Kind = Literal["postgres", "kafka", "s3"]
 KINDS: tuple[Kind, ...] = ("postgres", "kafka", "s3")
@@ -24,6 +28,25 @@ class Way(StrEnum):
     NATIVE = "native"
     DOCKER = "docker"
     EXTERNAL = "external"
+
+
+@dataclass(frozen=True)
+class Running:
+    """One service that runs, as another process can find and end it.
+
+    Attributes:
+        env: the variables by which clients find it; holds credentials, hence not in the repr.
+        process: its main process, where it is native.
+        container: the container's full id, where it is in one.
+        folder: where its data is, where it is native.
+    """
+
+    kind: Kind
+    way: Way
+    env: Mapping[str, str] = field(repr=False)
+    process: ProcessId | None = None
+    container: str | None = None
+    folder: Path | None = None
 
 
 @runtime_checkable
@@ -65,6 +88,13 @@ class Service(Protocol):
 
     def close(self) -> None:
         """Stops the server and deletes what it kept, where it was temporary. Idempotent."""
+
+    @property
+    def running(self) -> Running:
+        """What finds this server again from another process. The server must run."""
+
+    def detach(self) -> None:
+        """From now on the server outlives this process. Only for lasting ones."""
 
     def __enter__(self) -> Self: ...
 
@@ -115,7 +145,7 @@ class S3Service(Service, Protocol):
 
 
 class Services(Protocol):
-    """One way to get servers. Each call gives a new service, not started yet."""
+    """One way to get servers. ``postgres``, ``kafka``, ``s3`` give new services, not started yet."""
 
     @property
     def way(self) -> Way: ...
@@ -125,3 +155,23 @@ class Services(Protocol):
     def kafka(self) -> KafkaService: ...
 
     def s3(self) -> S3Service: ...
+
+    def is_up(self, running: Running) -> bool:
+        """Whether a detached service still runs."""
+
+    def end(self, running: Running) -> None:
+        """Ends a detached service in an orderly way. Nothing happens where it ended before."""
+
+    def delete_data(self, kind: Kind) -> None:
+        """Deletes what lasting services of this kind kept, and no running one uses."""
+
+
+def service_of(kind: Kind, given: Services) -> Service:
+    """The service of a kind that is only known at run time."""
+    match kind:
+        case "postgres":
+            return given.postgres()
+        case "kafka":
+            return given.kafka()
+        case "s3":
+            return given.s3()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abs_services.contracts import KafkaService, PostgresService, S3Service, Way
+from abs_services.contracts import KafkaService, Kind, PostgresService, Running, S3Service, Way
 
 
 class ExternalServices:
@@ -16,3 +16,12 @@ class ExternalServices:
 
     def s3(self) -> S3Service:
         raise NotImplementedError
+
+    def is_up(self, running: Running) -> bool:
+        return True
+
+    def end(self, running: Running) -> None:
+        """Nothing: it is not ours."""
+
+    def delete_data(self, kind: Kind) -> None:
+        """Nothing: it is not ours."""

@@ -1,9 +1,10 @@
 """A leash: servers of a test session end, and their folders go, even if the session is SIGKILLed.
 
-One small process per session holds the list of what belongs to it. It ends all of that when its
-pipe closes or when its parent is gone. Unlike PR_SET_PDEATHSIG it does not depend on the thread
-that started the server, works on macOS too, and can delete folders. Servers of ``abs up`` are on
-no leash: they are meant to live on; their state file is how they are found.
+A session is a Python process that starts servers. One small process beside it holds the list of
+what belongs to it, and ends all of that when its pipe closes or when its parent is gone. Unlike
+PR_SET_PDEATHSIG it does not depend on the thread that started a server, works on macOS too, ends
+containers, and deletes folders. Servers of ``abs up`` are untied once the state file names them:
+they are meant to live on.
 
 What it does not do: it dies if it is itself SIGKILLed before the session; then servers stay.
 """
@@ -18,11 +19,11 @@ import shutil
 import subprocess
 import sys
 import threading
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from abs_services.processes import ProcessId, kill_tree
+from abs_services.processes import ProcessId, end_tree
 
 _PARENT_CHECK_S = 1.0
 
@@ -43,6 +44,12 @@ class Leash:
 
     def tie_folder(self, folder: Path) -> None:
         self._send({"tie_folder": str(folder)})
+
+    def tie_container(self, container: str) -> None:
+        self._send({"tie_container": container})
+
+    def untie_container(self, container: str) -> None:
+        self._send({"untie_container": container})
 
     def _send(self, message: dict[str, object]) -> None:
         with self._lock:
@@ -74,8 +81,7 @@ LEASH = Leash()
 
 def hold(commands: int, parent: int) -> None:
     """Obeys commands until the pipe closes or the parent is gone, then ends what is tied."""
-    tied: set[ProcessId] = set()
-    folders: list[Path] = []
+    tied = Tied()
     rest = b""
     while os.getppid() == parent:
         if not select.select([commands], [], [], _PARENT_CHECK_S)[0]:
@@ -86,22 +92,42 @@ def hold(commands: int, parent: int) -> None:
             break
         *lines, rest = (rest + read).split(b"\n")
         for line in lines:
-            _obey(json.loads(line), tied, folders)
-    for process in tied:
-        kill_tree(process)
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+            tied.obey(json.loads(line))
+    tied.end()
 
 
-def _obey(message: dict[str, Any], tied: set[ProcessId], folders: list[Path]) -> None:
-    for verb, value in message.items():
-        match verb:
-            case "tie":
-                tied.add(ProcessId(**value))
-            case "untie":
-                tied.discard(ProcessId(**value))
-            case "tie_folder":
-                folders.append(Path(value))
+@dataclass
+class Tied:
+    """What ends with the session."""
+
+    processes: set[ProcessId] = field(default_factory=set)
+    containers: set[str] = field(default_factory=set)
+    folders: list[Path] = field(default_factory=list)
+
+    def obey(self, message: dict[str, Any]) -> None:
+        for verb, value in message.items():
+            match verb:
+                case "tie":
+                    self.processes.add(ProcessId(**value))
+                case "untie":
+                    self.processes.discard(ProcessId(**value))
+                case "tie_container":
+                    self.containers.add(value)
+                case "untie_container":
+                    self.containers.discard(value)
+                case "tie_folder":
+                    self.folders.append(Path(value))
+
+    def end(self) -> None:
+        for process in self.processes:
+            end_tree(process)
+        if self.containers:
+            from abs_services.containers.engine import remove
+
+            for container in self.containers:
+                remove(container)
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 if __name__ == "__main__":

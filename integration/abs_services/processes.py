@@ -63,25 +63,36 @@ class ProcessId:
                 process.send_signal(signum)
 
 
-def kill_tree(root: ProcessId, *, deadline_s: float = 30.0) -> None:
-    """SIGKILL for a process and all of its descendants; returns when none of them is left.
+def end_tree(root: ProcessId, signals: Sequence[int] = (), *, deadline_s: float = 30.0) -> None:
+    """Ends a process and all of its descendants; returns when none of them is left.
 
-    The root is stopped first, so that it can neither start nor restart a child meanwhile.
-    Raises UnavailableError where a process outlives SIGKILL (uninterruptible sleep).
+    Sends the root one signal after the other, with ``deadline_s`` seconds for each, then SIGKILL
+    to whatever is left. Without signals: SIGKILL at once. Raises UnavailableError where a process
+    outlives SIGKILL (uninterruptible sleep).
     """
     process = root.process()
     if process is None:
         return
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.send_signal(signal.SIGSTOP)
-    try:
-        family = [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        family = [process]
-    for member in family:
+    family = _family(process)
+    for signum in signals:
+        root.send(signum)
+        with contextlib.suppress(UnavailableError):
+            await_gone(family, deadline_s=deadline_s)
+            return
+    # Stopped before it is killed, so that it can neither start nor restart a child meanwhile.
+    root.send(signal.SIGSTOP)
+    family = list({*family, *_family(process)})
+    for member in [process, *family]:
         with contextlib.suppress(psutil.NoSuchProcess):
             member.kill()
     await_gone(family, deadline_s=deadline_s)
+
+
+def _family(root: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [root, *root.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return [root]
 
 
 def await_gone(processes: Sequence[psutil.Process], *, deadline_s: float) -> None:

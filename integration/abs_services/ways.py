@@ -19,18 +19,22 @@ def chosen_way() -> Way:
         ) from error
 
 
-def services(way: Way | None = None) -> Services:
-    """The services of a way; default: the chosen one. Starts nothing."""
+def services(way: Way | None = None, *, lasting: bool = False) -> Services:
+    """The services of a way; default: the chosen one. Starts nothing.
+
+    ``lasting`` ones keep their data at a known place and may be detached; the others are
+    temporary and end with this process.
+    """
     # Imported late: each way needs packages that the others do not.
     match way or chosen_way():
         case Way.NATIVE:
             from abs_services.native import NativeServices
 
-            return NativeServices()
+            return NativeServices(lasting=lasting)
         case Way.DOCKER:
             from abs_services.containers import DockerServices
 
-            return DockerServices()
+            return DockerServices(lasting=lasting)
         case Way.EXTERNAL:
             from abs_services.external import ExternalServices
 

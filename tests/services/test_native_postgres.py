@@ -34,7 +34,7 @@ def running(server: NativePostgres) -> None:
 
 def one(url: str, statement: str) -> object:
     with psycopg.connect(url, autocommit=True) as connection:
-        cursor = connection.execute(statement)  # type: ignore[arg-type]
+        cursor = connection.execute(statement)
         row = cursor.fetchone() if cursor.description else None
         return row[0] if row else None
 
@@ -53,7 +53,7 @@ def prepare(url: str, gid: str) -> None:
         connection.execute("CREATE TABLE IF NOT EXISTS kept (gid text)")
         connection.execute("BEGIN")
         connection.execute("INSERT INTO kept VALUES (%s)", [gid])
-        connection.execute(f"PREPARE TRANSACTION '{gid}'")  # type: ignore[arg-type]
+        connection.execute(f"PREPARE TRANSACTION '{gid}'")
 
 
 def test_sigkill_leaves_no_process_and_keeps_a_prepared_transaction(server: NativePostgres) -> None:

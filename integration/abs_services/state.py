@@ -1,0 +1,92 @@
+"""What ``abs up`` left running, so that another shell can find and end it.
+
+One JSON file in the cache folder, mode 0600 (it holds credentials), changed under a file lock and
+replaced whole. Processes are named by pid and start time: one that merely has the same pid now is
+never taken for ours.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from abs_core.errors import ConfigError
+from abs_services.contracts import Kind, Running, Way
+from abs_services.places import cache_folder
+from abs_services.processes import ProcessId
+
+_VERSION = 1
+
+
+State = dict[Kind, Running]
+
+
+@contextmanager
+def changing_state() -> Iterator[State]:
+    """The recorded state, for change: saved when the block ends without an exception.
+
+    Whoever else runs ``abs up`` or ``abs down`` meanwhile waits.
+    """
+    folder = cache_folder()
+    with (folder / "state.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        state = read_state()
+        yield state
+        _write(folder / "state.json", state)
+
+
+def read_state() -> State:
+    """The recorded state; empty where nothing was recorded. ConfigError where it is unreadable."""
+    path = cache_folder() / "state.json"
+    try:
+        content = json.loads(path.read_text())
+        if content["version"] != _VERSION:
+            raise ValueError(content["version"])
+        return {
+            cast(Kind, kind): _from_json(kind, value) for kind, value in content["services"].items()
+        }
+    except FileNotFoundError:
+        return {}
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"{path} is not a state file that this version reads",
+            remedy="end what it names by hand, then delete it.",
+        ) from error
+
+
+def _write(path: Path, state: State) -> None:
+    services = {kind: _to_json(running) for kind, running in state.items()}
+    half = path.with_suffix(".new")
+    with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump({"version": _VERSION, "services": services}, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    half.replace(path)
+
+
+def _to_json(running: Running) -> dict[str, Any]:
+    return {
+        "way": str(running.way),
+        "env": dict(running.env),
+        "process": asdict(running.process) if running.process else None,
+        "container": running.container,
+        "folder": str(running.folder) if running.folder else None,
+    }
+
+
+def _from_json(kind: str, value: Mapping[str, Any]) -> Running:
+    process, folder = value["process"], value["folder"]
+    return Running(
+        kind=cast(Kind, kind),
+        way=Way(value["way"]),
+        env=dict(value["env"]),
+        process=ProcessId(**process) if process else None,
+        container=value["container"],
+        folder=Path(folder) if folder else None,
+    )
