@@ -1,0 +1,1 @@
+"""The PostgreSQL sink: from Arrow batches to rows that appear exactly once."""

@@ -1,0 +1,93 @@
+"""One plain Arrow type for each kind of value: the many layouts that mean the same are cast away.
+
+What remains is what the rest of the package knows: null, bool, int8 to int64, float32, float64,
+decimal128, string, binary, date32, time64[us], timestamp[us] without zone or in UTC, duration[us],
+month_day_nano_interval, list, struct and map. No cast loses anything; one that would is an error.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+MAX_DECIMAL_DIGITS = 38
+
+_PLAIN = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.date64(): pa.date32(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}
+
+
+def plain_type(arrow: pa.DataType) -> pa.DataType:
+    """The plain type that holds every value of ``arrow``; types without one are returned as is."""
+    if isinstance(arrow, pa.BaseExtensionType):
+        return plain_type(arrow.storage_type)
+    types = pa.types
+    if types.is_dictionary(arrow) or types.is_run_end_encoded(arrow):
+        return plain_type(arrow.value_type)
+    if types.is_timestamp(arrow):
+        return pa.timestamp("us", tz="UTC" if arrow.tz is not None else None)
+    if types.is_time(arrow):
+        return pa.time64("us")
+    if types.is_duration(arrow):
+        return pa.duration("us")
+    if types.is_fixed_size_binary(arrow):
+        return pa.binary()
+    if types.is_decimal(arrow):
+        digits, scale = arrow.precision - min(arrow.scale, 0), max(arrow.scale, 0)
+        return pa.decimal128(digits, scale) if digits <= MAX_DECIMAL_DIGITS else arrow
+    return _plain_nested(arrow) if types.is_nested(arrow) else _PLAIN.get(arrow, arrow)
+
+
+def _plain_nested(arrow: pa.DataType) -> pa.DataType:
+    if is_list(arrow):
+        return pa.list_(plain_type(arrow.value_type))
+    if pa.types.is_struct(arrow):
+        # Metadata stays: it tells a variant or a geometry from an ordinary struct.
+        return pa.struct([field.with_type(plain_type(field.type)) for field in arrow])
+    if pa.types.is_map(arrow):
+        return pa.map_(plain_type(arrow.key_type), plain_type(arrow.item_type))
+    return arrow
+
+
+def is_list(arrow: pa.DataType) -> bool:
+    """Whether values are lists, in any of Arrow's layouts."""
+    types = pa.types
+    return bool(
+        types.is_list(arrow)
+        or types.is_large_list(arrow)
+        or types.is_fixed_size_list(arrow)
+        or types.is_list_view(arrow)
+        or types.is_large_list_view(arrow)
+    )
+
+
+def cast_plain(array: pa.Array, to: pa.DataType) -> pa.Array:
+    """The same values as type ``to``.
+
+    Raises:
+        pyarrow.ArrowInvalid: a value does not fit (nanoseconds that microseconds cannot hold).
+        pyarrow.ArrowNotImplementedError: there is no such cast.
+    """
+    while isinstance(array.type, pa.BaseExtensionType):
+        array = array.storage
+    if pa.types.is_run_end_encoded(array.type):
+        return cast_plain(pc.run_end_decode(array), to)
+    return array if array.type.equals(to) else array.cast(to)
+
+
+def can_cast(arrow: pa.DataType, to: pa.DataType) -> bool:
+    """Whether ``cast_plain`` knows the way from one type to the other."""
+    try:
+        cast_plain(pa.array([], type=arrow), to)
+    except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
+        return False
+    return True

@@ -1,0 +1,52 @@
+"""Arrow arrays as numpy sees them, and back, without copies where that is possible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import DTypeLike, NDArray
+
+Array = NDArray[Any]
+
+
+def values_of(array: pa.Array, dtype: DTypeLike) -> Array:
+    """The values of a fixed-width array; anything may stand where a null is."""
+    layout = np.dtype(dtype)
+    data = array.buffers()[1]
+    if data is None or len(array) == 0:
+        return np.zeros(len(array), layout)
+    return np.frombuffer(data, layout, len(array), array.offset * layout.itemsize)
+
+
+def offsets_of(array: pa.Array) -> Array:
+    """Where each string or binary begins, and the end of the last one: shape (len + 1,)."""
+    if len(array) == 0:
+        return np.zeros(1, np.int32)
+    return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
+
+
+def bytes_of(array: pa.Array) -> Array:
+    """The bytes of all strings or binaries, end to end."""
+    first, *_, last = offsets_of(array)[[0, -1]].tolist()
+    if first == last:
+        return np.empty(0, np.uint8)
+    return np.frombuffer(array.buffers()[2], np.uint8, last - first, first)
+
+
+def binaries(
+    data: Array, lengths: Array, like: pa.Array, arrow: pa.DataType | None = None
+) -> pa.Array:
+    """Binaries of these lengths, end to end in ``data``; null where ``like`` is.
+
+    Raises:
+        pyarrow.ArrowCapacityError: they are 2 GiB or more.
+    """
+    ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    if ends[-1] >= 2**31:
+        raise pa.ArrowCapacityError("binary values of 2 GiB or more in one batch")
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(np.ascontiguousarray(data))]
+    made = pa.Array.from_buffers(arrow or pa.binary(), len(lengths), buffers)
+    return pc.if_else(like.is_valid(), made, None) if like.null_count else made

@@ -1,0 +1,153 @@
+"""Checks on values, column by column: what PostgreSQL cannot hold is named before it is sent.
+
+Values themselves are not shown in errors: they may be personal data.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_core.errors import RowError
+from abs_sinks.postgres.arrow import is_list
+from abs_sinks.postgres.buffers import bytes_of
+from abs_sinks.postgres.types import PgType
+
+# src/include/datatype/timestamp.h, counted from 1970 as Arrow does. The upper end of timestamp
+# (294277 AD) lies beyond what 64 bits of microseconds since 1970 can say.
+MIN_TIMESTAMP_US = -210_866_803_200_000_000
+"""4714-11-24 BC, the first instant that timestamp and timestamptz hold."""
+MIN_DATE_DAYS, MAX_DATE_DAYS = -2_440_588, 2_145_042_905
+"""4714-11-24 BC and 5874897-12-31."""
+DAY_US = 86_400_000_000
+
+
+def refuse(column: str, array: pa.Array, bad: pa.Array, why: str, remedy: str) -> None:
+    """Raise a ``RowError`` if any of ``bad`` is true.
+
+    Args:
+        column: the name of the column, for the message.
+        array: the values that were looked at.
+        bad: booleans, one for each value; null counts as false.
+        why: what is wrong, as the end of "3 of 100 values ...".
+    """
+    count = pc.sum(bad).as_py()
+    if count:
+        raise row_error(column, f"{count} of {len(array)} values {why}", remedy)
+
+
+def row_error(column: str, what: str, remedy: str) -> RowError:
+    """The error for values of one column."""
+    return RowError(f'Column "{column}": {what}.', remedy=f"{remedy}.")
+
+
+def check_values(array: pa.Array, pg: PgType, column: str) -> None:
+    """Refuse values of a plain, widened array that the column's type has no exact image for.
+
+    Args:
+        array: of the type that ``fit`` chose for this column.
+        column: its name, for the message.
+
+    Raises:
+        RowError: names the column, what is wrong, and how many values are.
+    """
+    arrow = array.type
+    if pa.types.is_string(arrow):
+        check_text(array, column)
+        _check_length(array, pg, column)
+    elif is_list(arrow) and pg.element is not None:
+        check_values(array.flatten(), pg.element, column)
+    elif pa.types.is_timestamp(arrow):
+        _check_timestamp(array, pg, column)
+    elif pa.types.is_date32(arrow):
+        _check_range(array.view(pa.int32()), MIN_DATE_DAYS, MAX_DATE_DAYS, pg, column)
+    elif pa.types.is_time64(arrow):
+        _check_range(array.view(pa.int64()), 0, DAY_US, pg, column)
+        _check_fraction(array, pg, column)
+    elif pa.types.is_duration(arrow):
+        _check_fraction(array, pg, column)
+
+
+def check_text(array: pa.Array, column: str) -> None:
+    """Refuse text with a NUL character, and bytes that are no UTF-8.
+
+    Spark's strings can hold any bytes (``cast(X'ff' as string)``), PostgreSQL's neither those nor
+    U+0000. A pass over the raw bytes settles the common cases.
+    """
+    data = bytes_of(array)
+    if data.size == 0:
+        return
+    if data.min() == 0:
+        nul = pc.match_substring(array.view(pa.binary()), b"\0")
+        refuse(
+            column,
+            array,
+            nul,
+            "hold a NUL character (0x00), which PostgreSQL's text cannot",
+            "remove it in Spark with translate(), or make the column bytea",
+        )
+    if data.max() >= 0x80:
+        try:
+            array.drop_null().validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise row_error(
+                column,
+                "a value is not valid UTF-8",
+                "decode it in Spark with decode(), or make the column bytea",
+            ) from error
+
+
+def _check_length(array: pa.Array, pg: PgType, column: str) -> None:
+    """varchar(n) and char(n): the server would cut off trailing blanks without a word."""
+    most = pg.max_chars
+    if most is None or (pc.max(pc.binary_length(array)).as_py() or 0) <= most:
+        return
+    refuse(
+        column,
+        array,
+        pc.greater(pc.utf8_length(array), most),
+        f"are too long for {pg.label}",
+        "cut them in Spark with left(), or make the column longer",
+    )
+
+
+def _check_timestamp(array: pa.Array, pg: PgType, column: str) -> None:
+    ticks = array.view(pa.int64())
+    if (first := pc.min(ticks).as_py()) is not None and first < MIN_TIMESTAMP_US:
+        refuse(
+            column,
+            array,
+            pc.less(ticks, MIN_TIMESTAMP_US),
+            f"lie before 4714-11-24 BC, the first moment that {pg.label} holds",
+            "correct or filter them in Spark",
+        )
+    _check_fraction(array, pg, column)
+
+
+def _check_range(ticks: pa.Array, low: int, high: int, pg: PgType, column: str) -> None:
+    bounds = pc.min_max(ticks).as_py()
+    if bounds["min"] is None or (low <= bounds["min"] and bounds["max"] <= high):
+        return
+    refuse(
+        column,
+        ticks,
+        pc.or_(pc.less(ticks, low), pc.greater(ticks, high)),
+        f"lie outside the range of {pg.label}",
+        "correct or filter them in Spark",
+    )
+
+
+def _check_fraction(array: pa.Array, pg: PgType, column: str) -> None:
+    """timestamp(p) and its like: the server would round without a word."""
+    unit = 10 ** (6 - pg.fraction_digits)
+    if unit == 1:
+        return
+    ticks = array.view(pa.int64())
+    rest = pc.subtract(ticks, pc.multiply(pc.divide(ticks, unit), unit))
+    refuse(
+        column,
+        array,
+        pc.not_equal(rest, 0),
+        f"have more digits of a second than {pg.label} keeps",
+        "truncate them in Spark with date_trunc(), or make the column more precise",
+    )

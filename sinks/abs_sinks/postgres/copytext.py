@@ -1,0 +1,67 @@
+"""COPY's text format (manual, COPY, Text Format): fields with backslash escapes, NULL as ``\\N``.
+
+It is the fall-back for types whose binary form only the server knows (inet, ranges, tsvector, types
+of extensions): their values arrive as strings and are passed on as the type's own text input.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_sinks.postgres.arrow import is_list
+from abs_sinks.postgres.jsontext import becomes_json, json_text
+from abs_sinks.postgres.nesting import unnest
+from abs_sinks.postgres.text import plain_text
+from abs_sinks.postgres.types import PgType
+
+NULL = r"\N"
+
+
+def copy_text(array: pa.Array, pg: PgType, column: str) -> pa.StringArray:
+    """One field of COPY's text format for each value.
+
+    Args:
+        array: of the type that ``fit`` chose, after ``check_values``.
+        column: its name, for messages.
+
+    Raises:
+        RowError: nested lists are not rectangular; a date lies outside the years 1 to 9999.
+    """
+    if pa.types.is_null(array.type):
+        return pa.repeat(NULL, len(array))
+    text = _text(array, pg, column)
+    if pc.any(pc.match_substring_regex(text, r"[\\\n\r\t]")).as_py():
+        for character, escape in (("\\", r"\\"), ("\n", r"\n"), ("\r", r"\r"), ("\t", r"\t")):
+            text = pc.replace_substring(text, character, escape)
+    return text.fill_null(NULL)
+
+
+def _text(array: pa.Array, pg: PgType, column: str) -> pa.StringArray:
+    if becomes_json(array.type, pg):
+        return json_text(array, column)
+    if pg.element is not None and is_list(array.type):
+        unnest(array, column)  # refuses what is not rectangular
+        return _array_literal(array, pg.element, column)
+    if pg.name == "uuid" and pa.types.is_binary(array.type):
+        return pc.utf8_slice_codeunits(plain_text(array, column), 2)
+    return plain_text(array, column)
+
+
+def _array_literal(array: pa.Array, element: PgType, column: str) -> pa.StringArray:
+    """Manual, 8.15.2: {"a","b\\"c",NULL}; inner arrays are not quoted."""
+    inner = array.flatten()
+    if is_list(inner.type):
+        items = _array_literal(inner, element, column)
+    elif pa.types.is_null(inner.type):
+        items = pa.repeat("NULL", len(inner))
+    else:
+        items = _text(inner, element, column)
+        items = pc.replace_substring(pc.replace_substring(items, "\\", "\\\\"), '"', '\\"')
+        items = pc.binary_join_element_wise('"', items, '"', "").fill_null("NULL")
+    counts = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    joined = pc.binary_join(pa.ListArray.from_arrays(offsets, items), ",")
+    text = pc.binary_join_element_wise("{", joined, "}", "")
+    return pc.if_else(array.is_valid(), text, None) if array.null_count else text

@@ -1,0 +1,209 @@
+"""Batches to the bytes of a COPY: checked, converted, encoded, column by column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pgpq import ArrowToPostgresBinaryEncoder
+from pgpq.encoders import StringEncoderBuilder
+from pgpq.schema import Jsonb
+
+from abs_core.errors import AbsError, RowError, SchemaError
+from abs_sinks.postgres.arrow import cast_plain, plain_type
+from abs_sinks.postgres.checks import check_values, row_error
+from abs_sinks.postgres.copytext import copy_text
+from abs_sinks.postgres.fit import Conversion, Wire
+from abs_sinks.postgres.jsontext import becomes_json, json_text
+from abs_sinks.postgres.payload import payload
+from abs_sinks.postgres.types import Column
+
+SLICE_BYTES = 64 << 20
+"""Larger batches are encoded in slices, so that no Arrow string column comes near its 2 GiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedColumn:
+    """One column of the input on its way to one column of the table.
+
+    Args:
+        position: in the input's schema.
+        source: its name there.
+    """
+
+    position: int
+    source: str
+    column: Column
+    conversion: Conversion
+
+
+class Encoder(Protocol):
+    """Makes the bytes of one COPY, in the order header, any number of batches, finish.
+
+    Bytes may be held back until a later call: what COPY needs is all that was returned. After an
+    error the encoder must not be used again, nor the COPY that its bytes went to.
+    """
+
+    def header(self) -> bytes:
+        """What the stream begins with."""
+        ...
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        """Check and encode a batch of the planned schema; the result can be empty.
+
+        Raises:
+            SchemaError: the batch is of another schema.
+            RowError: names the column with a value that the table cannot hold.
+        """
+        ...
+
+    def finish(self) -> bytes:
+        """What was held back, and the end of the stream."""
+        ...
+
+
+class BinaryEncoder:
+    """COPY ... (FORMAT BINARY), by pgpq.
+
+    pgpq writes what it knows; the values of other types reach it as their finished binary form.
+    """
+
+    def __init__(self, schema: pa.Schema, columns: Sequence[PlannedColumn]) -> None:
+        self._expected = _Expected(schema)
+        self._columns = columns
+        # Positions as names: the input's may be odd, and pgpq goes by name.
+        fields = [pa.field(str(n), _wire_type(column)) for n, column in enumerate(columns)]
+        self._schema = pa.schema(fields)
+        builders = {
+            field.name: StringEncoderBuilder.new_with_output(field, Jsonb())
+            if column.conversion.wire is Wire.JSONB
+            else ArrowToPostgresBinaryEncoder.infer_encoder(field)
+            for field, column in zip(fields, columns, strict=True)
+        }
+        self._pgpq = ArrowToPostgresBinaryEncoder.new_with_encoders(self._schema, builders)
+
+    def header(self) -> bytes:
+        """Signature, flags and extension length (manual, COPY, Binary Format)."""
+        return bytes(self._pgpq.write_header())
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        """See ``Encoder``."""
+        self._expected.check(batch)
+        return b"".join(
+            self._pgpq.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+            for arrays in _converted(batch, self._columns, _to_wire)
+        )
+
+    def finish(self) -> bytes:
+        """What was held back, and the trailer."""
+        return bytes(self._pgpq.finish())
+
+
+class TextEncoder:
+    """COPY ... (FORMAT TEXT), for tables with a column whose binary form is not known here."""
+
+    def __init__(self, schema: pa.Schema, columns: Sequence[PlannedColumn]) -> None:
+        self._expected = _Expected(schema)
+        self._columns = columns
+
+    def header(self) -> bytes:
+        """Nothing: the text format has none."""
+        return b""
+
+    def encode(self, batch: pa.RecordBatch) -> bytes:
+        """See ``Encoder``."""
+        self._expected.check(batch)
+        return b"".join(
+            _lines(arrays) for arrays in _converted(batch, self._columns, _to_copy_text)
+        )
+
+    def finish(self) -> bytes:
+        """Nothing: the end of the COPY is the end."""
+        return b""
+
+
+class _Expected:
+    """Tells batches of the planned schema from others; zones, names and layouts inside may differ."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._seen = schema
+
+    def check(self, batch: pa.RecordBatch) -> None:
+        if batch.schema.equals(self._seen):
+            return
+        planned = [(field.name, plain_type(field.type)) for field in self._schema]
+        if [(field.name, plain_type(field.type)) for field in batch.schema] != planned:
+            raise SchemaError(
+                f"A batch has the columns {_named(batch.schema)}, planned were "
+                f"{_named(self._schema)}.",
+                remedy="give all batches of one writer the same schema.",
+            )
+        self._seen = batch.schema
+
+
+def _named(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def _wire_type(planned: PlannedColumn) -> pa.DataType:
+    conversion, pg = planned.conversion, planned.column.type
+    if conversion.wire is Wire.PAYLOAD:
+        return pa.binary()
+    return pa.string() if becomes_json(conversion.arrow, pg) else conversion.arrow
+
+
+_Convert = Callable[[pa.Array, PlannedColumn], pa.Array]
+
+
+def _converted(
+    batch: pa.RecordBatch, columns: Sequence[PlannedColumn], convert: _Convert
+) -> Iterator[list[pa.Array]]:
+    """The columns of each slice of the batch, checked and ready for the wire."""
+    slices = max(1, -(-batch.nbytes // SLICE_BYTES))
+    rows = max(1, -(-batch.num_rows // slices))
+    for start in range(0, batch.num_rows, rows):
+        piece = batch.slice(start, rows)
+        yield [_convert_column(piece.column(c.position), c, convert) for c in columns]
+
+
+def _convert_column(array: pa.Array, planned: PlannedColumn, convert: _Convert) -> pa.Array:
+    name, conversion = planned.source, planned.conversion
+    try:
+        array = cast_plain(cast_plain(array, conversion.plain), conversion.arrow)
+        if array.null_count and planned.column.not_null:
+            raise row_error(
+                name,
+                f"{array.null_count} of {len(array)} values are NULL, and the column is NOT NULL",
+                "fill or filter them in Spark",
+            )
+        check_values(array, planned.column.type, name)
+        return convert(array, planned)
+    except AbsError:
+        raise
+    except pa.ArrowException as error:
+        raise RowError(
+            f'Column "{name}" cannot be converted to {planned.column.type.label}: {error}.',
+            remedy="correct or cast the values in Spark.",
+        ) from error
+
+
+def _to_wire(array: pa.Array, planned: PlannedColumn) -> pa.Array:
+    if planned.conversion.wire is Wire.PAYLOAD:
+        return payload(array, planned.column.type, planned.source)
+    if becomes_json(array.type, planned.column.type):
+        return json_text(array, planned.source)
+    return array
+
+
+def _to_copy_text(array: pa.Array, planned: PlannedColumn) -> pa.Array:
+    return copy_text(array, planned.column.type, planned.source)
+
+
+def _lines(fields: list[pa.Array]) -> bytes:
+    lines = pc.binary_join_element_wise(*fields, "\t")
+    lines = pc.binary_join_element_wise(lines, "\n", "")
+    return bytes(lines.buffers()[2])

@@ -1,0 +1,171 @@
+"""Lists, structs and maps as JSON text, exact: built column by column, with no loop over rows.
+
+Scalars are written as PostgreSQL's own ``to_jsonb`` does: numbers in full (decimals keep every
+digit), NaN and the infinities as strings (JSON has no such numbers; Spark's ``to_json`` does the
+same), dates and times as ISO text with the zone (UTC), bytes as ``"\\x00ff"``. NULL fields are kept
+as null. Keys of maps become strings.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_sinks.postgres.arrow import is_list
+from abs_sinks.postgres.checks import check_text
+from abs_sinks.postgres.text import plain_text
+from abs_sinks.postgres.types import MisfitError, PgType
+
+
+def becomes_json(plain: pa.DataType, pg: PgType) -> bool:
+    """Whether values of this plain type are written as JSON into a column of that type."""
+    return pg.name in ("json", "jsonb") and pa.types.is_nested(plain)
+
+
+def require_json(plain: pa.DataType) -> None:
+    """Refuse what has no JSON form: variants, nested keys, two fields of one name.
+
+    Raises:
+        MisfitError: names the part that has none.
+    """
+    if is_list(plain):
+        require_json(plain.value_type)
+    elif pa.types.is_map(plain):
+        if pa.types.is_nested(plain.key_type):
+            raise MisfitError(
+                f"a map with keys of type {plain.key_type} has no JSON form",
+                "take strings as keys, or map_entries() in Spark",
+            )
+        require_json(plain.key_type)
+        require_json(plain.item_type)
+    elif pa.types.is_struct(plain):
+        refuse_tagged(plain)
+        names = [field.name for field in plain]
+        if len(set(names)) < len(names):
+            raise MisfitError(
+                f"{plain} has two fields of one name; jsonb would keep only one", "rename one"
+            )
+        for field in plain:
+            require_json(field.type)
+    elif pa.types.is_nested(plain) or pa.types.is_decimal256(plain):
+        raise MisfitError(f"Arrow type {plain} is not supported", "cast it in Spark")
+
+
+def refuse_tagged(plain: pa.DataType) -> None:
+    """Refuse the structs that Spark marks as something else (pyspark/sql/pandas/types.py).
+
+    Raises:
+        MisfitError: it is a variant, a geometry or a geography.
+    """
+    for field in plain if pa.types.is_struct(plain) else ():
+        tags = field.metadata or {}
+        if tags.get(b"variant") == b"true":
+            raise MisfitError(
+                "VARIANT arrives in Spark's own binary encoding",
+                "convert it with to_json() in Spark; a jsonb column takes that text",
+            )
+        if b"geometry" in tags or b"geography" in tags:
+            raise MisfitError(
+                "GEOMETRY and GEOGRAPHY are not supported",
+                "convert with st_asbinary() in Spark, for a bytea column",
+            )
+
+
+def json_text(array: pa.Array, column: str) -> pa.StringArray:
+    """JSON text of each value; null (not the JSON null) where the value itself is.
+
+    Args:
+        array: a plain list, struct or map.
+        column: its name, for messages.
+
+    Raises:
+        RowError: a text holds a NUL or is no UTF-8; a date lies outside the years 1 to 9999.
+    """
+    text = _json(array, column)
+    return pc.if_else(array.is_valid(), text, None) if array.null_count else text
+
+
+def _json(array: pa.Array, column: str) -> pa.StringArray:
+    """JSON text of each value, the text null for null."""
+    arrow = array.type
+    if pa.types.is_null(arrow):
+        return pa.repeat("null", len(array))
+    if is_list(arrow):
+        items = _json(array.flatten(), column)
+        text = _joined(items, pc.list_value_length(array), "[", "]")
+    elif pa.types.is_map(arrow):
+        text = _map(array, column)
+    elif pa.types.is_struct(arrow):
+        text = _struct(array, column)
+    else:
+        text = _scalar(array, column)
+    return pc.if_else(array.is_valid(), text, "null") if array.null_count else text
+
+
+def _scalar(array: pa.Array, column: str) -> pa.StringArray:
+    arrow = array.type
+    text = plain_text(array, column)
+    if pa.types.is_boolean(arrow) or pa.types.is_integer(arrow) or pa.types.is_decimal(arrow):
+        return text
+    if pa.types.is_floating(arrow):
+        return pc.if_else(pc.is_finite(array), text, _quoted(text))
+    if pa.types.is_string(arrow):
+        check_text(text, column)
+    return _quoted(_escaped(text))
+
+
+_MUST_ESCAPE = r'[\x00-\x1f"\\]'
+_CONTROLS = {"\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def _escaped(text: pa.StringArray) -> pa.StringArray:
+    """RFC 8259, section 7."""
+    if not pc.any(pc.match_substring_regex(text, _MUST_ESCAPE)).as_py():
+        return text
+    text = pc.replace_substring(text, "\\", "\\\\")
+    text = pc.replace_substring(text, '"', '\\"')
+    if pc.any(pc.match_substring_regex(text, r"[\x00-\x1f]")).as_py():
+        for code in range(1, 0x20):
+            control = chr(code)
+            text = pc.replace_substring(text, control, _CONTROLS.get(control, f"\\u{code:04x}"))
+    return text
+
+
+def _quoted(text: pa.StringArray) -> pa.StringArray:
+    return pc.binary_join_element_wise('"', text, '"', "")
+
+
+def _struct(array: pa.Array, column: str) -> pa.StringArray:
+    pieces: list[pa.Array | str] = []
+    # flatten() carries the struct's own nulls over to its fields.
+    for field, values in zip(array.type, array.flatten(), strict=True):
+        name = _quoted(_escaped(pa.array([field.name])))[0].as_py()
+        pieces += [f"{',' if pieces else '{'}{name}:", _json(values, column)]
+    if not pieces:
+        return pa.repeat("{}", len(array))
+    return pc.binary_join_element_wise(*pieces, "}", "")
+
+
+def _map(array: pa.Array, column: str) -> pa.StringArray:
+    offsets = array.offsets.to_numpy()
+    lengths = pc.if_else(array.is_valid(), pa.array(np.diff(offsets)), 0)
+    first, entries = int(offsets[0]), int(offsets[-1]) - int(offsets[0])
+    keys, items = array.keys.slice(first, entries), array.items.slice(first, entries)
+    if pc.sum(lengths).as_py() != entries and entries:
+        # Entries under a null map belong to nothing.
+        belong = np.repeat(array.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
+        keys, items = keys.filter(pa.array(belong)), items.filter(pa.array(belong))
+    name = plain_text(keys, column)
+    if pa.types.is_string(keys.type):
+        check_text(keys, column)
+    pairs = pc.binary_join_element_wise(_quoted(_escaped(name)), _json(items, column), ":")
+    return _joined(pairs, lengths, "{", "}")
+
+
+def _joined(items: pa.StringArray, lengths: pa.Array, start: str, end: str) -> pa.StringArray:
+    """Join runs of these lengths by commas, between two brackets."""
+    counts = lengths.fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+    lists = pa.ListArray.from_arrays(offsets, items)
+    return pc.binary_join_element_wise(start, pc.binary_join(lists, ","), end, "")

@@ -1,0 +1,69 @@
+"""Nested lists as PostgreSQL's arrays see them: dimensions, and the leaves in order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_sinks.postgres.arrow import is_list
+from abs_sinks.postgres.buffers import Array
+from abs_sinks.postgres.checks import row_error
+
+
+@dataclass(frozen=True, slots=True)
+class Unnested:
+    """The rows of a column of (nested) lists.
+
+    Args:
+        sizes: shape (rows, depth): the length of each dimension; 0 in all where a row is empty or
+            null.
+        leaves: the elements of all rows, row by row, inner dimension fastest.
+        row_of: for each leaf, its row.
+    """
+
+    sizes: Array
+    leaves: pa.Array
+    row_of: Array
+
+    @property
+    def offsets(self) -> Array:
+        """Where the leaves of each row begin, and the end of the last one: shape (rows + 1,)."""
+        counts = np.bincount(self.row_of, minlength=len(self.sizes))
+        return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
+
+
+def unnest(array: pa.Array, column: str) -> Unnested:
+    """Take (nested) lists apart.
+
+    Raises:
+        RowError: PostgreSQL's arrays are rectangular; inner lists of one value differ in length, or
+            one is NULL, or all are empty (then their number would be lost).
+    """
+    rows = len(array)
+    row_of = np.arange(rows)
+    sizes: list[Array] = []
+    while is_list(array.type):
+        if sizes and array.null_count:
+            raise _ragged(column, "an inner list is NULL")
+        lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+        size = np.zeros(rows, np.int32)
+        size[row_of] = lengths
+        if (size[row_of] != lengths).any():
+            raise _ragged(column, "inner lists differ in length")
+        if sizes and not lengths.all():
+            raise _ragged(column, "inner lists are empty")
+        sizes.append(size)
+        row_of = np.repeat(row_of, lengths)
+        array = array.flatten()
+    return Unnested(np.stack(sizes, axis=1), array, row_of)
+
+
+def _ragged(column: str, what: str) -> Exception:
+    return row_error(
+        column,
+        f"{what}, which a PostgreSQL array of more than one dimension cannot hold",
+        "make the column jsonb",
+    )

@@ -1,0 +1,147 @@
+"""The binary forms of values that pgpq does not write: uuid, intervals with months, arrays.
+
+A value's binary form is what the type's send function gives (PostgreSQL's manual, COPY, Binary
+Format). Here they are made as Arrow binaries, column by column in numpy; pgpq then puts them
+between the other columns of a row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_sinks.postgres.buffers import Array, binaries, bytes_of, values_of
+from abs_sinks.postgres.checks import refuse
+from abs_sinks.postgres.jsontext import becomes_json, json_text
+from abs_sinks.postgres.nesting import Unnested, unnest
+from abs_sinks.postgres.numeric import numeric_values
+from abs_sinks.postgres.text import interval_parts
+from abs_sinks.postgres.types import PgType
+
+_EPOCH_DAYS = 10_957
+_EPOCH_US = _EPOCH_DAYS * 86_400_000_000
+"""2000-01-01, where PostgreSQL's dates and timestamps count from, since 1970-01-01."""
+
+_INTERVAL = np.dtype([("us", ">i8"), ("days", ">i4"), ("months", ">i4")])
+
+
+def payload(array: pa.Array, pg: PgType, column: str) -> pa.BinaryArray:
+    """The binary form of each value; null where the value is.
+
+    Args:
+        array: of the type that ``fit`` chose, after ``check_values``.
+        column: its name, for messages.
+
+    Raises:
+        RowError: a text is no uuid; nested lists are not rectangular; nanoseconds would be lost.
+    """
+    arrow = array.type
+    if pa.types.is_null(arrow):
+        return pa.nulls(len(array), pa.binary())
+    if becomes_json(arrow, pg):
+        array = json_text(array, column)
+    elif pg.element is not None:
+        return _array(array, pg.element, column)
+    elif pg.name == "uuid":
+        return _uuid(array, column)
+    if pa.types.is_string(array.type):
+        plain = array.view(pa.binary())
+        version = pa.scalar(b"\x01", pa.binary())
+        empty = pa.scalar(b"", pa.binary())
+        if pg.name == "jsonb":
+            return pc.binary_join_element_wise(version, plain, empty)
+        return plain
+    if pa.types.is_binary(arrow):
+        return array
+    if pa.types.is_decimal128(arrow):
+        return binaries(*numeric_values(array), array)
+    if arrow.equals(pa.month_day_nano_interval()):
+        return _fixed(_months_days_nanos(array, column), array)
+    return _fixed(_big_endian(array), array)
+
+
+def _big_endian(array: pa.Array) -> Array:
+    """Fixed-width values as PostgreSQL sends them; anything may stand under a null."""
+    arrow = array.type
+    if pa.types.is_boolean(arrow):
+        return values_of(array.cast(pa.uint8()), "u1")
+    if pa.types.is_date32(arrow):
+        return (values_of(array, "<i4") - np.int32(_EPOCH_DAYS)).astype(">i4")
+    if pa.types.is_timestamp(arrow):
+        return (values_of(array, "<i8") - np.int64(_EPOCH_US)).astype(">i8")
+    if pa.types.is_duration(arrow):
+        whole = np.zeros(len(array), _INTERVAL)
+        whole["us"] = values_of(array, "<i8")
+        return whole
+    kind = "f" if pa.types.is_floating(arrow) else "i"
+    width = arrow.bit_width // 8
+    return values_of(array, np.dtype(f"<{kind}{width}")).astype(f">{kind}{width}")
+
+
+def _months_days_nanos(array: pa.Array, column: str) -> Array:
+    parts = interval_parts(array, column)
+    whole = np.zeros(len(array), _INTERVAL)
+    whole["us"] = parts["nanos"] // 1000
+    whole["days"], whole["months"] = parts["days"], parts["months"]
+    return whole
+
+
+def _fixed(values: Array, like: pa.Array) -> pa.BinaryArray:
+    lengths = np.full(len(values), values.dtype.itemsize, np.int32)
+    return binaries(values.view(np.uint8), lengths, like)
+
+
+_NIBBLE = np.zeros(256, np.uint8)
+_NIBBLE[np.frombuffer(b"0123456789", np.uint8)] = np.arange(10)
+_NIBBLE[np.frombuffer(b"abcdef", np.uint8)] = np.arange(10, 16)
+_NIBBLE[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
+_UUID = r"^[0-9A-Fa-f]{8}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{4}-?[0-9A-Fa-f]{12}$"
+
+
+def _uuid(array: pa.Array, column: str) -> pa.BinaryArray:
+    if pa.types.is_binary(array.type):
+        wrong = pc.not_equal(pc.binary_length(array), 16)
+        refuse(column, array, wrong, "are not 16 bytes long, as a uuid is", "correct them in Spark")
+        return array
+    wrong = pc.invert(pc.match_substring_regex(array, _UUID))
+    remedy = "write them as 8-4-4-4-12 hexadecimal digits"
+    refuse(column, array, wrong, "are no uuid", remedy)
+    present = pc.replace_substring(array.drop_null(), "-", "")
+    nibbles = _NIBBLE[bytes_of(present)].reshape(-1, 2)  # 32 digits each, end to end
+    packed = np.zeros((len(array), 16), np.uint8)
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    packed[valid] = (nibbles[:, 0] << 4 | nibbles[:, 1]).reshape(-1, 16)
+    return binaries(packed.reshape(-1), np.full(len(array), 16, np.int32), array)
+
+
+_EMPTY = pa.scalar(b"", pa.binary())
+
+
+def _array(array: pa.Array, element: PgType, column: str) -> pa.BinaryArray:
+    """arrayfuncs.c, array_recv: dimensions, has-null flag, element type, sizes, then the elements."""
+    parts = unnest(array, column)
+    leaves = payload(parts.leaves, element, column)
+    lengths = pc.binary_length(leaves).fill_null(-1).to_numpy(zero_copy_only=False)
+    prefix = _fixed(lengths.astype(">i4"), pa.array(lengths))
+    pieces = pc.binary_join_element_wise(prefix, leaves.fill_null(b""), _EMPTY)
+    body = pc.binary_join(pa.ListArray.from_arrays(parts.offsets, pieces), _EMPTY)
+    made = pc.binary_join_element_wise(_array_header(parts, leaves, element), body, _EMPTY)
+    return pc.if_else(array.is_valid(), made, None) if array.null_count else made
+
+
+def _array_header(parts: Unnested, leaves: pa.Array, element: PgType) -> pa.BinaryArray:
+    rows, depth = parts.sizes.shape
+    missing = leaves.is_null().to_numpy(zero_copy_only=False)
+    filled = parts.sizes[:, 0] > 0
+    header = np.zeros((rows, 3 + 2 * depth), np.int64)
+    header[:, 0] = np.where(filled, depth, 0)
+    header[:, 1] = np.bincount(parts.row_of, weights=missing, minlength=rows) > 0
+    header[:, 2] = element.oid
+    header[:, 3::2] = parts.sizes
+    header[:, 4::2] = 1
+    # An empty array has no dimensions, and so no sizes.
+    kept = np.ones(header.shape, bool)
+    kept[:, 3:] = filled[:, None]
+    data = header[kept].astype(">u4")
+    return binaries(data.view(np.uint8), 4 * kept.sum(axis=1), pa.array(filled))

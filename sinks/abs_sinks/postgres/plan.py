@@ -1,0 +1,57 @@
+"""A settled way from batches of one schema into one table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pyarrow as pa
+from psycopg import sql
+
+from abs_sinks.postgres.encode import BinaryEncoder, Encoder, PlannedColumn, TextEncoder
+from abs_sinks.postgres.fit import Wire
+from abs_sinks.postgres.table import Table
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """How batches are copied. Frozen, and can be pickled; encoders are made from it per COPY.
+
+    Args:
+        schema: of the input.
+        columns: in the order in which COPY names them.
+    """
+
+    table: Table
+    schema: pa.Schema
+    columns: tuple[PlannedColumn, ...]
+
+    @property
+    def format(self) -> Literal["binary", "text"]:
+        """Binary, unless a column's binary form is not known here."""
+        return "text" if any(c.conversion.wire is Wire.TEXT for c in self.columns) else "binary"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The table's columns that are written, as the catalog spells them."""
+        return tuple(planned.column.name for planned in self.columns)
+
+    def encoder(self) -> Encoder:
+        """A new encoder, for one COPY."""
+        kind = BinaryEncoder if self.format == "binary" else TextEncoder
+        return kind(self.schema, self.columns)
+
+    def copy_statement(self, target: sql.Composable | None = None) -> sql.Composed:
+        """COPY ... FROM STDIN, for the bytes of ``encoder``.
+
+        The connection's client_encoding must be UTF8: in the binary format text is sent as it is.
+
+        Args:
+            target: a relation whose columns have these names and types; default: the table.
+        """
+        options = "FORMAT BINARY" if self.format == "binary" else "FORMAT TEXT, ENCODING 'UTF8'"
+        return sql.SQL("COPY {} ({}) FROM STDIN WITH ({})").format(
+            target or self.table.identifier,
+            sql.SQL(", ").join(map(sql.Identifier, self.names)),
+            sql.SQL(options),
+        )

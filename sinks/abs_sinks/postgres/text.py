@@ -1,0 +1,110 @@
+"""Values as text that PostgreSQL reads back as exactly the same value, whatever DateStyle is set."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_sinks.postgres.buffers import Array, binaries, bytes_of, offsets_of, values_of
+from abs_sinks.postgres.checks import refuse
+
+# Arrow writes years of four digits, and PostgreSQL reads them, in this range: Spark's own.
+_FIRST_DAY, _LAST_DAY = -719_162, 2_932_896
+_FIRST_US, _LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+_HOUR_US = 3_600_000_000
+
+
+def plain_text(array: pa.Array, column: str) -> pa.StringArray:
+    """The text form of plain scalars, without quotes; null where the value is.
+
+    Floats are the shortest text that reads back as the same float; NaN, Infinity, -Infinity.
+    Decimals are exact. Moments are in UTC, ``2024-02-29T12:00:00.000000Z``. Durations are hours,
+    ``26:03:04.500000``. Bytes are hexadecimal, ``\\x00ff``, which PostgreSQL casts to bytea.
+
+    Raises:
+        RowError: a date or timestamp lies outside the years 1 to 9999.
+    """
+    arrow = array.type
+    if pa.types.is_string(arrow):
+        return array
+    if pa.types.is_floating(arrow):
+        return _floats(array)
+    if pa.types.is_date32(arrow):
+        _require_years(array, array.view(pa.int32()), _FIRST_DAY, _LAST_DAY, column)
+    elif pa.types.is_timestamp(arrow):
+        _require_years(array, array.view(pa.int64()), _FIRST_US, _LAST_US, column)
+        return pc.replace_substring(array.cast(pa.string()), " ", "T")
+    elif pa.types.is_binary(arrow):
+        return _hexadecimal(array)
+    elif pa.types.is_duration(arrow):
+        return _clock(array.view(pa.int64()))
+    elif arrow.equals(pa.month_day_nano_interval()):
+        return _interval(array, column)
+    return array.cast(pa.string())
+
+
+def _require_years(array: pa.Array, ticks: pa.Array, first: int, last: int, column: str) -> None:
+    outside = pc.or_(pc.less(ticks, first), pc.greater(ticks, last))
+    why = "lie outside the years 1 to 9999, which have a text form"
+    refuse(column, array, outside, why, "correct or filter them in Spark")
+
+
+def _floats(array: pa.Array) -> pa.StringArray:
+    text = array.cast(pa.string())
+    for special, name in (("nan", "NaN"), ("inf", "Infinity"), ("-inf", "-Infinity")):
+        text = pc.if_else(pc.equal(text, special), name, text)
+    return text
+
+
+_HEX = np.array([list(f"{byte:02x}".encode()) for byte in range(256)], np.uint8)
+
+
+def _hexadecimal(array: pa.Array) -> pa.StringArray:
+    """``\\x`` and two digits for each byte."""
+    digits = binaries(
+        _HEX[bytes_of(array)].reshape(-1), 2 * np.diff(offsets_of(array)), array, pa.string()
+    )
+    return pc.binary_join_element_wise(r"\x", digits, "")
+
+
+def _clock(ticks: pa.Array) -> pa.StringArray:
+    """Microseconds as [-]hours:minutes:seconds.micros."""
+    signed = ticks.fill_null(0).to_numpy(zero_copy_only=False)
+    # As unsigned numbers, so that the least int64 has an absolute value too.
+    size = np.where(signed < 0, -signed.view(np.uint64), signed.view(np.uint64))
+    hours = pa.array(size // np.uint64(_HOUR_US)).cast(pa.string())
+    rest = pa.array((size % np.uint64(_HOUR_US)).astype(np.int64), pa.time64("us"))
+    minutes = pc.utf8_slice_codeunits(rest.cast(pa.string()), 2)
+    sign = pc.if_else(pa.array(signed < 0), "-", "")
+    made = pc.binary_join_element_wise(sign, pc.utf8_lpad(hours, 2, "0"), minutes, "")
+    return pc.if_else(ticks.is_valid(), made, None)
+
+
+_MONTHS_DAYS_NANOS = np.dtype([("months", "<i4"), ("days", "<i4"), ("nanos", "<i8")])
+
+
+def interval_parts(array: pa.Array, column: str) -> Array:
+    """The fields months, days and nanos of intervals.
+
+    Raises:
+        RowError: nanoseconds that are no whole microseconds.
+    """
+    parts = values_of(array, _MONTHS_DAYS_NANOS)
+    lost = pc.and_(pa.array(parts["nanos"] % 1000 != 0), array.is_valid())
+    why = "have nanoseconds, and an interval keeps microseconds"
+    refuse(column, array, lost, why, "round them before")
+    return parts
+
+
+def _interval(array: pa.Array, column: str) -> pa.StringArray:
+    parts = interval_parts(array, column)
+    made = pc.binary_join_element_wise(
+        pa.array(parts["months"]).cast(pa.string()),
+        " mons ",
+        pa.array(parts["days"]).cast(pa.string()),
+        " days ",
+        _clock(pa.array(parts["nanos"] // 1000)),
+        "",
+    )
+    return pc.if_else(array.is_valid(), made, None)

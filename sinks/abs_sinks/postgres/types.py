@@ -1,0 +1,106 @@
+"""PostgreSQL's types as far as the wire needs them: what the catalog says, resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+TEXT_RECEIVERS = frozenset({"textrecv", "varcharrecv", "bpcharrecv", "json_recv", "enum_recv"})
+"""Receive functions that take plain text in a binary COPY: citext and enums are among their users.
+
+``xml_recv`` is left out on purpose: it believes an encoding that the document declares.
+"""
+
+ARRAY_MAX_DIMENSIONS = 6
+"""MAXDIM in src/include/utils/array.h."""
+
+
+class MisfitError(Exception):
+    """Values of one type do not fit another: the reason, and what to do. Never leaves the package."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason, remedy)
+        self.reason = reason
+        self.remedy = remedy
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """A type of a column or of an array's elements; a domain is resolved to its base type.
+
+    Args:
+        oid: the declared type's oid (a domain's own): an array on the wire names its elements so.
+        name: the base type: its bare name in pg_catalog (``int4``), else ``schema.name``.
+        label: as people and ``format_type`` write it, with its modifier: ``numeric(10,2)``.
+        kind: ``pg_type.typtype`` of the base type: b(ase), e(num), c(omposite), r(ange), m(ultirange).
+        typmod: the modifier (length, precision) as the catalog has it; -1: none.
+        receive: name of the internal function that reads the binary form; empty if it is not one.
+        element: the type of the elements, for an array.
+    """
+
+    oid: int
+    name: str
+    label: str
+    kind: str = "b"
+    typmod: int = -1
+    receive: str = ""
+    element: PgType | None = None
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether the binary form of a value is its text."""
+        return self.receive in TEXT_RECEIVERS
+
+    @property
+    def max_chars(self) -> int | None:
+        """Length limit of varchar(n) and char(n), in characters."""
+        if self.name in ("varchar", "bpchar") and self.typmod >= 0:
+            return self.typmod - 4
+        return None
+
+    @property
+    def numeric_size(self) -> tuple[int, int] | None:
+        """Precision and scale of numeric(p, s), in digits; the scale can be negative (numeric.c)."""
+        if self.name != "numeric" or self.typmod < 0:
+            return None
+        packed = self.typmod - 4
+        return packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
+
+    @property
+    def fraction_digits(self) -> int:
+        """Digits of a second that a date/time type keeps: 0 to 6."""
+        if self.typmod < 0:
+            return 6
+        if self.name == "interval":
+            # The low half is the precision, 0xFFFF if not given (timestamp.h, INTERVAL_PRECISION).
+            precision = self.typmod & 0xFFFF
+            return 6 if precision == 0xFFFF else precision
+        return self.typmod
+
+    @property
+    def interval_fields(self) -> int:
+        """Bit mask of the fields that interval keeps (timestamp.h, INTERVAL_RANGE)."""
+        return 0x7FFF if self.typmod < 0 else self.typmod >> 16 & 0x7FFF
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a table, as the catalog has it.
+
+    Args:
+        not_null: whether NULL is refused by the column itself.
+        has_default: whether a default value is declared (of the column, not of its domain).
+        identity: ``""``, ``"a"`` (GENERATED ALWAYS AS IDENTITY) or ``"d"`` (BY DEFAULT).
+        generated: whether the column is computed from others, stored or virtual.
+    """
+
+    name: str
+    type: PgType
+    not_null: bool = False
+    has_default: bool = False
+    identity: str = ""
+    generated: bool = False
+
+    @property
+    def fills_itself(self) -> bool:
+        """Whether the server has a value of its own for a row that brings none."""
+        return self.has_default or bool(self.identity) or self.generated
