@@ -1,0 +1,134 @@
+"""Where the server is: a libpq URI or keyword string, or a JDBC URL, read into libpq's parameters.
+
+Nothing here shows an address that was given: it can hold a password (I9). libpq's own messages about
+a malformed one quote it, so they are not passed on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from urllib.parse import parse_qsl, quote, urlencode
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from abs_core.errors import OptionError
+
+_JDBC = "jdbc:"
+
+_JDBC_ONLY = {
+    "ssl": "sslmode=verify-full",
+    "sslfactory": "sslmode and sslrootcert",
+    "sslpasswordcallback": "sslpassword",
+    "gssencmode": "gssencmode",
+    "logintimeout": "the option connecttimeout",
+    "connecttimeout": "the option connecttimeout",
+    "sockettimeout": "tcp_user_timeout (milliseconds)",
+    "tcpkeepalive": "keepalives=1",
+    "applicationname": "nothing: the sink names its sessions itself",
+    "currentschema": "the schema in the option dbtable, or options=-csearch_path=...",
+    "targetservertype": "target_session_attrs=read-write",
+    "loadbalancehosts": "load_balance_hosts=random",
+    "rewritebatchedinserts": "nothing: rows are sent by binary COPY",
+    "preparethreshold": "nothing: rows are sent by binary COPY",
+    "defaultrowfetchsize": "nothing: the sink reads no rows",
+    "stringtype": "nothing: types are checked against the table",
+    "readonly": "nothing: the sink writes",
+    "kerberosservername": "krbsrvname",
+    "jaasapplicationname": "nothing: libpq reads the credential cache itself",
+}
+"""Parameters of pgJDBC that libpq does not have, in lower case, and what to write for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A server and a database, with the credentials to get in.
+
+    Args:
+        parameters: libpq's, as sorted pairs; hidden from ``repr``, for the password is among them.
+    """
+
+    parameters: tuple[tuple[str, str], ...] = field(repr=False)
+
+    @classmethod
+    def parse(cls, url: str, user: str | None = None, password: str | None = None) -> Address:
+        """Read the option ``url``; ``user`` and ``password`` go before what it holds.
+
+        Raises:
+            OptionError: it is not a libpq URI, keyword string or JDBC URL, names no database, or
+                holds a parameter that only the JDBC driver knows (the message has libpq's).
+        """
+        text = url.strip()
+        if text.lower().startswith(_JDBC):
+            text = _from_jdbc(text[len(_JDBC) :])
+        try:
+            parsed = conninfo_to_dict(text)
+        except psycopg.Error:
+            # From None: the driver's message can quote the address, password and all.
+            raise OptionError(
+                "The option url is not a connection string that libpq can read (it is not shown "
+                "here, for it can hold a password).",
+                remedy="write postgresql://host:5432/database, or host=... dbname=...; in a URI, "
+                "percent-encode special characters of user and password.",
+            ) from None
+        values = {name: str(value) for name, value in parsed.items() if value is not None}
+        if user is not None:
+            values["user"] = user
+        if password is not None:
+            values["password"] = password
+        if "dbname" not in values and "service" not in values:
+            raise OptionError(
+                "The option url names no database.",
+                remedy="write it after the host: postgresql://host:5432/database.",
+            )
+        return cls(tuple(sorted(values.items())))
+
+    def conninfo(self, **more: str) -> str:
+        """libpq's keyword string, with further parameters. Holds the password: never show it."""
+        return make_conninfo("", **{**dict(self.parameters), **more})
+
+    @property
+    def label(self) -> str:
+        """For people: user, host, port and database, without the password."""
+        values = dict(self.parameters)
+        host = values.get("host") or values.get("hostaddr") or "local socket"
+        port = f":{values['port']}" if "port" in values else ""
+        user = f"{values['user']}@" if "user" in values else ""
+        return f"{user}{host}{port}/{values.get('dbname', '')}"
+
+    def __str__(self) -> str:
+        return self.label
+
+
+def _from_jdbc(rest: str) -> str:
+    """The libpq URI of what follows ``jdbc:``."""
+    scheme, _, place = rest.partition(":")
+    if scheme.lower() != "postgresql":
+        raise OptionError(
+            "The option url is a JDBC URL of another database than PostgreSQL.",
+            remedy="write postgresql://host:5432/database.",
+        )
+    place, _, query = place.partition("?")
+    if not place.startswith("//"):
+        # jdbc:postgresql:database and jdbc:postgresql:/ mean the local host.
+        place = f"//localhost/{place.lstrip('/')}"
+    parameters = parse_qsl(query, keep_blank_values=True)
+    libpq = set(conninfo_names())
+    for name, _value in parameters:
+        if name in libpq:
+            continue
+        instead = _JDBC_ONLY.get(name.lower())
+        raise OptionError(
+            f"The parameter {name} in the option url belongs to the JDBC driver; this sink connects "
+            "by libpq.",
+            remedy=f"write instead: {instead}."
+            if instead
+            else "leave it out, or see libpq's list of connection parameters.",
+        )
+    tail = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
+    return f"postgresql:{place}{tail}"
+
+
+def conninfo_names() -> list[str]:
+    """The names of all parameters that this libpq knows."""
+    return [option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()]

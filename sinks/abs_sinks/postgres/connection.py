@@ -1,0 +1,178 @@
+"""Connections, kept for reuse: executor workers and the commit process live through many epochs.
+
+A connection is leased to one user at a time. It carries in ``application_name`` for whom it works,
+so that a new run can end what older generations still have in flight. Session settings made here
+make every statement wait for locks a bounded time only, and every commit durable.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.pq import TransactionStatus
+
+from abs_sinks.postgres.faults import cannot_connect, mapped
+from abs_sinks.postgres.options import PostgresOptions
+
+KEPT_MAX = 4
+"""How many idle connections a process keeps for one server, database and role."""
+
+PING_AFTER_SECONDS = 30.0
+"""A connection that was idle for longer is asked before it is used: a firewall may have cut it."""
+
+_TAG = re.compile(r"abs:([0-9a-f]{16}):(0|[1-9]\d{0,17})")
+_NO_TAG = "abs"
+
+_SETTINGS = """
+select set_config('lock_timeout', %(lock_ms)s, false),
+       set_config('synchronous_commit',
+                  case current_setting('synchronous_commit') when 'off' then 'on'
+                       else current_setting('synchronous_commit') end, false),
+       set_config('idle_in_transaction_session_timeout', '0', false),
+       set_config('default_transaction_isolation', 'read committed', false)
+"""
+# Isolation: commit and inspect rely on each statement's having a snapshot of its own.
+
+
+@dataclass(frozen=True, slots=True)
+class Tag:
+    """For whom a connection works: one generation of one register."""
+
+    register: str
+    generation: int
+
+    def __str__(self) -> str:
+        return f"abs:{self.register}:{self.generation}"
+
+    @classmethod
+    def parse(cls, text: str) -> Tag | None:
+        """The tag that prints as exactly ``text``, or None."""
+        match = _TAG.fullmatch(text)
+        return None if match is None else cls(match[1], int(match[2]))
+
+
+@dataclass(slots=True)
+class _Idle:
+    connection: Connection[Any]
+    tag: str
+    since: float
+
+
+_lock = threading.Lock()
+_idle: dict[tuple[str, int], list[_Idle]] = {}
+
+
+def connect(options: PostgresOptions, tag: Tag | None = None) -> Connection[Any]:
+    """A new connection in autocommit mode, with this module's session settings.
+
+    Raises:
+        RefusedError: wrong host name, credentials, database.
+        UnavailableError: no server answers there.
+    """
+    conninfo = options.address.conninfo(
+        application_name=str(tag) if tag else _NO_TAG,
+        connect_timeout=str(max(2, round(options.connecttimeout))),
+        client_encoding="UTF8",
+    )
+    try:
+        # No automatic server-side PREPARE: staging tables come and go under the same text.
+        connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+    except psycopg.Error as error:
+        raise cannot_connect(error, options.address.label) from error
+    with mapped("setting up the session"):
+        connection.execute(_SETTINGS, {"lock_ms": str(round(options.locktimeout * 1000))})
+    return connection
+
+
+@contextmanager
+def leased(options: PostgresOptions, tag: Tag | None = None) -> Iterator[Connection[Any]]:
+    """A live connection for this user alone; kept for the next one unless something went wrong."""
+    connection = take(options, tag)
+    try:
+        yield connection
+    except BaseException:
+        # Whatever state it is in, nobody else shall inherit it.
+        connection.close()
+        raise
+    give_back(options, tag, connection)
+
+
+def take(options: PostgresOptions, tag: Tag | None = None) -> Connection[Any]:
+    """A live connection; to be given back, or closed."""
+    wanted = str(tag) if tag else _NO_TAG
+    while (idle := _pop(options, wanted)) is not None:
+        if not _is_alive(idle):
+            idle.connection.close()
+            continue
+        if idle.tag != wanted:
+            with mapped("naming the session"):
+                idle.connection.execute(
+                    "select set_config('application_name', %s, false)", (wanted,)
+                )
+        return idle.connection
+    return connect(options, tag)
+
+
+def give_back(options: PostgresOptions, tag: Tag | None, connection: Connection[Any]) -> None:
+    """Keep a connection for the next user, if it is in a clean state and there is room."""
+    if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+        connection.close()
+        return
+    with _lock:
+        kept = _idle.setdefault(_key(options), [])
+        if len(kept) < KEPT_MAX:
+            kept.append(_Idle(connection, str(tag) if tag else _NO_TAG, time.monotonic()))
+            return
+    connection.close()
+
+
+def close_idle() -> None:
+    """Close every idle connection of this process."""
+    with _lock:
+        idle = [one for kept in _idle.values() for one in kept]
+        _idle.clear()
+    for one in idle:
+        one.connection.close()
+
+
+def _key(options: PostgresOptions) -> tuple[str, int]:
+    # With the process id: after a fork the parent's connections are not the child's to use.
+    settings = f"{options.locktimeout} {options.connecttimeout}"
+    return f"{options.address.conninfo()} {settings}", os.getpid()
+
+
+def _pop(options: PostgresOptions, wanted: str) -> _Idle | None:
+    with _lock:
+        kept = _idle.get(_key(options))
+        if not kept:
+            return None
+        for place, one in enumerate(kept):
+            if one.tag == wanted:
+                return kept.pop(place)
+        return kept.pop()
+
+
+def _is_alive(idle: _Idle) -> bool:
+    """No round trip where it was used lately: a server that went away has closed the socket."""
+    connection = idle.connection
+    if connection.closed:
+        return False
+    socket = select.poll()
+    socket.register(connection.fileno(), select.POLLIN)
+    if not socket.poll(0) and time.monotonic() - idle.since < PING_AFTER_SECONDS:
+        return True
+    try:
+        connection.execute("select 1")
+    except psycopg.Error:
+        return False
+    return True

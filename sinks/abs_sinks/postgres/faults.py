@@ -1,0 +1,144 @@
+"""The driver's exceptions, mapped once to the project's own, by SQLSTATE (manual, appendix A).
+
+The server's primary message is kept, its DETAIL only for a violated constraint: other details can
+hold whole rows. No message of libpq or the server holds a password; statements are never quoted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+
+from abs_core.errors import (
+    AbsError,
+    ContentionError,
+    CorruptionError,
+    RefusedError,
+    RowError,
+    SchemaError,
+    TargetError,
+    UnavailableError,
+)
+
+_Mapped = tuple[type[AbsError], str]
+
+_BY_STATE: dict[str, _Mapped] = {
+    # Single states go before their class.
+    "22P04": (TargetError, "this is a defect of the sink's encoder: please report it."),
+    "25006": (RefusedError, "connect to the primary, with a role that may write."),
+    "40002": (RefusedError, "the input violates a constraint of the table; correct one of them."),
+    "42501": (RefusedError, "grant the role what it lacks; `abs doctor` lists it."),
+    "42P01": (SchemaError, "look whether the table was dropped or renamed."),
+    "42703": (SchemaError, "the table was altered; restart the query."),
+    "42804": (SchemaError, "the table was altered; restart the query."),
+    "53100": (RefusedError, "the server's disk is full: make room, then restart."),
+    "55P03": (ContentionError, "see pg_locks and `abs in-doubt list` for who holds the lock."),
+    "55006": (ContentionError, ""),
+    "57014": (ContentionError, "raise statement_timeout if it is that."),
+    "58P01": (CorruptionError, "see the server's log; restore the server from a backup."),
+    "XX001": (CorruptionError, "see the server's log; restore the server from a backup."),
+    "XX002": (CorruptionError, "see the server's log; rebuild the index."),
+}
+
+_BY_CLASS: dict[str, _Mapped] = {
+    "08": (UnavailableError, ""),
+    "0A": (RefusedError, ""),
+    "0B": (RefusedError, ""),
+    "21": (RefusedError, ""),
+    "22": (RowError, "correct the input, or the column's type."),
+    "23": (RefusedError, "the input violates a constraint of the table; correct one of them."),
+    "25": (TargetError, ""),
+    "28": (RefusedError, "check the options user and password, and the server's pg_hba.conf."),
+    "3D": (RefusedError, "check the database in the option url."),
+    "3F": (SchemaError, "check the schema in the option dbtable."),
+    "40": (ContentionError, ""),
+    "42": (RefusedError, ""),
+    "44": (RefusedError, "the input violates a constraint of the table; correct one of them."),
+    "53": (UnavailableError, "the server is out of a resource: see its hint and its log."),
+    "54": (RefusedError, ""),
+    "55": (RefusedError, ""),
+    "57": (UnavailableError, ""),
+    "58": (TargetError, "see the server's log."),
+    "F0": (RefusedError, "correct the server's configuration."),
+    "P0": (RefusedError, "a trigger or rule of the table raised it."),
+    "XX": (TargetError, "see the server's log."),
+}
+
+_REFUSED_AT_THE_DOOR = (
+    "password authentication failed",
+    "no password supplied",
+    "authentication failed",
+    "no pg_hba.conf entry",
+    "does not exist",
+    "is not permitted to log in",
+    "permission denied for database",
+    "does not support SSL",
+    "certificate",
+    "invalid value for parameter",
+    "invalid port number",
+    "invalid integer value",
+    "invalid sslmode",
+    "not currently accepting connections",
+)
+"""Texts of a failed connection that no retry can help; libpq gives no SQLSTATE there.
+
+A server with other lc_messages than English is not recognised: then it counts as unavailable.
+"""
+
+
+def to_abs_error(error: psycopg.Error, doing: str) -> AbsError:
+    """The project's error for one of the driver's.
+
+    Args:
+        doing: what was asked for, as the end of a sentence: ``copying rows into public.t``.
+    """
+    state = error.sqlstate
+    if state is None:
+        return _without_state(error, doing)
+    kind, remedy = _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or (TargetError, "")
+    primary = error.diag.message_primary or str(error).splitlines()[0]
+    detail = f" ({error.diag.message_detail})" if _shows_detail(error) else ""
+    hint = error.diag.message_hint
+    if hint and not remedy:
+        remedy = hint if hint.endswith(".") else f"{hint}."
+    return kind(f"PostgreSQL failed while {doing}: {primary}{detail} [{state}].", remedy=remedy)
+
+
+@contextmanager
+def mapped(doing: str) -> Iterator[None]:
+    """Let only the project's errors out; ``doing`` as for ``to_abs_error``."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise to_abs_error(error, doing) from error
+
+
+def cannot_connect(error: psycopg.Error, where: str) -> AbsError:
+    """The project's error for a connection that was not made."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    what = f"Cannot connect to PostgreSQL at {where}: {text}."
+    if isinstance(error, psycopg.OperationalError) and not any(
+        sign in text for sign in _REFUSED_AT_THE_DOOR
+    ):
+        return UnavailableError(what, remedy="check the option url, and that the server runs.")
+    return RefusedError(what, remedy="check the options url, user and password.")
+
+
+def _without_state(error: psycopg.Error, doing: str) -> AbsError:
+    """No SQLSTATE: the connection broke, or the driver itself objects."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+        return UnavailableError(
+            f"PostgreSQL went away while {doing}: {text}.",
+            remedy="what was asked may have happened; the job looks before it goes on.",
+        )
+    if isinstance(error, psycopg.DataError):
+        return RowError(f"A value cannot be sent while {doing}: {text}.")
+    return TargetError(f"The PostgreSQL driver failed while {doing}: {text}.")
+
+
+def _shows_detail(error: psycopg.Error) -> bool:
+    # "Key (id)=(5) already exists." Not for check and null constraints: "Failing row contains ...".
+    return error.sqlstate in ("23505", "23503", "23P01") and bool(error.diag.message_detail)

@@ -1,0 +1,191 @@
+"""The options of ``abs-postgres``, read once into one typed value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from abs_core.errors import OptionError
+from abs_sinks.options import (
+    COMMON,
+    CommonOptions,
+    Option,
+    Problems,
+    a_flag,
+    a_text,
+    one_of,
+    read_options,
+    seconds,
+    whole_number,
+)
+from abs_sinks.postgres.address import Address
+from abs_sinks.postgres.name import TableName, check_identifier
+
+NAME = "abs-postgres"
+
+_COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s][^",]*?))\s*(?:,|$)')
+
+
+def column_list(text: str) -> tuple[str, ...]:
+    """Column names, separated by commas; one with a comma or a quote in it goes in double quotes.
+
+    Names are taken as written: which columns they mean is for the table to say.
+
+    Raises:
+        OptionError: not such a list, or a name that is given twice.
+    """
+    names: list[str] = []
+    at = 0
+    while at < len(text) or not names:
+        found = _COLUMN.match(text, at)
+        if found is None:
+            raise OptionError(
+                f"The option key is not a list of columns: {text!r}.",
+                remedy='write id, "Other Column".',
+            )
+        quoted, plain = found.groups()
+        names.append(quoted.replace('""', '"') if quoted else plain)
+        at = found.end()
+    for name in names:
+        check_identifier(name)
+        if names.count(name) > 1:
+            raise OptionError(f"The option key names the column {name!r} twice.")
+    return tuple(names)
+
+
+def _identifier(text: str) -> str:
+    check_identifier(text)
+    if text.startswith("pg_"):
+        raise OptionError(
+            f"The schema {text!r} belongs to the system.", remedy="take another name."
+        )
+    return text
+
+
+_OWN = (
+    Option("url", a_text, secret=True),
+    Option("dbtable", TableName.parse),
+    Option("user", a_text),
+    Option("password", str, secret=True),
+    Option("write", one_of("append", "upsert"), "append"),
+    Option("key", column_list, ()),
+    Option("batchsize", whole_number(1, 10_000_000), 65_536),
+    Option("createtable", a_flag, False),
+    Option("stateschema", _identifier, "abs"),
+    Option("locktimeout", seconds(0.1, 600.0), 10.0),
+    Option("connecttimeout", seconds(1.0, 600.0), 10.0),
+)
+
+_ELSEWHERE = {
+    "driver": "leave it out: no JDBC driver is used.",
+    "isolationLevel": "leave it out: each epoch is one transaction, or several prepared ones.",
+    "numPartitions": "repartition the data frame instead.",
+    "truncate": "truncate the table yourself: this sink appends or upserts.",
+    "createTableOptions": "create the table yourself, then write to it.",
+    "createTableColumnTypes": "create the table yourself, then write to it.",
+    "queryTimeout": "set statement_timeout in the url: options=-cstatement_timeout=...",
+    "sessionInitStatement": "set it for the role: ALTER ROLE ... SET ...",
+    "table": "use dbtable.",
+    "upsertkey": "use write=upsert and key.",
+    "path": "use dbtable.",
+}
+"""Options of Spark's JDBC source and of other connectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresOptions:
+    """Where and how to write. Its ``repr`` shows no secret (I9).
+
+    Args:
+        address: the server and database, with credentials.
+        dbtable: the table.
+        common: what every sink takes.
+        write: ``append`` or ``upsert``.
+        key: columns that identify a row, for ``upsert``; as written, see ``column_list``.
+        batchsize: rows that are encoded and sent at a time, at most.
+        createtable: create the table where it is missing.
+        stateschema: schema of register, markers and staging.
+        locktimeout: seconds to wait for a lock that something else holds.
+        connecttimeout: seconds to wait for the server to take a connection.
+    """
+
+    address: Address
+    dbtable: TableName
+    common: CommonOptions = field(default_factory=CommonOptions)
+    write: str = "append"
+    key: tuple[str, ...] = ()
+    batchsize: int = 65_536
+    createtable: bool = False
+    stateschema: str = "abs"
+    locktimeout: float = 10.0
+    connecttimeout: float = 10.0
+
+    @property
+    def protocol(self) -> str:
+        return self.common.protocol
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """Read options as Spark hands them over: text to text, names in any case.
+
+        Raises:
+            OptionError: all that is unknown, missing, malformed or contradictory, at once.
+        """
+        problems = Problems(NAME)
+        values = read_options(given, (*COMMON, *_OWN), problems, elsewhere=_ELSEWHERE)
+        present = {name.lower() for name in given}
+        for needed, what in (("url", "the server"), ("dbtable", "the table")):
+            if needed not in present:
+                problems.add(f"The option {needed} is missing.", f"it names {what}.")
+        address = None
+        if values["url"] is not None:
+            address = problems.attempt(
+                lambda: Address.parse(values["url"], values["user"], values["password"])
+            )
+        common = CommonOptions.of(values)
+        _check_together(common, values["write"], values["key"], problems)
+        problems.raise_any()
+        assert address is not None
+        return cls(
+            address=address,
+            dbtable=values["dbtable"],
+            common=common,
+            write=values["write"],
+            key=values["key"],
+            batchsize=values["batchsize"],
+            createtable=values["createtable"],
+            stateschema=values["stateschema"],
+            locktimeout=values["locktimeout"],
+            connecttimeout=values["connecttimeout"],
+        )
+
+
+def _check_together(
+    common: CommonOptions, write: str, key: tuple[str, ...], problems: Problems
+) -> None:
+    """What DESIGN 3.5 refuses, with the reason."""
+    if common.protocol == "2pc" and write == "upsert":
+        problems.add(
+            "protocol=2pc cannot upsert: two tasks that touch the same key would block each other "
+            "for ever, each prepared and neither committed.",
+            "set protocol=wal (the epoch appears at once) or protocol=idempotent (least work).",
+        )
+    if common.protocol == "idempotent" and write == "append":
+        problems.add(
+            "protocol=idempotent cannot append: an epoch that is written again would double its "
+            "rows.",
+            "set write=upsert and key, or protocol=2pc or wal.",
+        )
+    if write == "upsert" and not key:
+        problems.add("write=upsert needs the option key.", "name the columns that identify a row.")
+    if write == "append" and key:
+        problems.add(
+            "The option key has no meaning for write=append.", "did you mean write=upsert?"
+        )
+    if common.wal is not None:
+        problems.add(
+            "The option wal has no meaning here: this sink stages in tables of its own.",
+            "leave it out; the option stateschema says where they are.",
+        )

@@ -1,0 +1,209 @@
+"""Prepared transactions as handles: what the server says of them, and ending them.
+
+The gid is the handle's name. A gid that is gone was either committed or rolled back; the marker row
+that each transaction carries tells which. All of it looks at ``current_database()`` only: a gid of
+another database cannot be ended from here, and is another register's anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import Connection, sql
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random
+
+from abs_core.crash import CrashPoint, reached
+from abs_core.errors import ContentionError, RefusedError
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.state import StateSchema
+
+_LISTED = """
+select gid from pg_prepared_xacts where database = current_database() and gid = any(%s)
+"""
+
+_IN_DOUBT = """
+select gid, extract(epoch from clock_timestamp() - prepared)::float8, owner::text
+  from pg_prepared_xacts where database = current_database() and gid like 'abs1:%%'
+"""
+
+_MARK = """
+insert into {marker} (register, generation, epoch, partition, attempt, job, rows, digest)
+values ({register}, {generation}, {epoch}, {partition}, {attempt}, {job}, {rows}, {digest})
+"""
+
+_MARKED = """
+select 1 from {marker} where (register, generation, epoch, partition, attempt) = (%s, %s, %s, %s, %s)
+"""
+
+# The predicate is protocol.sweepable: below the state's generation, or of it with the epoch finished
+# or abandoned, and in no open decision.
+_FORGET = """
+with lazily as materialized (select set_config('synchronous_commit', 'off', true))
+delete from {marker} m using lazily
+ where m.register = %(register)s
+   and (m.generation < %(generation)s
+        or m.generation = %(generation)s
+           and (m.epoch <= %(frontier)s or m.epoch = any(%(abandoned)s::bigint[])))
+   and not exists (select from unnest(%(generations)s::bigint[], %(epochs)s::bigint[],
+                                      %(partitions)s::bigint[], %(attempts)s::text[])
+                               as o(generation, epoch, partition, attempt)
+                    where (m.generation, m.epoch, m.partition, m.attempt)
+                          = (o.generation, o.epoch, o.partition, o.attempt))
+"""
+
+
+class _BusyError(Exception):
+    """Another session is ending this prepared transaction right now."""
+
+
+class PreparedTransactions:
+    """Those of this database. Each call takes a connection in autocommit mode.
+
+    The driver's errors pass through unmapped: callers map them, naming what they were doing.
+    """
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._schema = StateSchema(options)
+        self._patience = options.locktimeout
+
+    def inspect(
+        self, connection: Connection[Any], handles: Sequence[HandleName]
+    ) -> dict[HandleName, Inspection]:
+        """What each handle is now. A prepared transaction never expires."""
+        gids = [str(handle) for handle in handles]
+        prepared = {row[0] for row in connection.execute(_LISTED, (gids,))}
+        # A later statement, hence a later snapshot: what left the list in between is visible to it.
+        return {
+            handle: Inspection(
+                Outcome.PREPARED if str(handle) in prepared else self._ended(connection, handle)
+            )
+            for handle in handles
+        }
+
+    def is_prepared(self, connection: Connection[Any], handle: HandleName) -> bool:
+        """Whether the server holds it now."""
+        return connection.execute(_LISTED, ([str(handle)],)).fetchone() is not None
+
+    def commit(
+        self, connection: Connection[Any], handles: Iterable[HandleName]
+    ) -> dict[HandleName, Outcome]:
+        """COMMIT PREPARED for each, one after another: it cannot run inside a transaction.
+
+        COMMIT PREPARED is durable when it returns, whatever synchronous_commit says (twophase.c).
+        """
+        outcomes: dict[HandleName, Outcome] = {}
+        for handle in handles:
+            if outcomes:
+                reached(CrashPoint.BETWEEN_COMMITS)
+            done = self._end(connection, "COMMIT PREPARED {}", handle)
+            outcomes[handle] = Outcome.COMMITTED if done else self._ended(connection, handle)
+        return outcomes
+
+    def abort(self, connection: Connection[Any], handles: Sequence[HandleName]) -> None:
+        """ROLLBACK PREPARED for each that is there."""
+        gids = [str(handle) for handle in handles]
+        prepared = {row[0] for row in connection.execute(_LISTED, (gids,))}
+        ended = 0
+        for handle in handles:
+            if str(handle) not in prepared:
+                continue
+            if ended:
+                reached(CrashPoint.BETWEEN_ABORTS)
+            self._end(connection, "ROLLBACK PREPARED {}", handle)
+            ended += 1
+
+    def in_doubt(self, connection: Connection[Any], job: str) -> list[InDoubt]:
+        """Every prepared transaction whose gid parses as a handle of exactly this job."""
+        found = []
+        for gid, age, owner in connection.execute(_IN_DOUBT):
+            handle = HandleName.parse(gid)
+            if handle is not None and handle.job == job:
+                found.append(InDoubt(handle, age, f"prepared transaction {gid!r} of role {owner}"))
+        return found
+
+    def marking(self, committable: Committable) -> sql.Composed:
+        """The statement that writes the handle's marker row."""
+        handle = committable.handle
+        return sql.SQL(_MARK).format(
+            marker=self._schema.table("marker"),
+            register=handle.register,
+            generation=handle.generation,
+            epoch=handle.epoch,
+            partition=handle.partition,
+            attempt=handle.attempt,
+            job=handle.job,
+            rows=committable.rows,
+            digest=committable.digest,
+        )
+
+    def is_marked(self, connection: Connection[Any], handle: HandleName) -> bool:
+        """Whether the handle's marker is visible: proof that it was committed."""
+        query = sql.SQL(_MARKED).format(marker=self._schema.table("marker"))
+        key = (handle.register, handle.generation, handle.epoch, handle.partition, handle.attempt)
+        try:
+            return connection.execute(query, key).fetchone() is not None
+        except psycopg.errors.UndefinedTable:
+            return False
+
+    def forget(self, connection: Connection[Any], state: JobState) -> None:
+        """Delete the markers that ``protocol.sweepable`` lets go, in one statement.
+
+        Not waiting for the disk: a marker that comes back after a crash of the server does no harm.
+        """
+        open_handles = [handle for decision in state.open for handle in decision.handles]
+        connection.execute(
+            sql.SQL(_FORGET).format(marker=self._schema.table("marker")),
+            {
+                "register": state.register,
+                "generation": state.generation,
+                "frontier": -1 if state.frontier is None else state.frontier,
+                "abandoned": list(state.abandoned),
+                "generations": [handle.generation for handle in open_handles],
+                "epochs": [handle.epoch for handle in open_handles],
+                "partitions": [handle.partition for handle in open_handles],
+                "attempts": [handle.attempt for handle in open_handles],
+            },
+        )
+
+    def _ended(self, connection: Connection[Any], handle: HandleName) -> Outcome:
+        # No gid and no marker: rolled back, or committed, finished and forgotten. The caller
+        # settles that with the register (I7).
+        return Outcome.COMMITTED if self.is_marked(connection, handle) else Outcome.UNKNOWN
+
+    def _end(self, connection: Connection[Any], statement: str, handle: HandleName) -> bool:
+        """Run the statement on the gid; False where the gid is gone."""
+        query = sql.SQL(statement).format(str(handle))
+        waiting = Retrying(
+            retry=retry_if_exception_type(_BusyError),
+            wait=wait_random(0.02, 0.2),
+            stop=stop_after_delay(self._patience),
+        )
+        try:
+            return waiting(_attempt, lambda: connection.execute(query))
+        except RetryError as error:
+            raise ContentionError(
+                "Another session has been ending this prepared transaction for "
+                f"{self._patience:g} s.",
+                handle=str(handle),
+                remedy="see pg_stat_activity for COMMIT PREPARED or ROLLBACK PREPARED.",
+            ) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise RefusedError(
+                "This role may not end this prepared transaction: only the role that prepared it, "
+                "or a superuser, may.",
+                handle=str(handle),
+                remedy="run all of the job under one role; pg_prepared_xacts shows which prepared it.",
+            ) from error
+
+
+def _attempt(execute: Callable[[], object]) -> bool:
+    try:
+        execute()
+    except psycopg.errors.UndefinedObject:
+        return False
+    except psycopg.errors.ObjectNotInPrerequisiteState as error:
+        raise _BusyError from error
+    return True

@@ -1,0 +1,160 @@
+"""The register in PostgreSQL: one row per job, changed by ``UPDATE ... WHERE version = ...``.
+
+Durable when a call returns: sessions never run with synchronous_commit off (``connection``). Each
+call is one statement in a transaction of its own; a statement whose reply is lost either happened or
+not, which ``load`` tells once the server has ended it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import Connection, sql
+
+from abs_core.codec import state_from_text, state_to_text
+from abs_core.contracts import Conflict, Stored, Version
+from abs_core.errors import ContentionError, ProtocolError
+from abs_core.model import JobState
+from abs_sinks.postgres.connection import leased
+from abs_sinks.postgres.faults import mapped
+from abs_sinks.postgres.fence import terminate_older
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.state import StateSchema
+
+_LOAD = "select state::text, version::text from {register} where job = %s"
+
+_INSERT = """
+insert into {register} (job, version, target, state)
+values (%(job)s, 1, %(target)s, %(state)s::jsonb)
+on conflict (job) do nothing returning version::text
+"""
+
+# The register id is compared too: after `retire` versions begin anew under another id, and a request
+# delayed since then must not meet its version again.
+_UPDATE = """
+update {register}
+   set version = version + 1, target = %(target)s, state = %(state)s::jsonb, changed = now()
+ where job = %(job)s and version = %(version)s and state ->> 'register' = %(id)s
+returning version::text
+"""
+
+
+class PostgresRegister:
+    """A ``RegisterStore`` in the table ``register`` of the state schema.
+
+    The table is made by the first write; until then every job is unknown.
+    """
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
+        self._schema = StateSchema(options)
+
+    def load(self, job: str) -> Stored | None:
+        with leased(self._options) as connection, mapped(f"reading the register of job {job}"):
+            row = self._read(connection, job)
+        return None if row is None else Stored(state_from_text(row[0], self._where(job)), row[1])
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        for attempt in (1, 2, 3):
+            try:
+                with leased(self._options) as connection:
+                    self._schema.ensure(connection)
+                    with mapped(f"writing the register of job {job}"):
+                        return swap(connection, self._schema, expected, state)
+            except ContentionError:
+                # An older run, stopped inside a transaction, holds the row: it is a zombie.
+                if attempt == 3 or not terminate_older(self._options, state):
+                    raise
+        raise AssertionError("unreachable")
+
+    def jobs(self) -> Sequence[Stored]:
+        """Every job in this state schema, by name."""
+        query = self._sql("select state::text, version::text, job from {register} order by job")
+        with leased(self._options) as connection, mapped("listing the registers"):
+            try:
+                rows = connection.execute(query).fetchall()
+            except psycopg.errors.UndefinedTable:
+                rows = []
+        return [Stored(state_from_text(row[0], self._where(row[2])), row[1]) for row in rows]
+
+    def others_on(self, target: str, job: str) -> Sequence[str]:
+        """Other jobs whose register says that they write to ``target``.
+
+        The tokens of one batch job (``job@token``) count as one job.
+        """
+        query = self._sql(
+            "select distinct split_part(job, '@', 1) from {register}"
+            " where target = %s and split_part(job, '@', 1) <> split_part(%s, '@', 1) order by 1"
+        )
+        with leased(self._options) as connection, mapped("looking for other jobs' registers"):
+            try:
+                return [row[0] for row in connection.execute(query, (target, job))]
+            except psycopg.errors.UndefinedTable:
+                return []
+
+    def retire(self, job: str) -> bool:
+        """Delete a job's register, for good: the job forgets what it has committed.
+
+        Returns:
+            whether there was one.
+
+        Raises:
+            ProtocolError: it holds a decision that is not finished.
+        """
+        stored = self.load(job)
+        if stored is None:
+            return False
+        if stored.state.open:
+            raise ProtocolError(
+                f"The job has {len(stored.state.open)} decided epoch(s) that are not finished.",
+                job=job,
+                epoch=stored.state.open[0].epoch,
+                remedy="start the job once more, so that they are committed, then retire it.",
+            )
+        query = self._sql("delete from {register} where job = %s and version = %s")
+        with leased(self._options) as connection, mapped(f"deleting the register of job {job}"):
+            if connection.execute(query, (job, stored.version)).rowcount == 1:
+                return True
+        raise ContentionError(
+            "The job's register changed meanwhile: the job is running.",
+            job=job,
+            remedy="stop the job, then retire it.",
+        )
+
+    def _read(self, connection: Connection[Any], job: str) -> tuple[str, str] | None:
+        try:
+            return connection.execute(self._sql(_LOAD), (job,)).fetchone()
+        except psycopg.errors.UndefinedTable:
+            self._schema.forget()
+            return None
+
+    def _sql(self, text: str) -> sql.Composed:
+        return sql.SQL(text).format(register=self._schema.table("register"))
+
+    def _where(self, job: str) -> str:
+        return f"{self._schema.table('register').as_string()} row {job!r}"
+
+
+def swap(
+    connection: Connection[Any], schema: StateSchema, expected: Version | None, state: JobState
+) -> Version | Conflict:
+    """Compare and set on this connection, in its transaction if it is in one.
+
+    The driver's errors pass through unmapped.
+    """
+    query = sql.SQL(_INSERT if expected is None else _UPDATE)
+    row = connection.execute(
+        query.format(register=schema.table("register")),
+        {
+            "job": state.job,
+            "target": state.target,
+            "state": state_to_text(state),
+            "version": None if expected is None else int(expected),
+            "id": state.register,
+        },
+    ).fetchone()
+    return Conflict() if row is None else str(row[0])

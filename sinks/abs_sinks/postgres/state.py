@@ -1,0 +1,125 @@
+"""The schema of our own: the registers, the markers; staging tables come and go in it.
+
+It is made when it is first needed. Where the role may not make it, the error carries the statements
+for somebody who may.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import Connection, sql
+
+from abs_core.errors import RefusedError
+from abs_sinks.postgres.faults import mapped
+from abs_sinks.postgres.options import PostgresOptions
+
+# CREATE ... IF NOT EXISTS by two sessions at once fails in one of them with a unique violation, so
+# they take turns by an advisory lock of this number ("abs1" in ASCII).
+_TURN = 0x61627331
+
+_TABLES = """
+CREATE SCHEMA IF NOT EXISTS {schema};
+CREATE TABLE IF NOT EXISTS {schema}.register (
+    job text PRIMARY KEY,
+    version bigint NOT NULL,
+    target text NOT NULL,
+    state jsonb NOT NULL,
+    changed timestamptz NOT NULL DEFAULT now()
+) WITH (fillfactor = 50);
+COMMENT ON TABLE {schema}.register IS
+    'abs-sinks: what is committed, one row per job. Deleting a row makes its job forget that.';
+CREATE TABLE IF NOT EXISTS {schema}.marker (
+    register text NOT NULL,
+    generation bigint NOT NULL,
+    epoch bigint NOT NULL,
+    partition bigint NOT NULL,
+    attempt text NOT NULL,
+    job text NOT NULL,
+    rows bigint NOT NULL,
+    digest text NOT NULL,
+    PRIMARY KEY (register, generation, epoch, partition, attempt)
+) WITH (fillfactor = 50);
+COMMENT ON TABLE {schema}.marker IS
+    'abs-sinks: proof that a prepared transaction was committed, until its epoch is finished.';
+"""
+
+_lock = threading.Lock()
+_known: set[tuple[str, str]] = set()
+
+
+class StateSchema:
+    """Names in the state schema, and its creation.
+
+    Args:
+        options: say which schema, on which server.
+    """
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self.name = options.stateschema
+        self._where = (options.address.conninfo(), self.name)
+
+    def table(self, name: str) -> sql.Identifier:
+        """A table in it, to be composed into a statement."""
+        return sql.Identifier(self.name, name)
+
+    @property
+    def statements(self) -> str:
+        """What creates it, for a person to run."""
+        return sql.SQL(_TABLES).format(schema=sql.Identifier(self.name)).as_string().strip()
+
+    def exists(self, connection: Connection[Any]) -> bool:
+        """Whether all of it is there."""
+        found = connection.execute(
+            "select count(*) from unnest(%s::text[]) t where to_regclass(t) is not null",
+            ([self.table(name).as_string() for name in ("register", "marker")],),
+        ).fetchone()
+        return found is not None and found[0] == 2
+
+    def ensure(self, connection: Connection[Any]) -> None:
+        """Make it where it is not there. Asks the server once per process.
+
+        Args:
+            connection: outside a transaction.
+
+        Raises:
+            RefusedError: this role may not make it; the statements for another role are included.
+        """
+        with _lock:
+            if self._where in _known:
+                return
+        with mapped(f"looking for the schema {self.name}"):
+            there = self.exists(connection)
+        if not there:
+            self._create(connection)
+        with _lock:
+            _known.add(self._where)
+
+    def forget(self) -> None:
+        """Ask the server again the next time: the schema turned out to be missing."""
+        with _lock:
+            _known.discard(self._where)
+
+    def _create(self, connection: Connection[Any]) -> None:
+        doing = f"creating the schema {self.name} for registers and markers"
+        with mapped(doing):
+            try:
+                in_turn(connection, lambda: connection.execute(self.statements))
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise RefusedError(
+                    f"This role may not create the schema {self.name}, which holds the registers: "
+                    f"{error.diag.message_primary}.",
+                    remedy="let the database's owner run this, and give this role SELECT, INSERT, "
+                    "UPDATE, DELETE on the tables and USAGE, CREATE on the schema: "
+                    f"{' '.join(self.statements.split())}",
+                ) from error
+
+
+def in_turn(connection: Connection[Any], create: Callable[[], object]) -> None:
+    """Create something in a transaction, one session of the database at a time."""
+    with connection.transaction():
+        connection.execute("select pg_advisory_xact_lock(%s)", (_TURN,))
+        create()

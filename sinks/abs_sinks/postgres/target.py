@@ -1,0 +1,166 @@
+"""What is written to: the table's identity, its shape, and the plan by which rows get there.
+
+Resolved once per process and kept: engines build the sink anew for every task of every epoch. What
+is kept is checked against the server inside each writing transaction, by ``shape``.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from psycopg import Connection, sql
+
+from abs_core.errors import CorruptionError, SchemaError
+from abs_sinks.postgres.connection import leased
+from abs_sinks.postgres.create import create_table_statement
+from abs_sinks.postgres.faults import mapped
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.schema import plan_columns
+from abs_sinks.postgres.state import StateSchema, in_turn
+from abs_sinks.postgres.table import Table, read_table
+
+SHAPE = """
+select md5(coalesce(string_agg(concat_ws(':', attnum, attname, atttypid, atttypmod, attnotnull,
+                                         attgenerated, attidentity), ',' order by attnum), ''))
+  from pg_attribute
+ where attrelid = to_regclass({table}) and attnum > 0 and not attisdropped
+"""
+"""A digest of the columns' names and types. A binary COPY of an int8 into a column that has become
+a timestamp would be taken without a word."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table, as it was when the plan was made.
+
+    Args:
+        identity: ``postgres:<system identifier>/<database>/<schema>.<table>``.
+        plan: how batches of the input's schema are copied into it.
+        shape: digest of its columns.
+    """
+
+    identity: str
+    plan: CopyPlan
+    shape: str
+
+    @property
+    def table(self) -> Table:
+        return self.plan.table
+
+    def shape_query(self) -> sql.Composed:
+        """The statement whose one value equals ``shape`` while the plan is right."""
+        return shape_query(self.table)
+
+
+_Key = tuple[str, str, pa.Schema]
+_lock = threading.Lock()
+_known: dict[_Key, Target] = {}
+
+
+def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
+    """The target of these options for input of this schema; creates the table if it may.
+
+    Raises:
+        SchemaError: the table is missing, or the input does not fit it.
+        PreflightError: it is of a kind that cannot be written to.
+        TargetError: the server refused or did not answer.
+    """
+    key = _key(options, schema)
+    with _lock:
+        if key in _known:
+            return _known[key]
+    with leased(options) as connection, mapped(f"reading the shape of table {options.dbtable}"):
+        table = _table(connection, options, schema)
+        found = connection.execute(shape_query(table)).fetchone()
+        place = f"{_plain(table.schema)}.{_plain(table.name)}"
+        identity = f"{database_identity(connection, options)}/{place}"
+    target = Target(identity, plan_columns(schema, table), "" if found is None else found[0])
+    with _lock:
+        _known[key] = target
+    return target
+
+
+def forget(options: PostgresOptions, schema: pa.Schema) -> None:
+    """Resolve anew the next time: the table has changed."""
+    with _lock:
+        _known.pop(_key(options, schema), None)
+
+
+def altered(options: PostgresOptions, schema: pa.Schema, target: Target) -> SchemaError:
+    """The error for a table whose shape is not the planned one any more; it is read anew next."""
+    forget(options, schema)
+    return SchemaError(
+        f"Table {target.table.label} was altered since this process looked at it.",
+        remedy="the next attempt looks again: restart the query if it has stopped.",
+    )
+
+
+def shape_query(table: Table) -> sql.Composed:
+    return sql.SQL(SHAPE).format(table=sql.Literal(table.label))
+
+
+def database_identity(connection: Connection[Any], options: PostgresOptions) -> str:
+    """``postgres:<system identifier>/<database>``, the same on every route to the server.
+
+    The identifier is made by initdb; a physical replica shares it, a logical copy does not. Where
+    the role may not read it, an id minted in the state schema stands in for it.
+    """
+    row = connection.execute(
+        "select current_database(), has_function_privilege('pg_control_system()', 'execute')"
+    ).fetchone()
+    assert row is not None
+    database, readable = row
+    if readable:
+        found = connection.execute(
+            "select system_identifier::text from pg_control_system()"
+        ).fetchone()
+    else:
+        found = _minted(connection, StateSchema(options))
+    if found is None:
+        raise CorruptionError(
+            "The server does not tell its identity.",
+            remedy="grant the role execute on pg_control_system().",
+        )
+    return f"postgres:{found[0]}/{_plain(database)}"
+
+
+def _plain(name: str) -> str:
+    """Quoted where it could be mistaken for something else."""
+    return name if _PLAIN.fullmatch(name) else sql.Identifier(name).as_string()
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9_$-]+")
+
+
+def _minted(connection: Connection[Any], schema: StateSchema) -> tuple[str] | None:
+    schema.ensure(connection)
+    table = schema.table("server")
+    statements = sql.SQL(_MINT).format(table)
+    in_turn(connection, lambda: connection.execute(statements))
+    return connection.execute(sql.SQL("select id from {}").format(table)).fetchone()
+
+
+_MINT = """
+create table if not exists {0} (one bool primary key default true check (one), id text not null);
+insert into {0} (id) values (gen_random_uuid()) on conflict do nothing
+"""
+
+
+def _table(connection: Connection[Any], options: PostgresOptions, schema: pa.Schema) -> Table:
+    name = options.dbtable
+    there = connection.execute("select to_regclass(%s) is not null", (str(name),)).fetchone()
+    if there == (True,):
+        return read_table(connection, name)
+    statement = create_table_statement(schema, name, key=options.key)
+    if options.createtable:
+        in_turn(connection, lambda: connection.execute(statement))
+    return read_table(connection, name, fitting=statement.as_string(connection))
+
+
+def _key(options: PostgresOptions, schema: pa.Schema) -> _Key:
+    return options.address.conninfo(), str(options.dbtable), schema
