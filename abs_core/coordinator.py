@@ -16,7 +16,7 @@ from abs_core import protocol
 from abs_core.cell import DEFAULT_PATIENCE, Cell, Patience, Rule
 from abs_core.contracts import CoCommitter, Committer, RegisterStore
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import HandleLostError, NotPreparedError, ProtocolError
+from abs_core.errors import HandleLostError, NotPreparedError, ProtocolError, UnavailableError
 from abs_core.events import (
     Abandoned,
     Committed,
@@ -27,7 +27,17 @@ from abs_core.events import (
     Swept,
     ignore,
 )
-from abs_core.model import Committable, Decision, Drained, JobState, Outcome, Share, Wrote
+from abs_core.model import (
+    Committable,
+    Decision,
+    Drained,
+    HandleName,
+    Inspection,
+    JobState,
+    Outcome,
+    Share,
+    Wrote,
+)
 from abs_core.protocol import Identity, Refused, Skip, Verdict, Write
 
 
@@ -116,9 +126,9 @@ class Coordinator:
             HandleLostError: a handle of a decision is aborted or unknown (I7).
         """
         began = time.monotonic()
-        state = self._present()
+        # First what is decided already: it must end well whatever becomes of this epoch.
+        state = self._roll_forward(self._mine())
         known = self._is_known(state, report)
-        state = self._roll_forward(state)
         if self._co_committer is not None:
             state = self._co_commit(self._co_committer, report)
         else:
@@ -133,6 +143,9 @@ class Coordinator:
         else:
             seconds = time.monotonic() - began
             self._observe(Committed(job, epoch, rows, len(report.committables), seconds))
+        # Also after a replay: the run before may have died between finish and here.
+        self._patience.retry(lambda: self._committer.forget(state))
+        reached(CrashPoint.AFTER_FORGET)
         self.sweep(state)
 
     def abort(self, epoch: int) -> None:
@@ -147,9 +160,15 @@ class Coordinator:
             self.sweep(state)
 
     def sweep(self, state: JobState) -> None:
-        """Abort every handle that no decision, present or future, can name (I4)."""
+        """Abort every handle that no decision, present or future, can name (I4).
+
+        Does nothing where a newer run has taken over (I5).
+        """
+        generation = protocol.generation_of(state, self._who)
+        if isinstance(generation, Refused):
+            return
         doubts = self._patience.retry(lambda: self._committer.in_doubt(self._who.job))
-        handles = protocol.sweep(state, state.generation, [doubt.handle for doubt in doubts])
+        handles = protocol.sweep(state, generation, [doubt.handle for doubt in doubts])
         if handles:
             self._patience.retry(lambda: self._committer.abort(handles))
             self._observe(Swept(self._who.job, tuple(str(handle) for handle in handles)))
@@ -190,7 +209,7 @@ class Coordinator:
         committables = report.committables
         seen = self._patience.retry(lambda: self._committer.inspect(committables))
         for committable in committables:
-            found = seen[committable.handle]
+            found = seen.get(committable.handle, Inspection(Outcome.UNKNOWN))
             left = found.seconds_left
             if found.outcome is Outcome.PREPARED and (
                 left is None or left >= self._patience.min_seconds_left
@@ -211,10 +230,14 @@ class Coordinator:
         reached(CrashPoint.AFTER_INSPECT)
 
     def _co_commit(self, committer: CoCommitter, report: Report) -> JobState:
-        state = self._cell.change(
-            self._deciding(protocol.co_commit, report),
-            lambda expected, new: committer.co_commit(report.committables, expected, new),
-        )
+        try:
+            state = self._cell.change(
+                self._deciding(protocol.co_commit, report),
+                lambda expected, new: committer.co_commit(report.committables, expected, new),
+            )
+        except NotPreparedError:
+            self._mine()  # a successor may have swept it: then being fenced is the reason to name
+            raise
         reached(CrashPoint.AFTER_CO_COMMIT)
         return state
 
@@ -229,23 +252,21 @@ class Coordinator:
             if decision.epoch != present:
                 handles = len(decision.committables)
                 self._observe(RolledForward(self._who.job, decision.epoch, handles))
-            self._committer.forget(state)
-            reached(CrashPoint.AFTER_FORGET)
         return state
 
     def _finish(self, decision: Decision) -> JobState:
         def rule(state: JobState | None) -> Verdict:
             if state is None:
                 return protocol.missing(self._who)
-            return protocol.finish(state, decision.lineage, decision.epoch)
+            return protocol.finish(state, decision)
 
         return self._cell.change(rule)
 
     def _commit_handles(self, decision: Decision) -> None:
-        outcomes = self._patience.retry(lambda: self._committer.commit(decision.committables))
+        outcomes = self._patience.retry(lambda: self._commit_once(decision))
         lost = {h: o for h, o in outcomes.items() if o is not Outcome.COMMITTED}
         # Another coordinator may have finished it and deleted the proof: then nothing is lost.
-        if not lost or decision not in self._present().open:
+        if not lost or not self._present().is_open(decision):
             return
         handle, outcome = min(lost.items())
         raise HandleLostError(
@@ -257,6 +278,20 @@ class Coordinator:
             remedy="see `abs in-doubt list` and `abs register show`; the rows of that handle are "
             "not in the target, and must be written again from the source.",
         )
+
+    def _commit_once(self, decision: Decision) -> dict[HandleName, Outcome]:
+        """What became of every handle of the decision; one that is not answered for is unknown."""
+        found = self._committer.commit(decision.committables)
+        outcomes = {h: found.get(h, Outcome.UNKNOWN) for h in decision.handles}
+        waiting = [h for h, outcome in outcomes.items() if outcome is Outcome.PREPARED]
+        if waiting:
+            raise UnavailableError(
+                f"{len(waiting)} handles are still prepared after their commit.",
+                job=self._who.job,
+                epoch=decision.epoch,
+                handle=str(min(waiting)),
+            )
+        return outcomes
 
     def _deciding(self, rule: Callable[..., Verdict], report: Report) -> Rule:
         return self._as_run(
@@ -290,6 +325,14 @@ class Coordinator:
         if isinstance(planned, Refused):
             raise planned.error
         return planned
+
+    def _mine(self) -> JobState:
+        """The present state, where this run still holds the generation."""
+        state = self._present()
+        generation = protocol.generation_of(state, self._who)
+        if isinstance(generation, Refused):
+            raise generation.error
+        return state
 
     def _present(self) -> JobState:
         state = self._cell.load()

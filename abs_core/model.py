@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from urllib.parse import quote
 
-from abs_core.errors import OptionError
+from abs_core.errors import OptionError, ProtocolError
 
 JOB_KEY_MAX = 100
 """Longest job key, in characters. A handle's name must fit PostgreSQL's 200-byte gid with it."""
@@ -24,8 +24,8 @@ RECENT_MAX = 16
 
 _NAME = re.compile(
     r"abs1:(?P<register>[0-9a-f]{16}):(?P<job>[A-Za-z0-9_.~%@-]{1,100})"
-    r":(?P<generation>0|[1-9]\d{0,17}):(?P<epoch>0|[1-9]\d{0,17})"
-    r":(?P<partition>0|[1-9]\d{0,9}):(?P<attempt>[0-9a-f]{1,24})"
+    r":(?P<generation>0|[1-9][0-9]{0,17}):(?P<epoch>0|[1-9][0-9]{0,17})"
+    r":(?P<partition>0|[1-9][0-9]{0,9}):(?P<attempt>[0-9a-f]{1,24})"
 )
 
 
@@ -61,6 +61,9 @@ class HandleName:
 
     Register id and generation tell runs apart, epoch and partition the work, the attempt (random)
     the retries and speculative copies of one task.
+
+    Raises:
+        ProtocolError: the parts do not make a name that can be read back.
     """
 
     register: str
@@ -69,6 +72,15 @@ class HandleName:
     epoch: int
     partition: int
     attempt: str
+
+    def __post_init__(self) -> None:
+        # A name that does not read back would be found by no sweep.
+        if _NAME.fullmatch(str(self)) is None:
+            raise ProtocolError(
+                f"{str(self)!r} is no name for a handle.",
+                remedy="this is a defect of the engine's adaptor: names take the register's id, a "
+                "key made by `job_key`, numbers from 0 on and an attempt in lower-case hex.",
+            )
 
     def __str__(self) -> str:
         return (
@@ -137,6 +149,11 @@ class Decision:
     committables: tuple[Committable, ...]
 
     @property
+    def key(self) -> tuple[str, int, int]:
+        """Tells decisions apart: lineage and epoch come again after an adoption, generations never."""
+        return self.lineage, self.epoch, self.generation
+
+    @property
     def handles(self) -> frozenset[HandleName]:
         return frozenset(committable.handle for committable in self.committables)
 
@@ -199,6 +216,10 @@ class JobState:
             if decision.lineage == self.lineage and decision.epoch == epoch:
                 return decision
         return None
+
+    def is_open(self, decision: Decision) -> bool:
+        """Whether this very decision, and not a later one on an epoch of that number, is open."""
+        return any(d.key == decision.key for d in self.open)
 
     def record(self, epoch: int) -> Recent | None:
         """What is still known of a decided epoch of the present lineage."""

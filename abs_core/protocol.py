@@ -6,12 +6,14 @@ Rules are idempotent: applied again to the state they led to, they answer ``Unch
 makes a lost reply harmless: load again, apply the rule again.
 
 Invariants kept here: I2 a decision leaves the register only through ``finish``; I3 ``decide`` keeps
-the first decision of an epoch; I4 ``sweepable`` and ``abandon`` never touch what a decision may name;
-I5 every rule but ``finish`` refuses a lower generation.
+the first decision of an epoch, and the epochs of a lineage are decided in ascending order; I4
+``sweepable`` and ``abandon`` never touch what a decision may name; I5 every rule but ``finish``
+refuses a lower generation.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
@@ -75,8 +77,13 @@ class Identity:
 
 
 def adopt_token(state: JobState) -> str:
-    """Names what an adoption would override, so that a consent left in place cannot be reused."""
-    return sha256(f"{state.register}\n{state.lineage}\n{state.target}".encode()).hexdigest()[:12]
+    """Names what an adoption would override, so that a consent left in place cannot be reused.
+
+    It holds until the next run starts: a consent to take over from one run is none to take over from
+    a later one, least of all from one that has taken the job back.
+    """
+    overridden = f"{state.register}\n{state.lineage}\n{state.target}\n{state.generation}"
+    return sha256(overridden.encode()).hexdigest()[:12]
 
 
 def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
@@ -150,8 +157,10 @@ def plan(
         return Refused(_fenced(state, f"generation {generation}"))
     if _is_decided(state, epoch):
         return Skip()
-    if epoch in state.abandoned:
-        return Refused(_abandoned(state, epoch))
+    given_up = [abandoned for abandoned in state.abandoned if abandoned <= epoch]
+    if given_up:
+        # Not past it either: an abandoned epoch had rows, it is no gap that may be allowed.
+        return Refused(_abandoned(state, given_up[0]))
     last = state.last_decided
     if last is not None and epoch > last + 1 and not gaps_allowed:
         return Refused(
@@ -176,7 +185,10 @@ def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) 
     """
     recorded = state.record(epoch)
     if recorded is None:
-        why = f"it was committed more than {RECENT_MAX} epochs ago, and nothing of it is on record"
+        why = (
+            f"nothing of it is on record: it was committed more than {RECENT_MAX} epochs ago, or "
+            "left out"
+        )
     elif fingerprint is not None and recorded.fingerprint is not None:
         if fingerprint == recorded.fingerprint:
             return None
@@ -222,7 +234,7 @@ def decide(
     recent = (*state.recent, Recent(epoch, fingerprint, rows))[-RECENT_MAX:]
     decided = replace(state, open=(*state.open, decision), recent=recent)
     if not committables and not state.open:
-        return finish(decided, state.lineage, epoch)
+        return finish(decided, decision)
     return Changed(decided)
 
 
@@ -246,23 +258,26 @@ def co_commit(
         rows=rows,
         gaps_allowed=gaps_allowed,
     )
-    if isinstance(decided, Changed) and decided.state.decision(epoch) is not None:
-        return finish(decided.state, state.lineage, epoch)
+    decision = decided.state.decision(epoch) if isinstance(decided, Changed) else None
+    if isinstance(decided, Changed) and decision is not None:
+        return finish(decided.state, decision)
     return decided
 
 
-def finish(state: JobState, lineage: str, epoch: int) -> Verdict:
+def finish(state: JobState, decision: Decision) -> Verdict:
     """Every handle of the decision is proven committed: the decision leaves the register.
 
-    Any generation may say so: what is proven stays true. Decisions are finished oldest first.
+    Any generation may say so: what is proven stays true. It is said of this very decision: after an
+    adoption, and one back, a lineage counts the same epoch numbers again. Decisions are finished
+    oldest first.
     """
-    decision = next((d for d in state.open if d.lineage == lineage and d.epoch == epoch), None)
-    if decision is None:
+    if not state.is_open(decision):
         return Unchanged(state)
-    assert decision == state.open[0], "decisions are finished in the order they were made"
+    assert decision.key == state.open[0].key, "decisions are finished in the order they were made"
     still_open = state.open[1:]
-    if lineage != state.lineage:
+    if decision.lineage != state.lineage:
         return Changed(replace(state, open=still_open))
+    epoch = decision.epoch
     abandoned = tuple(given_up for given_up in state.abandoned if given_up > epoch)
     return Changed(replace(state, open=still_open, frontier=epoch, abandoned=abandoned))
 
@@ -284,7 +299,7 @@ def sweepable(state: JobState, generation: int, handle: HandleName) -> bool:
     """Whether no decision, present or future, can name this handle (I4).
 
     Stable: once true it stays true, so acting on an old state does no harm. ``decide`` names only
-    handles of the state's generation and of epochs above the frontier that are not abandoned.
+    handles of the state's generation and of epochs above the last decided that are not abandoned.
     """
     if handle.register != state.register or state.generation != generation:
         return False
@@ -302,19 +317,21 @@ def sweep(state: JobState, generation: int, handles: Iterable[HandleName]) -> li
 
 
 def _is_decided(state: JobState, epoch: int) -> bool:
-    finished = state.frontier is not None and epoch <= state.frontier
-    return finished or state.decision(epoch) is not None
+    """Whether it, or one after it, is decided: what was left out before a decision stays out."""
+    last = state.last_decided
+    return last is not None and epoch <= last
 
 
 def _unnameable(state: JobState, epoch: int, committables: Sequence[Committable]) -> Refused | None:
     """A decision names handles of this register and generation, each once, none swept already."""
-    names = [committable.handle for committable in committables]
-    floor = -1 if state.frontier is None else state.frontier
-    for name in names:
+    times = Counter(committable.handle for committable in committables)
+    floor = -1 if state.last_decided is None else state.last_decided
+    for name, named in times.items():
         mine = (name.register, name.generation) == (state.register, state.generation)
-        # A handle of an earlier, failed checkpoint may join; one at or below the frontier is swept.
+        # A handle of an earlier, failed checkpoint may join. One of a decided epoch is either in its
+        # decision already or a loser, and is swept once that is finished.
         live = floor < name.epoch <= epoch and name.epoch not in state.abandoned
-        if not (mine and live and names.count(name) == 1):
+        if not (mine and live and named == 1):
             return Refused(
                 ProtocolError(
                     f"A decision on epoch {epoch} of register {state.register}, generation "
