@@ -1,0 +1,128 @@
+"""One check's target: makes runs on it, and says what must be in it."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from abs_core.contracts import CoCommitter, RegisterStore, Sink
+from abs_core.registers.memory import MemoryRegister
+from abs_core.testing.cuts import Cut
+from abs_core.testing.engine import Run
+from abs_core.testing.harness import Harness, Row
+
+JOB = "job"
+
+
+class Case:
+    """A fresh target, and what the sink says that it promises.
+
+    Args:
+        harness: on a target that nothing has been written to.
+    """
+
+    def __init__(self, harness: Harness) -> None:
+        self.harness = harness
+        self._sinks: list[Sink] = []
+        self._foreign: RegisterStore | None = None if harness.own_register else MemoryRegister()
+        self.guarantee = self.sink().guarantee()
+
+    @property
+    def hides(self) -> bool:
+        """Whether rows are invisible until commit: all protocols but ``idempotent``."""
+        return self.guarantee.protocol != "idempotent"
+
+    @property
+    def co_commits(self) -> bool:
+        """Whether an epoch is decided, committed and finished in one transaction."""
+        return self.harness.own_register and isinstance(self.sink().committer(), CoCommitter)
+
+    def sink(self) -> Sink:
+        sink = self.harness.new_sink()
+        self._sinks.append(sink)
+        return sink
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
+
+    def run(
+        self,
+        job: str = JOB,
+        *,
+        run: str | None = None,
+        lineage: str = "lineage",
+        adopt: str | None = None,
+        store: RegisterStore | None = None,
+        cut: Cut | None = None,
+    ) -> Run:
+        """A new run of the job, in what stands for a new process."""
+        register = self._foreign if store is None else store
+        return Run(self.sink(), job, run=run, lineage=lineage, adopt=adopt, store=register, cut=cut)
+
+    def holds(self, *expected: Iterable[Row], when: str) -> None:
+        """Assert that a reader sees exactly these rows, each as often as given."""
+        wanted = Counter(row for rows in expected for row in rows)
+        found = Counter((int(key), str(value)) for key, value in self.harness.read())
+        missing, extra = wanted - found, found - wanted
+        assert wanted == found, (
+            f"{when}: {missing.total()} rows are missing, {extra.total()} are there that must not "
+            f"be. Missing {_some(missing)}; too many {_some(extra)}."
+        )
+
+    def hides_all(self, when: str) -> None:
+        """Assert that a reader sees nothing, under a protocol that hides rows until commit."""
+        if self.hides:
+            self.holds(when=when)
+
+    def is_clean(self, *jobs: str, when: str) -> None:
+        """Assert that the target's system holds nothing of the jobs besides rows and register."""
+        for job in jobs or (JOB,):
+            left: Sequence[str] = ()
+
+            def gone(job: str = job) -> bool:
+                nonlocal left
+                left = self.harness.leftovers(job)
+                return not left
+
+            # A server may take a moment to see that a client has gone.
+            assert within(10.0, gone), f"{when}: job {job!r} left behind: {', '.join(left)}"
+
+    def finished(self, *expected: Iterable[Row], when: str) -> None:
+        """``holds`` and ``is_clean`` together: the end of most checks."""
+        self.holds(*expected, when=when)
+        self.is_clean(when=when)
+
+
+def within(seconds: float, condition: Callable[[], bool]) -> bool:
+    """Whether the condition comes true before the deadline; looks again every few milliseconds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+E = TypeVar("E", bound=Exception)
+
+
+def raises(kind: type[E], call: Callable[[], object]) -> E:
+    """The error of this kind that the call raises; it is an AssertionError if it raises none."""
+    try:
+        call()
+    except kind as error:
+        return error
+    raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def rows(start: int, count: int, text: str = "v") -> list[Row]:
+    """``count`` rows with ids from ``start`` on."""
+    return [(key, f"{text}{key}") for key in range(start, start + count)]
+
+
+def _some(counted: Counter[Row]) -> str:
+    shown = ", ".join(str(row) for row in sorted(counted)[:3])
+    return f"[{shown}{', ...' if len(counted) > 3 else ''}]"

@@ -1,0 +1,108 @@
+"""Whose handle is whose: jobs with similar names, other registers, other lineages."""
+
+from __future__ import annotations
+
+from abs_core.errors import FencedError, IdentityError
+from abs_core.model import job_key
+from abs_core.protocol import adopt_token
+from abs_core.registers.memory import MemoryRegister
+from abs_core.testing.case import Case, raises, rows
+from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.rules import Rules, hiding, hiding_two_step, two_step
+
+rule = Rules()
+LEFT, RIGHT = rows(0, 3), rows(10, 3)
+LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@1", "a@10", "a-b", "b", "a.b.c")
+"""Prefixes of each other, wildcards of SQL and of regular expressions, case, and batch tokens."""
+
+
+@rule(hiding)
+def in_doubt_is_exactly_the_jobs_own(case: Case) -> None:
+    written = {}
+    for number, name in enumerate(LOOK_ALIKES):
+        share = case.run(name).attempt(0).write(*rows(100 * number, 1)).pre_commit()
+        assert share.committable is not None
+        written[name] = [share.committable.handle]
+    committer = case.sink().committer()
+    for name, handles in written.items():
+        found = [doubt.handle for doubt in committer.in_doubt(name)]
+        assert found == handles, f"in doubt for job {name!r}: {found}, not {handles}"
+
+
+@rule()
+def jobs_never_touch_each_other(case: Case) -> None:
+    waiting = {}
+    for number, name in enumerate(LOOK_ALIKES):
+        run = case.run(name)
+        waiting[run] = run.tasks(0, rows(100 * number, 2))
+    for name in LOOK_ALIKES[:3]:
+        # Another run of three of them sweeps: nobody else's handle may go.
+        case.run(name).begin(0)
+    expected = []
+    for number, (run, shares) in enumerate(waiting.items()):
+        if number >= 3:
+            run.commit(0, shares)
+            expected.append(rows(100 * number, 2))
+    if case.hides:
+        case.holds(*expected, when="after commits of jobs with similar names")
+    case.is_clean(*LOOK_ALIKES, when="after commits and sweeps of jobs with similar names")
+
+
+@rule()
+def any_job_name_will_do(case: Case) -> None:
+    names = ("with space", "quote'\"", "ünïcode", "per%cent", "semi;colon--", "sl/ash\\", "a:b@c")
+    keys = [job_key(name) for name in names] + [job_key("batch", "2024-01-01T00:00:00")]
+    for number, key in enumerate(keys):
+        run = case.run(key)
+        run.epoch(0, rows(100 * number, 1))
+    case.holds(*[rows(100 * n, 1) for n in range(len(keys))], when="after jobs with odd names")
+    case.is_clean(*keys, when="after jobs with odd names")
+
+
+@rule(hiding_two_step)
+def two_registers_of_one_job_never_touch_each_other(case: Case) -> None:
+    mine, theirs = MemoryRegister(), MemoryRegister()
+    first, second = case.run(store=mine), case.run(store=theirs)
+    shares = first.tasks(0, LEFT)
+    second.epoch(0, RIGHT)
+    case.run(store=theirs).epoch(1, rows(20, 1))
+    first.commit(0, shares)
+    case.finished(LEFT, RIGHT, rows(20, 1), when="after two registers of one job name")
+
+
+@rule()
+def another_lineage_is_refused(case: Case) -> None:
+    case.run().epoch(0, LEFT)
+    stranger = case.run(lineage="another")
+    said = str(raises(IdentityError, lambda: stranger.begin(0)))
+    assert adopt_token(stranger.state()) in said, "the error must name the remedy"
+    case.run().epoch(1, RIGHT)
+    case.finished(LEFT, RIGHT, when="after another lineage was refused")
+
+
+@rule()
+def a_lineage_may_be_adopted(case: Case) -> None:
+    old = case.run()
+    old.epoch(5, LEFT)
+    token = adopt_token(old.state())
+    case.run(lineage="another", adopt=token).epoch(0, RIGHT)
+    case.run(lineage="another", adopt=token).epoch(1, rows(20, 1))
+    case.finished(LEFT, RIGHT, rows(20, 1), when="after another lineage went on")
+
+
+@rule(two_step)
+def an_adopted_job_keeps_its_open_decisions(case: Case) -> None:
+    old = case.run(cut=Cut("commit", handles=1))
+    raises(Halted, lambda: old.epoch(5, LEFT, RIGHT))
+    token = adopt_token(old.state())
+    case.run(lineage="another", adopt=token).epoch(0, rows(20, 2))
+    case.finished(LEFT, RIGHT, rows(20, 2), when="after an adopter rolled a decision forward")
+
+
+@rule(hiding)
+def an_adopter_sweeps_the_old_lineage(case: Case) -> None:
+    old = case.run()
+    shares = old.tasks(0, LEFT)
+    case.run(lineage="another", adopt=adopt_token(old.state())).epoch(0, RIGHT)
+    raises(FencedError, lambda: old.commit(0, shares))
+    case.finished(RIGHT, when="after an adopter took the job over")

@@ -1,0 +1,170 @@
+"""The committer's own calls: what it says of a handle, and that every call can be repeated."""
+
+from __future__ import annotations
+
+from abs_core.contracts import CoCommitter
+from abs_core.errors import HandleLostError, NotPreparedError
+from abs_core.model import Committable, Outcome, Wrote
+from abs_core.testing.case import JOB, Case, raises, rows
+from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.engine import Run
+from abs_core.testing.rules import Rules, co_committing, hiding, hiding_two_step, two_step
+
+rule = Rules()
+LEFT, RIGHT = rows(0, 3), rows(10, 3)
+GONE = {Outcome.ABORTED, Outcome.UNKNOWN}
+
+
+@rule()
+def calls_without_handles_do_nothing(case: Case) -> None:
+    run = case.run()
+    run.begin(0)
+    assert not run.committer.inspect([]), "inspect of nothing must be empty"
+    assert not run.committer.commit([]), "commit of nothing must be empty"
+    run.committer.abort([])
+    assert not run.committer.in_doubt("nobody"), "a job that never ran has nothing in doubt"
+
+
+@rule()
+def inspect_answers_for_every_handle(case: Case) -> None:
+    run = case.run()
+    given = _written(run)
+    found = run.committer.inspect(given)
+    assert set(found) == {c.handle for c in given}, "inspect must answer for each handle, no other"
+    bad = {str(h): i.outcome for h, i in found.items() if i.outcome is not Outcome.PREPARED}
+    assert not bad, f"pre-committed handles are not found prepared: {bad}"
+
+
+@rule(two_step)
+def commit_answers_for_every_handle(case: Case) -> None:
+    run, given = _decided(case)
+    for time in ("first", "second"):
+        outcomes = run.committer.commit(given)
+        assert set(outcomes) == {c.handle for c in given}, f"{time} commit: not every handle"
+        bad = {str(h): o for h, o in outcomes.items() if o is not Outcome.COMMITTED}
+        assert not bad, f"{time} commit: not committed: {bad}"
+    case.holds(LEFT, RIGHT, when="after the same commit, twice")
+
+
+@rule(hiding_two_step)
+def a_committed_handle_is_known_as_committed(case: Case) -> None:
+    run, given = _decided(case)
+    run.committer.commit(given)
+    found = {i.outcome for i in run.committer.inspect(given).values()}
+    assert found == {Outcome.COMMITTED}, f"committed handles are found {found}"
+
+
+@rule(hiding)
+def an_aborted_handle_is_neither_prepared_nor_committed(case: Case) -> None:
+    run = case.run()
+    given = _written(run)
+    for _ in ("once", "and again"):
+        run.committer.abort([c.handle for c in given])
+    found = {i.outcome for i in run.committer.inspect(given).values()}
+    assert found <= GONE, f"aborted handles are found {found}"
+    case.finished(when="after abort of every handle")
+
+
+@rule(hiding)
+def a_handle_that_never_was_is_neither_prepared_nor_committed(case: Case) -> None:
+    run = case.run()
+    attempt = run.attempt(0)
+    never = Committable(attempt.task.handle, 1, "sha256:00")
+    attempt.writer.abort()
+    found = run.committer.inspect([never])[never.handle].outcome
+    assert found in GONE, f"a handle that never was is found {found}"
+    run.committer.abort([never.handle])
+    case.finished(when="after abort of a handle that never was")
+
+
+@rule(hiding_two_step)
+def commit_of_an_aborted_handle_is_not_reported_as_done(case: Case) -> None:
+    run, given = _decided(case)
+    run.committer.abort([given[0].handle])
+    outcomes = run.committer.commit(given)
+    lost = outcomes.get(given[0].handle)
+    assert lost in GONE, f"the commit of an aborted handle is reported as {lost}"
+    assert outcomes[given[1].handle] is Outcome.COMMITTED, "the other handle must be committed"
+
+
+@rule(hiding_two_step)
+def a_lost_handle_of_a_decision_is_never_passed_over(case: Case) -> None:
+    run, given = _decided(case)
+    run.committer.abort([given[0].handle])  # what nobody but an operator would do
+    named = raises(HandleLostError, lambda: case.run().epoch(0, LEFT, RIGHT)).handle
+    assert named == str(given[0].handle), f"the error names {named}, not {given[0].handle}"
+    assert run.state().open, "the decision must stay until each handle is proven committed"
+
+
+@rule(hiding)
+def a_handle_lost_before_the_decision_decides_nothing(case: Case) -> None:
+    run = case.run()
+    shares = run.tasks(0, LEFT, RIGHT)
+    lost = shares[1]
+    assert isinstance(lost, Wrote)
+    assert lost.committable is not None
+    run.committer.abort([lost.committable.handle])
+    raises(NotPreparedError, lambda: run.commit(0, shares))
+    case.hides_all("after a commit that found a handle gone")
+    case.run().epoch(0, LEFT, RIGHT)
+    case.finished(LEFT, RIGHT, when="after the next run")
+
+
+@rule(two_step)
+def abort_of_a_committed_handle_undoes_nothing(case: Case) -> None:
+    run, given = _decided(case)
+    run.committer.commit(given)
+    run.committer.abort([c.handle for c in given])
+    case.run().epoch(0, LEFT, RIGHT)
+    case.finished(LEFT, RIGHT, when="after abort of committed handles")
+
+
+@rule(hiding_two_step)
+def the_proof_of_a_commit_outlives_the_decision(case: Case) -> None:
+    run, given = _decided(case)
+    run.committer.commit(given)
+    run.committer.forget(run.state())
+    outcomes = set(run.committer.commit(given).values())
+    assert outcomes == {Outcome.COMMITTED}, (
+        f"forget deleted the proof of an open decision: {outcomes}"
+    )
+    case.run().epoch(0, LEFT, RIGHT)
+    case.finished(LEFT, RIGHT, when="after forget with an open decision")
+
+
+@rule(co_committing)
+def co_commit_against_an_old_version_changes_nothing(case: Case) -> None:
+    run = case.run()
+    given = _written(run)
+    stale = run.store.load(JOB)
+    assert stale is not None
+    case.run().begin(0)
+    committer = run.committer
+    assert isinstance(committer, CoCommitter)
+    done = committer.co_commit(given, stale.version, stale.state)
+    assert not isinstance(done, str), "a co-commit against an old version was let through"
+    case.holds(when="after a co-commit against an old version")
+    case.run().epoch(0, LEFT, RIGHT)
+    case.finished(LEFT, RIGHT, when="after the next run")
+
+
+@rule()
+def the_sink_is_one_register_for_all_processes(case: Case) -> None:
+    case.run().epoch(0, LEFT)
+    seen = case.run().state()
+    assert seen.frontier == 0, "a sink built anew does not see the register's state"
+
+
+def _written(run: Run) -> list[Committable]:
+    """Two pre-committed handles of epoch 0."""
+    shares = run.tasks(0, LEFT, RIGHT)
+    found = [s.committable for s in shares if isinstance(s, Wrote) and s.committable is not None]
+    assert len(found) == 2, f"two tasks with rows gave {len(found)} handles"
+    return found
+
+
+def _decided(case: Case) -> tuple[Run, list[Committable]]:
+    """A run whose epoch 0 is decided, by two handles, and not committed."""
+    run = case.run(cut=Cut("commit"))
+    raises(Halted, lambda: run.epoch(0, LEFT, RIGHT))
+    return case.run(run=run.who.run), list(run.state().open[0].committables)

@@ -1,0 +1,174 @@
+"""Epochs without trouble: what is written is there, once, and nothing else."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from abs_core.codec import committable_from_json, committable_to_json
+from abs_core.model import Committable, Wrote
+from abs_core.testing.case import JOB, Case, rows
+from abs_core.testing.harness import batch_of
+from abs_core.testing.rules import Rules, hiding, upserting
+
+rule = Rules()
+
+
+@rule()
+def epochs_of_one_task_are_there_once(case: Case) -> None:
+    run = case.run()
+    run.epoch(0, rows(0, 3))
+    run.epoch(1, rows(10, 3))
+    case.finished(rows(0, 3), rows(10, 3), when="after two epochs")
+    assert run.state().frontier == 1, "the register must hold both epochs as finished"
+
+
+@rule()
+def epochs_of_many_tasks_are_there_once(case: Case) -> None:
+    run = case.run()
+    run.epoch(0, rows(0, 3), rows(10, 2), rows(20, 4))
+    run.epoch(1, rows(30, 1), rows(40, 1), rows(50, 1))
+    expected = [rows(0, 3), rows(10, 2), rows(20, 4), rows(30, 1), rows(40, 1), rows(50, 1)]
+    case.finished(*expected, when="after two epochs of three tasks")
+
+
+@rule()
+def epochs_may_start_at_any_number(case: Case) -> None:
+    run = case.run()
+    run.epoch(7, rows(0, 2))
+    run.epoch(8, rows(10, 2))
+    case.finished(rows(0, 2), rows(10, 2), when="after epochs 7 and 8")
+
+
+@rule()
+def each_step_may_be_done_by_another_process(case: Case) -> None:
+    planned = case.run(run="one")
+    planned.begin(0)
+    share = case.run(run="one").task(0, 0, rows(0, 3))
+    case.run(run="one").commit(0, [share])
+    case.finished(rows(0, 3), when="after an epoch whose steps were in three processes")
+
+
+@rule()
+def an_epoch_without_tasks_is_finished(case: Case) -> None:
+    run = case.run()
+    run.epoch(0, rows(0, 2))
+    run.commit(1, [])
+    run.epoch(2, rows(10, 2))
+    case.finished(rows(0, 2), rows(10, 2), when="after an epoch of no tasks between two others")
+
+
+@rule()
+def an_epoch_without_rows_is_finished(case: Case) -> None:
+    run = case.run()
+    run.epoch(0, [], [])
+    assert run.state().frontier == 0, "an epoch without rows must be finished like any other"
+    run.epoch(1, rows(0, 2), [])
+    case.finished(rows(0, 2), when="after an epoch of empty tasks and one with an empty task")
+
+
+@rule()
+def a_writer_without_rows_has_no_handle(case: Case) -> None:
+    run = case.run()
+    share = run.attempt(0).pre_commit()
+    assert share.committable is None, f"pre_commit of an empty writer gave {share.committable}"
+    attempt = run.attempt(0, 1)
+    attempt.writer.write(no_rows())
+    assert attempt.pre_commit().committable is None, "a batch of no rows must give no handle"
+    run.commit(0, [share])
+    case.finished(when="after two writers without rows")
+
+
+@rule()
+def a_writer_takes_many_batches(case: Case) -> None:
+    run = case.run()
+    attempt = run.attempt(0)
+    attempt.write(*rows(0, 2)).write(*rows(2, 1)).writer.write(no_rows())
+    share = attempt.write(*rows(3, 500)).pre_commit()
+    assert _committable(share).rows == 503, "a committable must count the rows of all batches"
+    run.commit(0, [share])
+    case.finished(rows(0, 503), when="after one writer with four batches")
+
+
+@rule()
+def a_committable_names_its_writer(case: Case) -> None:
+    run = case.run()
+    attempt = run.attempt(0, 3)
+    found = _committable(attempt.write(*rows(0, 2)).pre_commit())
+    assert found.handle == attempt.task.handle, f"{found.handle} is not {attempt.task.handle}"
+    assert found.rows == 2, f"it counts {found.rows} rows of 2"
+    algorithm, _, digest = found.digest.partition(":")
+    assert all((algorithm, digest)), f"the digest {found.digest!r} is not of the form algorithm:hex"
+
+
+@rule()
+def a_committable_survives_its_text(case: Case) -> None:
+    found = _committable(case.run().attempt(0).write(*rows(0, 2)).pre_commit())
+    again = committable_from_json(committable_to_json(found))
+    assert again == found, f"{found} is read back from its text as {again}"
+
+
+@rule(hiding)
+def rows_are_invisible_until_commit(case: Case) -> None:
+    run = case.run()
+    open_writer = run.attempt(0, 0).write(*rows(0, 2))
+    case.hides_all("while a writer is open")
+    shares = [open_writer.pre_commit(), run.task(0, 1, rows(10, 2))]
+    case.hides_all("after pre-commit")
+    run.commit(0, shares)
+    case.finished(rows(0, 2), rows(10, 2), when="after commit")
+
+
+@rule()
+def an_aborted_writer_leaves_nothing(case: Case) -> None:
+    run = case.run()
+    unused = run.attempt(0, 0)
+    used = run.attempt(0, 1).write(*rows(0, 2))
+    for attempt in (unused, used, used):
+        attempt.writer.abort()  # at any time, and again: it never raises
+    case.finished(when="after abort of writers that never pre-committed")
+
+
+@rule(hiding)
+def abort_of_a_writer_never_undoes_its_handle(case: Case) -> None:
+    run = case.run()
+    attempt = run.attempt(0).write(*rows(0, 2))
+    share = attempt.pre_commit()
+    attempt.writer.abort()
+    run.commit(0, [share])
+    case.finished(rows(0, 2), when="after the abort of a writer that had pre-committed")
+
+
+@rule(upserting)
+def a_later_epoch_overwrites_the_key(case: Case) -> None:
+    run = case.run()
+    run.epoch(0, rows(0, 3, "old"))
+    run.epoch(1, rows(1, 3, "new"))
+    case.finished(rows(0, 1, "old"), rows(1, 3, "new"), when="after an upsert of two old keys")
+
+
+@rule()
+def a_sink_knows_its_target_after_a_restart(case: Case) -> None:
+    first, second = case.sink(), case.sink()
+    assert first.target == second.target, "the identity of one target must not change"
+    assert first.guarantee() == second.guarantee(), "the guarantee must not change on its own"
+
+
+@rule()
+def preflight_changes_nothing(case: Case) -> None:
+    sink = case.sink()
+    sink.preflight(JOB)
+    findings = sink.preflight(JOB, tasks=2)
+    broken = [finding.what for finding in findings if finding.severity.value == "error"]
+    assert not broken, f"preflight refuses the target of the checks: {broken}"
+    case.finished(when="after preflight")
+    case.run().epoch(0, rows(0, 1))
+    case.finished(rows(0, 1), when="after preflight and an epoch")
+
+
+def no_rows() -> pa.RecordBatch:
+    return batch_of([])
+
+
+def _committable(share: Wrote) -> Committable:
+    assert share.committable is not None, "pre_commit of a writer with rows gave no handle"
+    return share.committable

@@ -1,0 +1,132 @@
+"""A stand-in for an engine: runs of a job whose tasks and commit process are stepped by hand.
+
+It calls the real ``Coordinator``, the sink's own register, writers and committer, in the order in
+which Spark calls them; what a check wants to go wrong, it does between two steps.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from abs_core.cell import Patience
+from abs_core.contracts import CoCommitter, RegisterStore, Sink, Task, Writer
+from abs_core.coordinator import Coordinator, Report
+from abs_core.model import Drained, JobState, Share, Wrote
+from abs_core.protocol import Identity, Skip, Write
+from abs_core.testing.cuts import Cut, CutStore, cut_committer
+from abs_core.testing.harness import Row, batch_of
+
+QUICK = Patience(seconds=5.0)
+
+
+class Attempt:
+    """One attempt of one task: a writer, and what it was told to write."""
+
+    def __init__(self, task: Task, writer: Writer) -> None:
+        self.task = task
+        self.writer = writer
+        self._rows = 0
+
+    def write(self, *rows: Row) -> Attempt:
+        """Write the rows as one batch; nothing where there are none."""
+        if rows:
+            self.writer.write(batch_of(rows))
+            self._rows += len(rows)
+        return self
+
+    def pre_commit(self) -> Wrote:
+        return Wrote(self._rows, self.writer.pre_commit())
+
+
+class Run:
+    """One run of a job, with a sink, a register and a coordinator of its own.
+
+    Args:
+        store: the register; the sink's own where not given.
+        cut: where its commit process stops with ``Halted``; the tasks never do.
+    """
+
+    def __init__(
+        self,
+        sink: Sink,
+        job: str,
+        *,
+        run: str | None = None,
+        lineage: str = "lineage",
+        adopt: str | None = None,
+        store: RegisterStore | None = None,
+        cut: Cut | None = None,
+        patience: Patience = QUICK,
+    ) -> None:
+        self.sink = sink
+        self.job = job
+        self.who = Identity(job, lineage, run or secrets.token_hex(4), sink.target, adopt)
+        self.store = sink.register() if store is None else store
+        self.committer = sink.committer()
+        own = store is None
+        self.co_commits = own and isinstance(self.committer, CoCommitter)
+        self._tasks = Coordinator(
+            self.who,
+            self.store,
+            self.committer,
+            co_commit=own,
+            patience=patience,
+            fence=sink.fence,
+        )
+        self.coordinator = self._tasks
+        if cut is not None:
+            self.coordinator = Coordinator(
+                self.who,
+                CutStore(self.store, cut),
+                cut_committer(self.committer, cut),
+                co_commit=own,
+                patience=patience,
+            )
+
+    def begin(self, epoch: int, *, gaps_allowed: bool = False) -> tuple[JobState, Write | Skip]:
+        """What a task does first."""
+        return self._tasks.begin(epoch, gaps_allowed=gaps_allowed)
+
+    def attempt(self, epoch: int, partition: int = 0) -> Attempt:
+        """An attempt of a task that was told to write; it holds its writer open.
+
+        It is the caller's mistake to ask for one where the epoch is decided already.
+        """
+        state, planned = self.begin(epoch)
+        assert isinstance(planned, Write), f"epoch {epoch} is already decided"
+        name = secrets.token_hex(6)
+        task = Task(state.register, self.job, state.generation, epoch, partition, name)
+        return Attempt(task, self.sink.writer(task))
+
+    def task(self, epoch: int, partition: int, rows: Sequence[Row]) -> Share:
+        """A whole task: begin; then write and pre-commit, or drain."""
+        _, planned = self.begin(epoch)
+        if isinstance(planned, Skip):
+            return Drained(len(rows))
+        return self.attempt(epoch, partition).write(*rows).pre_commit()
+
+    def tasks(self, epoch: int, *parts: Sequence[Row]) -> list[Share]:
+        """All tasks of an epoch, one for each part."""
+        return [self.task(epoch, partition, rows) for partition, rows in enumerate(parts)]
+
+    def commit(self, epoch: int, shares: Sequence[Share], fingerprint: str | None = None) -> None:
+        """What the engine calls when all tasks of the epoch have reported."""
+        self.coordinator.commit(Report(epoch, shares, fingerprint))
+
+    def epoch(self, epoch: int, *parts: Sequence[Row], fingerprint: str | None = None) -> None:
+        """A whole epoch: all tasks, then commit."""
+        self.commit(epoch, self.tasks(epoch, *parts), fingerprint)
+
+    def abort(self, epoch: int) -> None:
+        """What the engine calls when the epoch has failed."""
+        self.coordinator.abort(epoch)
+
+    def state(self) -> JobState:
+        stored = self.store.load(self.job)
+        assert stored is not None, f"job {self.job!r} has no register"
+        return stored.state
+
+    def sweep(self) -> None:
+        """A sweep as it recurs: at every start, and as epochs finish."""
+        self.coordinator.sweep(self.state())

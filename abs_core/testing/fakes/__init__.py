@@ -1,0 +1,12 @@
+"""Fake sinks that keep the same contract as the real ones, in one SQLite database.
+
+The target can be looked into, survives SIGKILL where it is a file, and has real transactions: so the
+same checks that prove a real sink prove the fakes, and the core is proven on the fakes. Protocols:
+``2pc`` (append), ``wal`` (append, upsert; co-commits with its own register), ``idempotent`` (upsert).
+"""
+
+from abs_core.testing.fakes.harness import FakeHarness, open_fake
+from abs_core.testing.fakes.sink import FakeSink
+from abs_core.testing.fakes.target import FakeTarget
+
+__all__ = ["FakeHarness", "FakeSink", "FakeTarget", "open_fake"]

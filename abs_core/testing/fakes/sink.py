@@ -1,0 +1,73 @@
+"""The fake sink."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from abs_core.contracts import Committer, RegisterStore, Task, Writer
+from abs_core.errors import OptionError
+from abs_core.model import Finding, Guarantee, JobState
+from abs_core.testing.fakes.committers import HandleCommitter, NothingToCommit, TransactionCommitter
+from abs_core.testing.fakes.register import FakeRegister
+from abs_core.testing.fakes.target import FakeTarget
+from abs_core.testing.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
+
+_WRITES = {"2pc": ("append",), "wal": ("append", "upsert"), "idempotent": ("upsert",)}
+
+
+class FakeSink:
+    """A sink on a ``FakeTarget``.
+
+    Args:
+        protocol: ``2pc``, ``wal`` or ``idempotent``.
+        write: ``append`` or ``upsert`` (by ``id``).
+
+    Raises:
+        OptionError: the protocol does not do this kind of write.
+    """
+
+    def __init__(self, target: FakeTarget, protocol: str, write: str) -> None:
+        if write not in _WRITES.get(protocol, ()):
+            raise OptionError(f"The fake sink has no {write} under {protocol}.")
+        self._target = target
+        self._protocol = protocol
+        self._write = write
+
+    @property
+    def target(self) -> str:
+        return f"fake:{self._target.name}"
+
+    def writer(self, task: Task) -> Writer:
+        if self._protocol == "2pc":
+            return TwoPhaseWriter(self._target, task)
+        if self._protocol == "wal":
+            return StagingWriter(self._target, task)
+        return UpsertWriter(self._target, task)
+
+    def committer(self) -> Committer:
+        keyed = self._write == "upsert"
+        if self._protocol == "2pc":
+            return HandleCommitter(self._target, keyed=keyed)
+        if self._protocol == "wal":
+            return TransactionCommitter(self._target, keyed=keyed)
+        return NothingToCommit()
+
+    def register(self) -> RegisterStore:
+        return FakeRegister(self._target)
+
+    def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
+        return []
+
+    def guarantee(self) -> Guarantee:
+        visibility = {
+            "2pc": "per task, on commit",
+            "wal": "whole epochs, on commit",
+            "idempotent": "per task, before commit",
+        }
+        return Guarantee(self._protocol, self._write, visibility[self._protocol], "nothing")
+
+    def fence(self, state: JobState) -> None:
+        pass
+
+    def close(self) -> None:
+        self._target.close()

@@ -1,0 +1,60 @@
+"""What a sink's author gives so that the checks can drive the sink and look at its target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import pyarrow as pa
+
+from abs_core.contracts import Sink
+
+Row = tuple[int, str]
+"""One row of every check's target: ``id`` (the key under ``upsert``) and ``value``."""
+
+SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("value", pa.string())])
+
+
+def batch_of(rows: Sequence[Row]) -> pa.RecordBatch:
+    """The rows as a batch of ``SCHEMA``."""
+    ids = pa.array([row[0] for row in rows], pa.int64())
+    values = pa.array([row[1] for row in rows], pa.string())
+    return pa.record_batch([ids, values], schema=SCHEMA)
+
+
+class Harness(Protocol):
+    """One empty target with columns ``id`` (64-bit integer) and ``value`` (text), as a test sees it."""
+
+    @property
+    def own_register(self) -> bool:
+        """Whether the register lies in the sink's own system (``Sink.register``).
+
+        False: the checks bring a register of their own, as for an epoch over several sinks; a
+        ``CoCommitter`` then commits handle by handle.
+        """
+        ...
+
+    @property
+    def new_sink(self) -> Callable[[], Sink]:
+        """Builds a sink on this target, as a new process would.
+
+        For the crash checks it must be picklable (a ``functools.partial`` of a function of a module).
+        """
+        ...
+
+    def read(self) -> Iterable[Row]:
+        """Every row that a reader sees who sets what the guarantee says."""
+        ...
+
+    def leftovers(self, job: str) -> Sequence[str]:
+        """What the target's system still holds for this job key besides rows and register.
+
+        Prepared transactions, staged rows, markers, locks, open uploads: looked up in the system
+        itself, not through the sink. Empty once every epoch is finished and swept.
+        """
+        ...
+
+
+Opener = Callable[[], AbstractContextManager[Harness]]
+"""Opens a harness on a target that no other check has used."""

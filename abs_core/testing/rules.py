@@ -1,0 +1,68 @@
+"""A check: a rule of the contract, its name, and to which sinks it applies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from abs_core.testing.case import Case
+
+Body = Callable[[Case], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A rule that a sink keeps.
+
+    Args:
+        rule: its name, a sentence with underscores.
+        body: raises AssertionError where the rule is broken.
+        applies: whether the sink is under this rule; read off its guarantee and its register.
+    """
+
+    rule: str
+    body: Body
+    applies: Callable[[Case], bool]
+
+
+def any_sink(case: Case) -> bool:
+    return True
+
+
+def hiding(case: Case) -> bool:
+    """Sinks whose rows are invisible until commit."""
+    return case.hides
+
+
+def two_step(case: Case) -> bool:
+    """Sinks whose epochs are first decided, then committed handle by handle."""
+    return not case.co_commits
+
+
+def hiding_two_step(case: Case) -> bool:
+    return case.hides and not case.co_commits
+
+
+def co_committing(case: Case) -> bool:
+    """Sinks that apply rows and register in one transaction."""
+    return case.co_commits
+
+
+def upserting(case: Case) -> bool:
+    return case.guarantee.write == "upsert"
+
+
+class Rules:
+    """Collects the checks of a module, in the order in which they are written."""
+
+    def __init__(self) -> None:
+        self.checks: list[Check] = []
+
+    def __call__(self, applies: Callable[[Case], bool] = any_sink) -> Callable[[Body], Body]:
+        """Decorates a check; its function's name is the rule."""
+
+        def collect(body: Body) -> Body:
+            self.checks.append(Check(body.__name__, body, applies))
+            return body
+
+        return collect
