@@ -1,1 +1,21 @@
+"""Audit of a target: does it hold exactly the records that it should? See :func:`audit`."""
 
+from abs_audit.auditor import audit
+from abs_audit.contracts import Inspectable, Relation
+from abs_audit.files import Files
+from abs_audit.locate import relation
+from abs_audit.postgres import PostgresTable
+from abs_audit.report import Differences, LeftBehind, Report, Sample
+
+__all__ = [
+    "Differences",
+    "Files",
+    "Inspectable",
+    "LeftBehind",
+    "PostgresTable",
+    "Relation",
+    "Report",
+    "Sample",
+    "audit",
+    "relation",
+]

@@ -15,7 +15,7 @@ import sys
 import typer
 from rich.markup import escape
 
-from abs_cli import services
+from abs_cli import audit, services
 from abs_cli.codes import INTERRUPTED, USAGE, exit_code
 from abs_cli.output import errors
 from abs_core.errors import AbsError
@@ -42,6 +42,7 @@ app = typer.Typer(
 app.command("up")(services.up)
 app.command("down")(services.down)
 app.command("status")(services.status)
+app.command("audit")(audit.audit)
 
 
 def main() -> None:

@@ -1,0 +1,151 @@
+"""The audit: read what was expected once, the target again and again until it stands still."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from duckdb import DuckDBPyConnection
+
+from abs_audit.comparison import compare, moved
+from abs_audit.contracts import Inspectable, Relation
+from abs_audit.plan import Plan, plan
+from abs_audit.report import LeftBehind, Report
+from abs_audit.workspace import load, prepare, workspace
+from abs_core.errors import OptionError
+
+PAUSE_SECONDS = 0.2
+"""Between two looks at a target that is in doubt, while ``settle`` lasts."""
+
+LEAST_MEMORY_MIB = 64
+
+
+def audit(
+    expected: Relation,
+    actual: Relation,
+    *,
+    key: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+    left_behind: Callable[[], LeftBehind] | None = None,
+    settle: float = 0.0,
+    samples: int = 10,
+    memory_mib: int = 1024,
+    temp_directory: Path | None = None,
+) -> Report:
+    """Compare what a target holds with what it should hold, record by record.
+
+    The target is read whole at least twice, to its end and never up to the expected count, with a
+    look at what is left behind after each read. It is clean only if the last read equals what was
+    expected both per identity (typed values) and as a multiset (content digests), the last two
+    reads agree, and nothing was in doubt in the looks before and after the last read: no prepared
+    transaction of abs-sinks on the table, no staging table with rows, no open decision, no lock of
+    a writer. So a duplicate that comes after the first read is either in the second one, or its
+    transaction was open or prepared at a look, or it began after the audit.
+
+    What a clean report proves: at the moment of the look between the last two reads, the target
+    held exactly the expected records in the compared columns, and no known unfinished write could
+    still change them.
+
+    What it does NOT prove:
+
+    - anything about later: a job that is restarted, or a zombie that sleeps without an open
+      transaction, can write after the audit;
+    - that expected is right: it is read once, and taken as the truth;
+    - columns that are not compared; the order of records; who wrote them, or when, or in which
+      epoch; that no reader saw a wrong state earlier;
+    - a change that was made after one read and undone before the next;
+    - differences that are none by value: -0.0 and 0.0, the bits of a NaN, 1.0 and 1.00 as decimals,
+      the zone a timestamp was written with, padding of char(n), key order and blanks in JSON;
+    - in which of two records of one identity a value was changed, where the key is not unique;
+    - for targets that cannot tell what is left behind (files): that nothing is in flight;
+    - against malice: it finds accidents, not somebody who forges both sides or 128-bit digests.
+
+    Args:
+        expected: the truth.
+        actual: the target.
+        key: columns that identify a record. Without, the record is its own identity, and a changed
+            one counts as missing and unexpected.
+        columns: what to compare; None: all, and both sides must have the same names.
+        left_behind: looks for what is in doubt; by default the target's own, where it has one.
+        settle: seconds to go on reading and looking, until the target stands still. 0: two reads.
+        samples: identities to name for each kind of difference, at most.
+        memory_mib: what duckdb may hold in memory; the rest is spilled.
+        temp_directory: where to spill; needs room for twice the target and once expected.
+
+    Raises:
+        ConfigError: an argument makes no sense, or memory or disk is too small.
+        DataError: columns or types do not match, or a value cannot be read.
+        TargetError: a system does not answer, or refuses.
+        CorruptionError: the two comparisons contradict each other.
+    """
+    _check(key, settle, samples, memory_mib)
+    start = time.monotonic()
+    look = left_behind or (actual.left_behind if isinstance(actual, Inspectable) else None)
+    with workspace(memory_mib, temp_directory) as connection:
+        matched = plan(
+            expected.columns(connection), actual.columns(connection), key=key, columns=columns
+        )
+        prepare(connection, matched)
+        load(connection, "expected", expected, matched, actual=False)
+        latest, reads, last_move, looks = _read_until_still(
+            connection, actual, matched, look, start + settle
+        )
+        differences = compare(connection, "expected", latest, matched, samples=samples)
+    return Report(
+        expected_name=expected.name,
+        actual_name=actual.name,
+        key=tuple(key),
+        columns=matched.names,
+        differences=differences,
+        reads=reads,
+        moved=last_move,
+        looks=looks,
+        seconds=time.monotonic() - start,
+    )
+
+
+def _read_until_still(
+    connection: DuckDBPyConnection,
+    actual: Relation,
+    matched: Plan,
+    look: Callable[[], LeftBehind] | None,
+    deadline: float,
+) -> tuple[str, int, int, tuple[LeftBehind, ...]]:
+    """Read twice, and on until two reads agree and nothing is in doubt, or time is up.
+
+    Returns:
+        The table of the last read, the number of reads, by how many records the last two differ,
+        and what each look saw.
+    """
+    tables = ("actual_odd", "actual_even")
+    looks: list[LeftBehind] = []
+    reads = 0
+    while True:
+        reads += 1
+        latest, before = tables[reads % 2], tables[(reads + 1) % 2]
+        load(connection, latest, actual, matched, actual=True)
+        if look:
+            looks.append(look())
+        if reads == 1:
+            continue
+        difference = moved(connection, before, latest)
+        still = not difference and not any(seen.doubts for seen in looks[-2:])
+        if still or time.monotonic() >= deadline:
+            return latest, reads, difference, tuple(looks)
+        while look and looks[-1].doubts and time.monotonic() < deadline:
+            time.sleep(PAUSE_SECONDS)
+            looks.append(look())
+
+
+def _check(key: Sequence[str], settle: float, samples: int, memory_mib: int) -> None:
+    if isinstance(key, str):
+        raise OptionError("key is one text.", remedy="give a list of column names.")
+    if not 0 <= settle < float("inf"):
+        raise OptionError(f"settle is {settle}.", remedy="give seconds, 0 or more.")
+    if samples < 0:
+        raise OptionError(f"samples is {samples}.", remedy="give 0 or more.")
+    if memory_mib < LEAST_MEMORY_MIB:
+        raise OptionError(
+            f"memory_mib is {memory_mib}.", remedy=f"give {LEAST_MEMORY_MIB} or more."
+        )

@@ -1,0 +1,165 @@
+"""The two comparisons of expected with actual, as SQL over two loaded tables.
+
+By identity, from typed values and without a hash; and as a multiset, from content digests. They
+share no intermediate result, and ``Differences`` refuses figures that contradict each other.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from duckdb import DuckDBPyConnection
+
+from abs_audit.canonical import as_text
+from abs_audit.plan import Plan
+from abs_audit.report import Differences, Sample
+
+KINDS = ("missing", "duplicate", "unexpected", "corrupted")
+LONGEST = 200
+"""Characters of a sample's value that are shown."""
+
+
+def moved(connection: DuckDBPyConnection, before: str, after: str) -> int:
+    """By how many records two reads differ, as multisets of digests."""
+    absent, surplus = _multiset(connection, before, after)
+    return absent + surplus
+
+
+def compare(
+    connection: DuckDBPyConnection, expected: str, actual: str, plan: Plan, *, samples: int
+) -> Differences:
+    """Compare two tables that ``workspace.load`` made.
+
+    For each identity, records of equal content are matched first. Of the rest, as many as both
+    sides have are corrupted; what expected has more of is missing; what actual has more of is
+    duplicate where the identity was expected at all, else unexpected.
+    """
+    absent, surplus = _multiset(connection, expected, actual)
+    _judge(connection, expected, actual, plan)
+    totals = _row(
+        connection, f"select {', '.join(f'coalesce(sum({k}), 0)' for k in KINDS)} from verdicts"
+    )
+    figures = {kind: int(total) for kind, total in zip(KINDS, totals, strict=True)}
+    return Differences(
+        expected=_count(connection, expected),
+        actual=_count(connection, actual),
+        absent=absent,
+        surplus=surplus,
+        ambiguous=_ambiguous(connection, expected, plan),
+        samples={
+            kind: _samples(connection, kind, plan, samples) for kind in KINDS if figures[kind]
+        },
+        **figures,
+    )
+
+
+def _multiset(connection: DuckDBPyConnection, one: str, other: str) -> tuple[int, int]:
+    """How many records only ``one`` has, and only ``other``, counted as often as they occur."""
+    row = _row(
+        connection,
+        "select coalesce(sum(greatest(n, 0)), 0), coalesce(sum(greatest(-n, 0)), 0) from "
+        f"(select sum(n) as n from (select digest, 1 as n from {one} "
+        f"union all select digest, -1 from {other}) group by digest having sum(n) <> 0)",
+    )
+    return int(row[0]), int(row[1])
+
+
+def _judge(connection: DuckDBPyConnection, expected: str, actual: str, plan: Plan) -> None:
+    """Table ``differing``: contents that one side has more of. Table ``verdicts``: per identity."""
+    all_columns = _columns(len(plan.pairs))
+    key = _columns(len(plan.identity))
+    connection.execute(
+        "create or replace table differing as "
+        f"select {all_columns}, sum(e)::bigint as e, sum(a)::bigint as a from "
+        f"(select {all_columns}, 1 as e, 0 as a from {expected} "
+        f"union all select {all_columns}, 0, 1 from {actual}) "
+        f"group by {all_columns} having sum(e) <> sum(a)"
+    )
+    same = " and ".join(f"x.{c} is not distinct from d.{c}" for c in key.split(", "))
+    connection.execute(
+        "create or replace table verdicts as "
+        f"select {key}, least(short, over_) as corrupted, short - least(short, over_) as missing, "
+        "case when known then over_ - least(short, over_) else 0 end as duplicate, "
+        "case when known then 0 else over_ - least(short, over_) end as unexpected from "
+        f"(select {key}, short, over_, exists (select 1 from {expected} x where {same}) as known "
+        f"from (select {key}, sum(greatest(e - a, 0)) as short, sum(greatest(a - e, 0)) as over_ "
+        f"from differing group by {key}) d)"
+    )
+
+
+def _samples(
+    connection: DuckDBPyConnection, kind: str, plan: Plan, most: int
+) -> tuple[Sample, ...]:
+    width = len(plan.identity)
+    rows = connection.execute(
+        f"select rowid, {kind}, {_texts(plan, width, 'v')} from verdicts v where {kind} > 0 "
+        f"order by {_columns(width)} limit {most:d}"
+    ).fetchall()
+    return tuple(
+        Sample(
+            {name: shortened(text) for name, text in zip(plan.identity, texts, strict=True)},
+            int(records),
+            _changed(connection, verdict, plan) if kind == "corrupted" else {},
+        )
+        for verdict, records, *texts in rows
+    )
+
+
+def _changed(
+    connection: DuckDBPyConnection, verdict: int, plan: Plan
+) -> dict[str, tuple[str | None, str | None]]:
+    """Where an expected and an actual record of one identity differ; the first of each, if more."""
+    same = " and ".join(f"d.c{i} is not distinct from v.c{i}" for i in range(len(plan.identity)))
+    before, after = (
+        _row(
+            connection,
+            f"select {_texts(plan, len(plan.pairs), 'd')} from differing d, verdicts v "
+            f"where v.rowid = {verdict:d} and {same} and d.{more} > d.{less} order by all limit 1",
+        )
+        for more, less in (("e", "a"), ("a", "e"))
+    )
+    return {
+        name: (shortened(old, new), shortened(new, old))
+        for name, old, new in zip(plan.names, before, after, strict=True)
+        if old != new
+    }
+
+
+def shortened(text: str | None, other: str | None = None) -> str | None:
+    """At most ``LONGEST`` characters: the first, or those from where the text leaves ``other``."""
+    if text is None or len(text) <= LONGEST:
+        return text
+    pairs = zip(text, other or "", strict=False)
+    same = next((at for at, (mine, its) in enumerate(pairs) if mine != its), len(other or ""))
+    start = max(0, min(same, len(text)) - LONGEST // 4)
+    cut = text[start : start + LONGEST]
+    return f"{'…' if start else ''}{cut}{'…' if start + LONGEST < len(text) else ''}"
+
+
+def _ambiguous(connection: DuckDBPyConnection, expected: str, plan: Plan) -> int:
+    if not plan.keys:
+        return 0
+    key = _columns(plan.keys)
+    query = f"select count(*) from (select 1 from {expected} group by {key} having count(*) > 1)"
+    return int(_row(connection, query)[0])
+
+
+def _columns(count: int) -> str:
+    return ", ".join(f"c{index}" for index in range(count))
+
+
+def _texts(plan: Plan, count: int, table: str) -> str:
+    # Text, not values: Python has no infinite dates and no year 10000.
+    return ", ".join(
+        as_text(f"{table}.c{index}", pair.common) for index, pair in enumerate(plan.pairs[:count])
+    )
+
+
+def _count(connection: DuckDBPyConnection, table: str) -> int:
+    return int(_row(connection, f"select count(*) from {table}")[0])
+
+
+def _row(connection: DuckDBPyConnection, query: str) -> tuple[Any, ...]:
+    row = connection.execute(query).fetchone()
+    assert row is not None  # an aggregate always has one row
+    return row

@@ -1,0 +1,167 @@
+"""Which types hold the same values: the type families that an audit compares by value.
+
+A relation says for each column its :class:`Type` and carries the values as the table says; nothing
+else about its own type system matters to the audit.
+
+| family | carried in the duckdb relation as | precision |
+| --- | --- | --- |
+| INTEGER | any integer type | 64, or 128 bits |
+| DECIMAL | DECIMAL, or VARCHAR in plain notation (also NaN, Infinity) | |
+| FLOAT | FLOAT, DOUBLE | 32 or 64 bits |
+| BOOLEAN, DATE, UUID | BOOLEAN, DATE, UUID | |
+| TEXT | VARCHAR | |
+| BINARY | BLOB | |
+| INSTANT | any TIMESTAMP; one without a zone is read in UTC | 6 or 9 digits of a second |
+| TIME | TIME, TIME_NS | 6 or 9 |
+| INTERVAL | VARCHAR: months, days and microseconds, a blank between | |
+| JSON, LIST, STRUCT, MAP | VARCHAR: JSON text | |
+| UNTYPED | VARCHAR: text that takes the other side's type (CSV, JSON files) | |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from duckdb.sqltypes import DuckDBPyType
+
+
+class Family(StrEnum):
+    INTEGER = "integer"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    BOOLEAN = "boolean"
+    TEXT = "text"
+    BINARY = "binary"
+    DATE = "date"
+    INSTANT = "timestamp"
+    TIME = "time"
+    INTERVAL = "interval"
+    UUID = "uuid"
+    JSON = "json"
+    LIST = "list"
+    STRUCT = "struct"
+    MAP = "map"
+    UNTYPED = "untyped"
+
+
+NESTED = frozenset({Family.LIST, Family.STRUCT, Family.MAP})
+SEMI_STRUCTURED = NESTED | {Family.JSON}
+EXACT_NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL})
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """A family and what matters within it.
+
+    Args:
+        precision: see the table above; 0 where it means nothing.
+        children: (name, type) of a struct's fields, of ``element``, or of ``key`` and ``value``.
+    """
+
+    family: Family
+    precision: int = 0
+    children: tuple[tuple[str, Type], ...] = ()
+
+    def __str__(self) -> str:
+        if not self.children:
+            return str(self.family)
+        return f"{self.family}({', '.join(f'{name} {child}' for name, child in self.children)})"
+
+
+_BY_DUCKDB_NAME = {
+    **dict.fromkeys(
+        ("tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger"),
+        Type(Family.INTEGER, 64),
+    ),
+    **dict.fromkeys(("ubigint", "hugeint", "uhugeint"), Type(Family.INTEGER, 128)),
+    **dict.fromkeys(("varchar", "enum"), Type(Family.TEXT)),
+    **dict.fromkeys(
+        ("timestamp", "timestamp_s", "timestamp_ms", "timestamp with time zone"),
+        Type(Family.INSTANT, 6),
+    ),
+    **dict.fromkeys(("timestamp_ns", "timestamp_ns with time zone"), Type(Family.INSTANT, 9)),
+    "boolean": Type(Family.BOOLEAN),
+    "float": Type(Family.FLOAT, 32),
+    "double": Type(Family.FLOAT, 64),
+    "decimal": Type(Family.DECIMAL),
+    "blob": Type(Family.BINARY),
+    "date": Type(Family.DATE),
+    "time": Type(Family.TIME, 6),
+    "time_ns": Type(Family.TIME, 9),
+    "interval": Type(Family.INTERVAL),
+    "uuid": Type(Family.UUID),
+}
+
+
+def type_of(duckdb_type: DuckDBPyType) -> Type | None:
+    """The family of a duckdb type; None where the audit cannot compare such values."""
+    name = duckdb_type.id
+    if str(duckdb_type).upper() == "JSON":
+        return Type(Family.JSON)
+    if name in ("list", "array"):
+        return _nested(Family.LIST, [("element", duckdb_type.children[0][1])])
+    if name in ("struct", "map"):
+        return _nested(Family(name), duckdb_type.children)
+    return _BY_DUCKDB_NAME.get(name)
+
+
+def _nested(family: Family, children: list[tuple[str, Any]]) -> Type | None:
+    known = [(name, child) for name, inner in children if (child := type_of(inner)) is not None]
+    # Intervals inside JSON have no one text form.
+    if len(known) != len(children) or any(c.family is Family.INTERVAL for _, c in known):
+        return None
+    return Type(family, children=tuple(known))
+
+
+_CONVERTIBLE: tuple[tuple[set[Family], Family], ...] = (
+    ({Family.TEXT, Family.UUID}, Family.UUID),
+    ({Family.BINARY, Family.UUID}, Family.UUID),
+    ({Family.TEXT, Family.JSON}, Family.JSON),
+)
+
+
+def meet(one: Type, other: Type) -> Type | None:
+    """The type in which values of two types can be compared by value, without losing any.
+
+    None where there is none: a float is no decimal, text is no number. A date is the instant it
+    begins in UTC. Symmetric.
+    """
+    families = {one.family, other.family}
+    if Family.UNTYPED in families:
+        return _typed(other if one.family is Family.UNTYPED else one)
+    if one.family == other.family:
+        return _within(one, other)
+    if families == EXACT_NUMBERS:
+        return Type(Family.DECIMAL)
+    if families == {Family.DATE, Family.INSTANT}:
+        return Type(Family.INSTANT, max(one.precision, other.precision))
+    if families == {Family.INTEGER, Family.FLOAT}:
+        return Type(Family.FLOAT, 64)
+    if Family.JSON in families and families & NESTED:
+        return other if one.family is Family.JSON else one
+    return next((Type(wide) for pair, wide in _CONVERTIBLE if families == pair), None)
+
+
+def _typed(known: Type) -> Type | None:
+    """What untyped text becomes beside ``known``."""
+    if known.family is Family.BINARY:
+        return None  # hex or base64: the text does not say
+    if known.family is Family.INTEGER:
+        return Type(Family.DECIMAL)  # '517.0' is 517, '517.5' must not be rounded
+    if known.family is Family.UNTYPED:
+        return Type(Family.TEXT)
+    return known
+
+
+def _within(one: Type, other: Type) -> Type | None:
+    precision = max(one.precision, other.precision)
+    if not one.children and not other.children:
+        return Type(one.family, precision)
+    ours, theirs = dict(one.children), dict(other.children)
+    if ours.keys() != theirs.keys():
+        return None
+    met = {name: meet(ours[name], theirs[name]) for name in ours}
+    children = tuple((name, child) for name, child in met.items() if child is not None)
+    return Type(one.family, precision, children) if len(children) == len(met) else None

@@ -1,0 +1,121 @@
+"""What is compared with what: columns of both sides matched by name and by type."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from abs_audit.families import Type, meet
+from abs_core.errors import OptionError, SchemaError
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One compared column: its type on each side, and the type in which the values are compared.
+
+    Args:
+        name: as expected spells it.
+        actual_name: as actual does.
+    """
+
+    name: str
+    actual_name: str
+    expected: Type
+    actual: Type
+    common: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The compared columns, key first.
+
+    Args:
+        keys: how many of the pairs, from the first, are the key; 0: the whole record is.
+    """
+
+    pairs: tuple[Pair, ...]
+    keys: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(pair.name for pair in self.pairs)
+
+    @property
+    def actual_names(self) -> tuple[str, ...]:
+        return tuple(pair.actual_name for pair in self.pairs)
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Names of the columns that tell one record from another."""
+        return self.names[: self.keys] or self.names
+
+
+def plan(
+    expected: Mapping[str, Type],
+    actual: Mapping[str, Type],
+    *,
+    key: Sequence[str] = (),
+    columns: Sequence[str] | None = None,
+) -> Plan:
+    """Match columns by name: the exact one, else the only one that differs in upper and lower case.
+
+    Args:
+        key: the columns that identify a record; empty: the whole record does.
+        columns: what to compare (the key is added); None: all, and both sides must have the same.
+
+    Raises:
+        OptionError: a name is given twice, or there is no column to compare.
+        SchemaError: a column is missing on a side, or its types cannot be compared by value.
+    """
+    for given in (key, columns or ()):
+        if len(set(given)) != len(given):
+            raise OptionError("A column is named twice.", remedy="name each column once.")
+    keys = [_named(name, expected, "expected") for name in key]
+    if columns is None:
+        wanted = [*keys, *(name for name in expected if name not in keys)]
+        _require_no_more(wanted, expected, actual)
+    else:
+        others = [_named(name, expected, "expected") for name in columns]
+        wanted = [*keys, *(name for name in others if name not in keys)]
+    if not wanted:
+        raise OptionError("There is no column to compare.", remedy="name one with `columns`.")
+    pairs = []
+    for name in wanted:
+        there = _named(name, actual, "actual")
+        pairs.append(_pair(name, there, expected[name], actual[there]))
+    return Plan(tuple(pairs), len(keys))
+
+
+def _named(name: str, columns: Mapping[str, Type], side: str) -> str:
+    """The column that is meant, as Spark and the sinks resolve names."""
+    alike = [name] if name in columns else [c for c in columns if c.lower() == name.lower()]
+    if len(alike) == 1:
+        return alike[0]
+    raise SchemaError(
+        f"The {side} records have {len(alike) or 'no'} column(s) {name!r}; they have "
+        f"{', '.join(map(repr, columns))}.",
+        remedy="correct the name, or name the columns to compare with `columns`.",
+    )
+
+
+def _require_no_more(
+    wanted: Sequence[str], expected: Mapping[str, Type], actual: Mapping[str, Type]
+) -> None:
+    matched = {_named(name, actual, "actual") for name in wanted}
+    more = [name for name in actual if name not in matched]
+    if more or len(matched) != len(wanted):
+        raise SchemaError(
+            f"The actual records have columns that are not expected: {', '.join(more)}.",
+            remedy="name the columns to compare with `columns`; what is left out is not audited.",
+        )
+
+
+def _pair(name: str, actual_name: str, expected: Type, actual: Type) -> Pair:
+    common = meet(expected, actual)
+    if common is None:
+        raise SchemaError(
+            f"Column {name!r} is {expected} in expected and {actual} in actual; values of these "
+            "types cannot be compared.",
+            remedy="leave the column out, or give one side as a view or file that converts it.",
+        )
+    return Pair(name, actual_name, expected, actual, common)

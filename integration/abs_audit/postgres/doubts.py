@@ -1,0 +1,134 @@
+"""What unfinished writes have left in a PostgreSQL database, and what is still in flight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from psycopg import Connection, sql
+
+from abs_audit.postgres.catalog import Table
+from abs_audit.report import LeftBehind, Lock, OpenDecision, Prepared, Staging
+from abs_core.codec import state_from_text
+from abs_core.errors import CorruptionError
+
+GID_PREFIX = "abs1:"
+STAGING_PREFIX = "s_"
+COUNTED_UP_TO = 1_000_000
+
+
+def look(connection: Connection[Any], table: Table, stateschema: str) -> LeftBehind:
+    """Look at prepared transactions, staging tables, the registers, and locks on the table.
+
+    Only this database is looked at. All registers and all staging tables of the state schema
+    count, also those of jobs that write to other tables: where it is not sure, it is in doubt.
+
+    Args:
+        connection: in autocommit mode; the driver's errors that are not foreseen pass unmapped.
+    """
+    unchecked: list[str] = []
+    prepared, foreign = _prepared(connection, table)
+    staging = _staging(connection, stateschema, unchecked)
+    return LeftBehind(
+        prepared=prepared,
+        foreign_prepared=foreign,
+        staging=staging,
+        locks=_locks(connection, table),
+        decisions=_decisions(connection, stateschema, unchecked),
+        unchecked=tuple(unchecked),
+    )
+
+
+def _prepared(connection: Connection[Any], table: Table) -> tuple[tuple[Prepared, ...], int]:
+    rows = connection.execute(_PREPARED, {"oids": list(table.oids)}).fetchall()
+    ours = [Prepared(gid, float(age), on) for gid, age, on in rows if gid.startswith(GID_PREFIX)]
+    return tuple(ours), len(rows) - len(ours)
+
+
+def _locks(connection: Connection[Any], table: Table) -> tuple[Lock, ...]:
+    rows = connection.execute(_LOCKS, {"oids": list(table.oids), "writes": list(_WRITES)})
+    return tuple(Lock(mode, holder, writes) for mode, holder, writes in rows)
+
+
+def _staging(
+    connection: Connection[Any], stateschema: str, unchecked: list[str]
+) -> tuple[Staging, ...]:
+    rows = connection.execute(_STAGING, {"schema": stateschema, "prefix": STAGING_PREFIX})
+    found = []
+    for (name,) in rows.fetchall():
+        table = sql.Identifier(stateschema, name)
+        try:
+            count = connection.execute(_COUNT.format(table=table, most=sql.Literal(COUNTED_UP_TO)))
+            row = count.fetchone()
+        except psycopg.errors.UndefinedTable:
+            continue  # dropped meanwhile: its epoch is over
+        except (psycopg.errors.InsufficientPrivilege, psycopg.errors.LockNotAvailable) as error:
+            unchecked.append(f"{table.as_string()}: {error.diag.message_primary}")
+            row = None
+        found.append(Staging(table.as_string(), row[0] if row else None, COUNTED_UP_TO))
+    return tuple(found)
+
+
+def _decisions(
+    connection: Connection[Any], stateschema: str, unchecked: list[str]
+) -> tuple[OpenDecision, ...]:
+    register = sql.Identifier(stateschema, "register")
+    try:
+        rows = connection.execute(_REGISTERS.format(register=register)).fetchall()
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
+        return ()  # no sink has ever run with this state schema
+    except psycopg.errors.InsufficientPrivilege as error:
+        unchecked.append(f"{register.as_string()}: {error.diag.message_primary}")
+        return ()
+    found = []
+    for job, target, text in rows:
+        try:
+            state = state_from_text(text, f"{register.as_string()} row {job!r}")
+        except CorruptionError as error:
+            unchecked.append(str(error))
+            continue
+        found += [OpenDecision(job, decision.epoch, target) for decision in state.open]
+    return tuple(found)
+
+
+# Manual, 53.13 pg_locks: a prepared transaction's locks have no pid, and this virtualtransaction.
+_PREPARED = """
+select p.gid, extract(epoch from clock_timestamp() - p.prepared),
+       exists (select 1 from pg_locks l where l.virtualtransaction = '-1/' || p.transaction
+                  and l.locktype in ('relation', 'tuple') and l.relation = any(%(oids)s)
+                  and l.mode <> 'AccessShareLock')
+  from pg_prepared_xacts p where p.database = current_database() order by p.prepared, p.gid
+"""
+
+# Manual, 13.3.1: who changes rows holds the first, at least; the others rewrite or empty a table.
+_WRITES = ("RowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock")
+
+# Vacuum takes such locks too, and changes no row.
+_LOCKS = """
+select distinct l.mode,
+       coalesce('prepared transaction ' || p.gid, 'process ' || l.pid
+                || coalesce(' (' || nullif(a.application_name, '') || ')', ''),
+                l.virtualtransaction),
+       l.mode = any(%(writes)s)
+  from pg_locks l
+  left join pg_prepared_xacts p on l.virtualtransaction = '-1/' || p.transaction
+  left join pg_stat_activity a on a.pid = l.pid
+ where l.locktype = 'relation' and l.relation = any(%(oids)s)
+   and l.database = (select oid from pg_database where datname = current_database())
+   and l.pid is distinct from pg_backend_pid()
+   and a.backend_type is distinct from 'autovacuum worker'
+ order by 1, 2
+"""
+
+_STAGING = """
+select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+ where n.nspname = %(schema)s and c.relkind in ('r', 'p') and starts_with(c.relname, %(prefix)s)
+ order by 1
+"""
+
+_COUNT = sql.SQL("select count(*) from (select 1 from {table} limit {most}) counted")
+
+_REGISTERS = sql.SQL(
+    "select job, target, state::text from {register} "
+    "where state -> 'open' is distinct from '[]'::jsonb order by job"
+)

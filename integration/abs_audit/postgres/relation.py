@@ -1,0 +1,173 @@
+"""A PostgreSQL table as a relation: streamed by COPY, as the server itself writes the values."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.csv as pc
+from duckdb import DuckDBPyConnection, DuckDBPyRelation
+from psycopg import Connection, sql
+
+from abs_audit.families import Type
+from abs_audit.postgres.catalog import Column, Table, find_table
+from abs_audit.postgres.doubts import look
+from abs_audit.report import LeftBehind
+from abs_audit.streams import streamed
+from abs_core.errors import CorruptionError, SchemaError
+from abs_sinks.postgres.address import Address
+from abs_sinks.postgres.faults import cannot_connect, mapped
+from abs_sinks.postgres.name import TableName
+
+BLOCK_BYTES = 4 << 20
+"""How much of COPY's output is parsed at once."""
+
+_SESSION = {
+    "default_transaction_read_only": "on",
+    # A policy that hides rows makes the read fail; it never shortens it in silence.
+    "row_security": "off",
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "extra_float_digits": "1",
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresTable:
+    """All rows of a table (with its partitions) or view, in one snapshot per read.
+
+    Its ``repr`` and name show no password (I9).
+
+    Args:
+        address: the server and the database.
+        table: the table.
+        stateschema: schema of registers and staging of the sinks that write to it.
+        locktimeout: seconds to wait for a lock that something else holds on the table.
+    """
+
+    address: Address
+    table: TableName
+    stateschema: str = "abs"
+    locktimeout: float = 10.0
+
+    @property
+    def name(self) -> str:
+        return f"{self.address.label} {self.table}"
+
+    def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
+        return {column.name: column.carriage.type for column in self._find().columns}
+
+    @contextlib.contextmanager
+    def rows(
+        self, connection: DuckDBPyConnection, names: Sequence[str]
+    ) -> Iterator[DuckDBPyRelation]:
+        with self._session() as session:
+            with mapped(f"reading the columns of {self.name}"):
+                table = find_table(session, self.table)
+            wanted = _wanted(table, names)
+            schema = pa.schema([(column.name, column.carriage.arrow) for column in wanted])
+            batches = self._batches(session, table, wanted, schema)
+            with streamed(connection, schema, batches) as incoming:
+                yield incoming.project(", ".join(_taken(column) for column in wanted))
+
+    def left_behind(self) -> LeftBehind:
+        with self._session() as session, mapped(f"looking for what is left behind in {self.name}"):
+            return look(session, find_table(session, self.table), self.stateschema)
+
+    def _find(self) -> Table:
+        with self._session() as session, mapped(f"reading the columns of {self.name}"):
+            return find_table(session, self.table)
+
+    @contextlib.contextmanager
+    def _session(self) -> Iterator[Connection[Any]]:
+        try:
+            session = psycopg.connect(
+                self.address.conninfo(application_name="abs-audit", client_encoding="UTF8"),
+                autocommit=True,
+                prepare_threshold=None,
+            )
+        except psycopg.Error as error:
+            raise cannot_connect(error, self.address.label) from error
+        with contextlib.closing(session):
+            settings = {**_SESSION, "lock_timeout": str(round(self.locktimeout * 1000))}
+            with mapped("setting up the session"):
+                for name, value in settings.items():
+                    session.execute("select set_config(%s, %s, false)", (name, value))
+            yield session
+
+    def _batches(
+        self, session: Connection[Any], table: Table, wanted: Sequence[Column], schema: pa.Schema
+    ) -> Iterator[pa.RecordBatch]:
+        # CSV tells NULL (nothing) from empty text (""); the server quotes what needs it.
+        query = sql.SQL("copy (select {columns} from {table}) to stdout (format csv)").format(
+            columns=sql.SQL(", ").join(_selected(column) for column in wanted),
+            table=table.identifier,
+        )
+        with mapped(f"reading {self.name}"), session.cursor().copy(query) as copy:
+            for block in _blocks(copy):
+                try:
+                    parsed = _parsed(block, schema)
+                except pa.ArrowInvalid as error:
+                    raise CorruptionError(
+                        f"{self.name} sent what is no CSV of its columns: {error}.",
+                        remedy="look whether the database's encoding is a true one (not SQL_ASCII).",
+                    ) from error
+                yield from parsed.to_batches()
+
+
+def _wanted(table: Table, names: Sequence[str]) -> list[Column]:
+    by_name = {column.name: column for column in table.columns}
+    if any(name not in by_name for name in names):
+        raise SchemaError(
+            f"Table {table.identifier.as_string()} was altered during the audit.",
+            remedy="run it again.",
+        )
+    return [by_name[name] for name in names]
+
+
+def _selected(column: Column) -> sql.Composed:
+    return sql.SQL(column.carriage.select).format(c=sql.Identifier(column.name))
+
+
+def _taken(column: Column) -> str:
+    quoted = '"' + column.name.replace('"', '""') + '"'
+    return column.carriage.take.replace("{c}", quoted)
+
+
+def _blocks(copy: psycopg.Copy) -> Iterator[bytes]:
+    """COPY's output in pieces of whole rows: the server sends each row as one message."""
+    rows: list[bytes] = []
+    size = 0
+    for row in copy:
+        rows.append(bytes(row))
+        size += len(row)
+        if size >= BLOCK_BYTES:
+            yield b"".join(rows)
+            rows, size = [], 0
+    if rows:
+        yield b"".join(rows)
+
+
+def _parsed(block: bytes, schema: pa.Schema) -> pa.Table:
+    return pc.read_csv(
+        pa.py_buffer(block),
+        read_options=pc.ReadOptions(column_names=schema.names),
+        parse_options=pc.ParseOptions(
+            newlines_in_values=True,
+            ignore_empty_lines=False,  # one column, NULL: an empty line is a row
+        ),
+        convert_options=pc.ConvertOptions(
+            column_types=schema,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            true_values=["t"],
+            false_values=["f"],
+        ),
+    )

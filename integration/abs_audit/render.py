@@ -1,0 +1,95 @@
+"""A report for people, by rich."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Console, Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+
+from abs_audit.report import LeftBehind, Report, Sample
+
+_MEANING = {
+    "missing": "expected, and not there",
+    "duplicate": "there more often than expected",
+    "unexpected": "there, and never expected",
+    "corrupted": "there, with other content",
+}
+
+
+def show(report: Report, console: Console) -> None:
+    """Print the report."""
+    console.print(rendered(report), highlight=False)
+
+
+def rendered(report: Report) -> RenderableType:
+    verdict = "[bold green]CLEAN[/]" if report.clean else "[bold red]NOT CLEAN[/]"
+    reasons = [f"  [red]- {escape(reason)}[/]" for reason in report.reasons]
+    notes = [f"[dim]note: {escape(note)}[/]" for note in report.notes]
+    after = f"{verdict}  {report.reads} reads of the target, {report.seconds:.1f} s"
+    return Group(
+        _counts(report),
+        *_samples(report),
+        *_left_behind(report.left_behind),
+        after,
+        *reasons,
+        *notes,
+    )
+
+
+def _counts(report: Report) -> Table:
+    table = Table("", "records", "", box=None, pad_edge=False)
+    table.columns[1].justify = "right"
+    differences = report.differences
+    table.add_row("expected", f"{differences.expected:,}", escape(report.expected_name))
+    table.add_row("actual", f"{differences.actual:,}", escape(report.actual_name))
+    for kind, meaning in _MEANING.items():
+        count = differences.figures()[kind]
+        table.add_row(kind, f"{count:,}", f"[dim]{meaning}[/]", style="red" if count else None)
+    return table
+
+
+def _samples(report: Report) -> Iterator[str]:
+    for kind, samples in report.differences.samples.items():
+        for sample in samples:
+            yield f"[red]{kind}[/] {_identity(sample)}{_times(sample)}"
+            for column, (before, after) in sample.changed.items():
+                yield escape(f"    {column}: expected {_value(before)}, found {_value(after)}")
+
+
+def _identity(sample: Sample) -> str:
+    return escape(" ".join(f"{name}={_value(text)}" for name, text in sample.identity.items()))
+
+
+def _times(sample: Sample) -> str:
+    return f" [dim]({sample.records} records)[/]" if sample.records > 1 else ""
+
+
+def _value(text: str | None) -> str:
+    return "NULL" if text is None else repr(text)
+
+
+def _left_behind(left: LeftBehind | None) -> Iterator[str]:
+    """One line for each thing; nothing where nothing is left."""
+    if left is None:
+        return
+    for prepared in left.prepared:
+        where = "on the table" if prepared.on_table else "elsewhere"
+        yield escape(f"prepared {prepared.gid} ({where}, {prepared.age_seconds:.0f} s old)")
+    if left.foreign_prepared:
+        yield f"{left.foreign_prepared} prepared transaction(s) that are not of abs-sinks"
+    for staging in left.staging:
+        yield escape(
+            f"staging table {staging.table} ({_rows(staging.rows, staging.counted_up_to)})"
+        )
+    for decision in left.decisions:
+        yield escape(f"open decision: job {decision.job}, epoch {decision.epoch}")
+    for lock in left.locks:
+        yield escape(f"lock {lock.mode} of {lock.holder}")
+
+
+def _rows(rows: int | None, most: int) -> str:
+    if rows is None:
+        return "not readable"
+    return f"{rows:,}{' or more' if rows == most else ''} rows"

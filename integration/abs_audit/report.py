@@ -1,0 +1,240 @@
+"""What an audit found: frozen values, and the rule that says when a target is clean."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from abs_core.errors import CorruptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A prepared transaction of ours (its gid starts with ``abs1:``)."""
+
+    gid: str
+    age_seconds: float
+    on_table: bool
+    """It holds a lock on the audited table, so its end will change what a reader sees."""
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """A table of the state schema that a sink stages rows in.
+
+    ``rows`` counts no further than ``counted_up_to``; None where it could not be read.
+    """
+
+    table: str
+    rows: int | None
+    counted_up_to: int = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock of another transaction on the audited table."""
+
+    mode: str
+    holder: str
+    writes: bool
+    """The mode is one that a transaction takes to change rows; it is not at its end yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDecision:
+    """An epoch that is decided and not proven finished; ``target`` as the register names it."""
+
+    job: str
+    epoch: int
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class LeftBehind:
+    """What unfinished writes have left in the target, at one moment.
+
+    Args:
+        foreign_prepared: prepared transactions that are not of abs-sinks, in the same database.
+        unchecked: what could not be looked at, and why. An audit with a blind spot is not clean.
+    """
+
+    prepared: tuple[Prepared, ...] = ()
+    foreign_prepared: int = 0
+    staging: tuple[Staging, ...] = ()
+    locks: tuple[Lock, ...] = ()
+    decisions: tuple[OpenDecision, ...] = ()
+    unchecked: tuple[str, ...] = ()
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Why what a reader sees is not final. Empty: nothing known is in flight."""
+        prepared = [p for p in self.prepared if p.on_table]
+        staged = [s for s in self.staging if s.rows]
+        writers = [lock for lock in self.locks if lock.writes]
+        named = (
+            (prepared, "prepared transaction(s) of abs-sinks on the table"),
+            (staged, "staging table(s) with rows"),
+            (self.decisions, "open decision(s)"),
+            (writers, "lock(s) of writers on the table"),
+        )
+        return tuple(f"{len(found)} {what}" for found, what in named if found)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One identity that something is wrong with.
+
+    Args:
+        identity: the key columns and their values as text; all columns where there is no key.
+        records: how many records of this identity are concerned.
+        changed: for a corrupted one: column -> (expected, actual), where they differ.
+    """
+
+    identity: dict[str, str | None]
+    records: int
+    changed: dict[str, tuple[str | None, str | None]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Differences:
+    """The two comparisons of one read, in records.
+
+    Per identity (by typed values): ``missing`` is expected and not there; ``corrupted`` is there
+    under the same identity with other content; ``duplicate`` is more of an identity than expected;
+    ``unexpected`` is of an identity that was never expected.
+    As a multiset of whole records (by content digest): ``absent`` and ``surplus``.
+
+    Raises:
+        CorruptionError: the figures do not add up, so one of the comparisons is wrong.
+    """
+
+    expected: int
+    actual: int
+    missing: int
+    duplicate: int
+    unexpected: int
+    corrupted: int
+    absent: int
+    surplus: int
+    samples: dict[str, tuple[Sample, ...]] = field(default_factory=dict)
+    ambiguous: int = 0
+    """Identities that the expected records hold more than once."""
+
+    def __post_init__(self) -> None:
+        # Two computations that share no hash and no query must agree: the auditor's own audit.
+        balance = self.expected - self.missing + self.duplicate + self.unexpected == self.actual
+        absent = self.missing + self.corrupted == self.absent
+        surplus = self.duplicate + self.unexpected + self.corrupted == self.surplus
+        if not (balance and absent and surplus):
+            raise CorruptionError(
+                "The comparison by identity and the comparison by content digest contradict each "
+                f"other: {self.figures()}.",
+                remedy="trust neither; run the audit again, on another machine or another release "
+                "of duckdb, and report it.",
+            )
+
+    @property
+    def none(self) -> bool:
+        return not (self.missing or self.duplicate or self.unexpected or self.corrupted)
+
+    def figures(self) -> dict[str, int]:
+        return {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if field.name != "samples"
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of :func:`abs_audit.audit`; see there for what it proves and what not.
+
+    Args:
+        differences: of the last read.
+        reads: how many times the target was read, whole.
+        moved: records by which the last two reads differ.
+        looks: what was left behind, once after each read; empty where the target cannot tell.
+        seconds: that the audit took.
+    """
+
+    expected_name: str
+    actual_name: str
+    key: tuple[str, ...]
+    columns: tuple[str, ...]
+    differences: Differences
+    reads: int
+    moved: int
+    looks: tuple[LeftBehind, ...]
+    seconds: float
+
+    @property
+    def left_behind(self) -> LeftBehind | None:
+        """As of the last look."""
+        return self.looks[-1] if self.looks else None
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the target is not clean, one sentence each; empty if it is."""
+        figures = self.differences.figures()
+        found = [
+            f"{figures[name]} {name}"
+            for name in ("missing", "duplicate", "unexpected", "corrupted")
+            if figures[name]
+        ]
+        if self.moved:
+            found.append(f"the target changed by {self.moved} record(s) between the last two reads")
+        # The looks on both sides of the last read count: what was in doubt at either may have
+        # changed the target after the read.
+        for look in self.looks[-2:]:
+            for reason in (*look.doubts, *(f"not looked at: {what}" for what in look.unchecked)):
+                if reason not in found:
+                    found.append(reason)
+        return tuple(found)
+
+    @property
+    def clean(self) -> bool:
+        return not self.reasons
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What limits this report."""
+        notes = []
+        if not self.key:
+            notes.append(
+                "no key was given: a record is its own identity, so a changed record counts as one "
+                "missing and one unexpected, never as corrupted"
+            )
+        if self.differences.ambiguous:
+            notes.append(
+                f"the key is not unique: {self.differences.ambiguous} identities are expected more "
+                "than once; within one, records are matched by content and the rest by count"
+            )
+        if not self.looks:
+            notes.append("what is left behind was not looked at: this kind of target cannot tell")
+        return tuple(notes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON: plain dicts, lists, numbers, text."""
+        left = self.left_behind
+        return {
+            "clean": self.clean,
+            "reasons": list(self.reasons),
+            "notes": list(self.notes),
+            "expected": {"name": self.expected_name, "records": self.differences.expected},
+            "actual": {"name": self.actual_name, "records": self.differences.actual},
+            "key": list(self.key),
+            "columns": list(self.columns),
+            **{k: v for k, v in self.differences.figures().items() if k not in _COUNTED},
+            "samples": {
+                name: [dataclasses.asdict(sample) for sample in samples]
+                for name, samples in self.differences.samples.items()
+            },
+            "reads": self.reads,
+            "moved": self.moved,
+            "left_behind": None if left is None else dataclasses.asdict(left),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+_COUNTED = frozenset({"expected", "actual"})

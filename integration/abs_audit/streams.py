@@ -1,0 +1,38 @@
+"""Arrow batches as a duckdb relation, with the error that a batch's maker raised kept whole."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Iterable, Iterator
+
+import pyarrow as pa
+from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+
+@contextlib.contextmanager
+def streamed(
+    connection: DuckDBPyConnection, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> Iterator[DuckDBPyRelation]:
+    """A relation that can be scanned once and takes batches as the scan goes on.
+
+    An exception of ``batches`` crosses Arrow's C interface as text only, and duckdb raises another
+    one inside the context; this raises the first in its place.
+    """
+    failures: list[Exception] = []
+
+    def watched() -> Generator[pa.RecordBatch, None, None]:
+        try:
+            yield from batches
+        except Exception as error:
+            failures.append(error)
+            raise
+
+    source = watched()
+    try:
+        yield connection.from_arrow(pa.RecordBatchReader.from_batches(schema, source))
+    except Exception:
+        if failures:
+            raise failures[0] from None
+        raise
+    finally:
+        source.close()  # a scan that broke off leaves it in the middle

@@ -1,0 +1,138 @@
+"""CSV and JSON files as columns of text, exactly as written: no inference, no rounding."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv as pc
+from duckdb import DuckDBPyConnection
+
+from abs_core.errors import DataError
+
+BLOCK_BYTES = 4 << 20
+"""How much of a file is parsed at once."""
+
+
+def text_schema(names: Sequence[str]) -> pa.Schema:
+    return pa.schema([(name, pa.string()) for name in names])
+
+
+def csv_columns(files: Iterable[Path]) -> list[str]:
+    """Names in the header lines, in order of appearance."""
+    found: dict[str, None] = {}
+    for path in files:
+        with pc.open_csv(path, parse_options=_CSV_DIALECT) as reader:
+            found.update(dict.fromkeys(reader.schema.names))
+    return list(found)
+
+
+def csv_batches(
+    files: Iterable[Path], names: Sequence[str], null: str | None
+) -> Iterator[pa.RecordBatch]:
+    """The columns ``names`` of each file, as text; one that a file does not have is NULL."""
+    convert = pc.ConvertOptions(
+        column_types=text_schema(names),
+        include_columns=list(names),
+        include_missing_columns=True,
+        null_values=["", *([null] if null else [])],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+    read = pc.ReadOptions(block_size=BLOCK_BYTES)
+    for path in files:
+        with pc.open_csv(path, read, _CSV_DIALECT, convert) as reader:
+            yield from reader
+
+
+# An empty line of a file with one column is a record: NULL.
+_CSV_DIALECT = pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=False)
+
+
+def json_columns(connection: DuckDBPyConnection, files: Iterable[Path]) -> list[str]:
+    """All keys of all objects: writers leave out nulls, so the first lines do not have them all."""
+    rows = connection.execute(
+        "select distinct unnest(json_keys(json)) as name from read_ndjson_objects($1) order by all",
+        [[str(path) for path in files]],
+    ).fetchall()
+    return [name for (name,) in rows]
+
+
+def json_batches(files: Iterable[Path], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The values of ``names`` in each object, as text; numbers with every digit that was written.
+
+    ``1`` and ``"1"`` are the same text. Nested values are JSON text.
+
+    Raises:
+        DataError: a line is not one JSON object.
+    """
+    schema = text_schema(names)
+    for path in files:
+        for block in _whole_lines(path):
+            records = _parse(block, path)
+            columns = [_text_array([record.get(name) for record in records]) for name in names]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+class _Number(str):
+    """A number with a fraction or an exponent, as it was written."""
+
+    __slots__ = ()
+
+
+def _whole_lines(path: Path) -> Iterator[bytes]:
+    rest = b""
+    with pa.input_stream(str(path)) as stream:
+        while chunk := stream.read(BLOCK_BYTES):
+            block = rest + chunk
+            cut = block.rfind(b"\n") + 1
+            rest = block[cut:]
+            if cut:
+                yield block[:cut]
+    if rest.strip():
+        yield rest
+
+
+def _parse(block: bytes, path: Path) -> list[dict[str, Any]]:
+    lines = [line for line in block.split(b"\n") if not line.isspace() and line]
+    try:
+        records: list[Any] = json.loads(
+            b"[" + b",".join(lines) + b"]",
+            parse_float=_Number,
+            parse_constant=_Number,
+        )
+    except ValueError as error:
+        raise DataError(
+            f"{path} is not JSON: {error}.", remedy="give one object a line (NDJSON)."
+        ) from error
+    if len(records) != len(lines) or not all(isinstance(record, dict) for record in records):
+        raise DataError(f"{path} has a line that is not one JSON object.", remedy="give NDJSON.")
+    return records
+
+
+def _text_array(values: list[Any]) -> pa.Array:
+    # Arrow's own way is much the faster one; it knows columns of one kind of scalar only.
+    with contextlib.suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        column = pa.array(values)
+        if not pa.types.is_nested(column.type):
+            return column.cast(pa.string())
+    return pa.array([_text(value) for value in values], pa.string())
+
+
+def _text(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else _nested_text(value)
+
+
+def _nested_text(value: Any) -> str:
+    if isinstance(value, _Number):
+        return value
+    if isinstance(value, dict):
+        items = (f"{json.dumps(key)}:{_nested_text(item)}" for key, item in value.items())
+        return f"{{{','.join(items)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_nested_text, value))}]"
+    return json.dumps(value)

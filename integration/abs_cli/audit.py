@@ -1,0 +1,108 @@
+"""``abs audit``: does a target hold exactly what it should?"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from abs_cli.codes import FAILED
+from abs_cli.output import AsJson, errors, people, print_json
+from abs_core.errors import ConfigError, DataError, RefusedError, UnavailableError
+
+
+def audit(
+    *,
+    expected: Annotated[
+        list[str],
+        typer.Option(
+            help="What should be there: a file, folder or 'glob' (parquet, csv, json lines, arrow), "
+            "several of them, or a PostgreSQL URL.",
+            envvar="ABS_AUDIT_EXPECTED",
+            show_envvar=True,
+        ),
+    ],
+    actual: Annotated[
+        list[str],
+        typer.Option(
+            help="The target: a PostgreSQL URL (then --table too), or files. A password is better "
+            "off in this variable, in PGPASSWORD or in ~/.pgpass than on a command line.",
+            envvar="ABS_AUDIT_ACTUAL",
+            show_envvar=True,
+        ),
+    ],
+    table: Annotated[str | None, typer.Option(help="Table of the target.")] = None,
+    expected_table: Annotated[
+        str | None, typer.Option(help="Table of what is expected, if that is a database.")
+    ] = None,
+    key: Annotated[
+        str, typer.Option(help="Columns that identify a record, comma between. Default: all.")
+    ] = "",
+    columns: Annotated[
+        str, typer.Option(help="Columns to compare, besides the key. Default: all.")
+    ] = "",
+    null: Annotated[
+        str | None, typer.Option(help="Text that stands for NULL in CSV files, such as NA.")
+    ] = None,
+    settle: Annotated[
+        float, typer.Option(help="Seconds to read on until the target stands still.")
+    ] = 0.0,
+    samples: Annotated[int, typer.Option(help="Records to name for each kind of difference.")] = 10,
+    state_schema: Annotated[
+        str, typer.Option(help="Schema where the sinks keep registers and staging.")
+    ] = "abs",
+    memory: Annotated[int, typer.Option(help="MiB of memory; the rest goes to disk.")] = 1024,
+    temporary: Annotated[
+        Path | None, typer.Option(help="Folder for what does not fit into memory.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare what a target holds with what it should hold, record by record.
+
+    Exit code 0 only if nothing is missing, duplicate, unexpected or corrupted, and nothing that an
+    unfinished write left behind could still change that; else 1. 2: arguments, columns or values
+    do not fit; 3: a side cannot be read.
+    """
+    import abs_audit
+    from abs_audit.render import show
+
+    with _exit_code_1_for_findings_only(), errors.status("reading both sides ..."):
+        report = abs_audit.audit(
+            abs_audit.relation(expected, table=expected_table, null=null, stateschema=state_schema),
+            abs_audit.relation(actual, table=table, null=null, stateschema=state_schema),
+            key=_names(key),
+            columns=_names(columns) or None,
+            settle=settle,
+            samples=samples,
+            memory_mib=memory,
+            temp_directory=temporary,
+        )
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        show(report, people)
+    if not report.clean:
+        raise typer.Exit(FAILED)
+
+
+@contextlib.contextmanager
+def _exit_code_1_for_findings_only() -> Iterator[None]:
+    """A program must be able to tell "audited, not clean" from "could not be audited"."""
+    try:
+        yield
+    except DataError as error:
+        raise ConfigError(error.what, remedy=error.remedy) from error
+    except RefusedError as error:
+        raise UnavailableError(error.what, remedy=error.remedy) from error
+
+
+def _names(text: str) -> list[str]:
+    """Names with a comma in them go in double quotes."""
+    return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name]
+
+
+__all__ = ["audit"]
