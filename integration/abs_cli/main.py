@@ -15,7 +15,7 @@ import sys
 import typer
 from rich.markup import escape
 
-from abs_cli import audit, services
+from abs_cli import audit, demo, services
 from abs_cli.codes import INTERRUPTED, USAGE, exit_code
 from abs_cli.output import errors
 from abs_core.errors import AbsError
@@ -43,6 +43,7 @@ app.command("up")(services.up)
 app.command("down")(services.down)
 app.command("status")(services.status)
 app.command("audit")(audit.audit)
+app.command("demo")(demo.demo)
 
 
 def main() -> None:

@@ -1,0 +1,68 @@
+"""Waiting for the moment of the next kill. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from abs_demo.moments import Moment, Sight
+from abs_demo.schedule import Kill
+
+PATIENCE_EPOCHS = 3
+"""After so many epochs without its moment, a kill takes any other."""
+
+
+class Aim:
+    """The planned kills that are still to come, and whether the next one is due.
+
+    Only the one between ``commit()`` and ``commits/N`` is tried until it was seen to have hit.
+    """
+
+    def __init__(self, planned: Sequence[Kill]) -> None:
+        self._left = list(planned)
+        self._seen_at: float | None = None
+        self._killed_generation: int | None = None
+
+    @property
+    def next(self) -> Kill | None:
+        return self._left[0] if self._left else None
+
+    def pause(self, sight: Sight) -> float:
+        """How long to wait until the next look, in seconds: phases may last a few milliseconds."""
+        kill = self.next
+        if kill is None or sight.epoch is None or sight.epoch < kill.epoch:
+            return 0.02
+        return 0.005 if kill.moment in (Moment.WRITING, Moment.RECOVERING) else 0.0005
+
+    def due(self, sight: Sight, now: float) -> bool:
+        """Whether to kill now.
+
+        Args:
+            sight: as of now.
+            now: a clock in seconds.
+        """
+        kill = self.next
+        if kill is None or sight.epoch is None or sight.epoch < kill.epoch:
+            return False
+        if self._seen_at is None and self._is_there(kill, sight):
+            self._seen_at = now
+        return self._seen_at is not None and now >= self._seen_at + kill.delay_s
+
+    def killed(self, found: Sight) -> None:
+        """The kill was carried out, and this was found after it."""
+        kill = self._left.pop(0)
+        self._seen_at = None
+        self._killed_generation = found.generation
+        at = max(found.planned or 0, kill.epoch)
+        if kill.moment is Moment.COMMITTED and found.moment is not Moment.COMMITTED:
+            self._left.insert(0, kill)
+        self._left = [
+            one if one.moment is Moment.RECOVERING else one.later(at + 1) for one in self._left
+        ]
+
+    def _is_there(self, kill: Kill, sight: Sight) -> bool:
+        assert sight.epoch is not None
+        if kill.moment is Moment.RECOVERING:
+            started = sight.generation is not None and sight.generation != self._killed_generation
+            return started or sight.epoch > kill.epoch + PATIENCE_EPOCHS
+        late = sight.epoch > kill.epoch + PATIENCE_EPOCHS and kill.moment is not Moment.COMMITTED
+        return sight.moment is kill.moment or late

@@ -1,0 +1,149 @@
+"""What people see while the demo runs: a live picture on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+LINE_EVERY_EPOCHS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One picture of the demo.
+
+    Args:
+        title: what runs, with which seed.
+        epochs: finished so far, and of how many.
+        rows: visible in the table, and how many there should be.
+        in_doubt: how many of ``thing`` there are.
+        state: of the job: starting, running, killed, ...
+        elapsed: seconds since the job was started first.
+        events: one line for each kill so far.
+    """
+
+    title: str
+    epochs: tuple[int, int]
+    rows: tuple[int, int]
+    in_doubt: int
+    thing: str
+    state: str
+    elapsed: float
+    events: tuple[str, ...] = ()
+
+
+class Display(Protocol):
+    """Shows the demo's progress. A context manager: open while the job runs."""
+
+    def show(self, view: View) -> None:
+        """The picture has changed."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+def display_on(console: Console) -> Display:
+    """A live picture where the console is a terminal, else lines."""
+    return LiveDisplay(console) if console.is_terminal else LineDisplay(console)
+
+
+class LiveDisplay:
+    """One panel that is drawn over and over; the last one stays on the screen."""
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, refresh_per_second=8)
+
+    def show(self, view: View) -> None:
+        self._live.update(panel(view))
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+
+class LineDisplay:
+    """A line for each event, and for every tenth epoch."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._events = 0
+        self._epochs = 0
+        self._title = ""
+
+    def show(self, view: View) -> None:
+        if view.title != self._title:
+            self._title = view.title
+            self._say(view.title)
+        for event in view.events[self._events :]:
+            self._say(f"{clock(view.elapsed)} {event}")
+        self._events = len(view.events)
+        done, of = view.epochs
+        if done // LINE_EVERY_EPOCHS > self._epochs // LINE_EVERY_EPOCHS:
+            self._say(f"{clock(view.elapsed)} {done} of {of} epochs, {view.rows[0]:,} rows")
+        self._epochs = done
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        return None
+
+
+def panel(view: View) -> RenderableType:
+    """The picture, for a terminal of any width."""
+    figures = Table.grid(padding=(0, 2))
+    figures.add_column(style="dim", justify="right")
+    figures.add_column()
+    done, of = view.epochs
+    bar = Table.grid(padding=(0, 1))
+    bar.add_row(ProgressBar(total=of, completed=done, width=40), f"{done} of {of}")
+    figures.add_row("epochs", bar)
+    rows, expected = view.rows
+    style = "red" if rows > expected else ""
+    figures.add_row("rows", Text(f"{rows:,} of {expected:,}", style=style))
+    figures.add_row("in doubt", _in_doubt(view))
+    figures.add_row("job", Text(view.state, style="red" if view.state == "killed" else "green"))
+    figures.add_row("elapsed", clock(view.elapsed))
+    events = [Text(event, style="red") for event in view.events]
+    return Panel(Group(figures, *events), title=Text(view.title), title_align="left")
+
+
+def _in_doubt(view: View) -> Text:
+    counted = f"{view.in_doubt} {view.thing}{'' if view.in_doubt == 1 else 's'}"
+    return Text(counted, style="yellow" if view.in_doubt else "dim")
+
+
+def clock(seconds: float) -> str:
+    """Minutes and seconds."""
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02d}"

@@ -1,0 +1,170 @@
+"""The streaming job that the demo kills: Parquet files -> Spark Structured Streaming -> PostgreSQL.
+
+It runs as a process of its own, ``python -m abs_demo.job``; nothing in it knows that it will be
+killed. It ends by itself when all files are in the target.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+UNSAFE = "unsafe"
+"""In place of a protocol: a plain writer, at least once, to show the difference."""
+
+JOB = "flights"
+TABLE = "flights"
+_URL = "ABS_DEMO_URL"
+
+# Quick to start and small; nothing here bears on what is promised.
+_CONF = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.sql.adaptive.enabled": "false",
+}
+_JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
+
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """What the job is told.
+
+    Args:
+        folder: holds ``input`` with the files; ``checkpoint`` and scratch files go there too.
+        protocol: of the sink, or ``UNSAFE``.
+        files_per_epoch: how many files Spark may take at a time.
+    """
+
+    folder: Path
+    protocol: str
+    files_per_epoch: int
+
+    @property
+    def input(self) -> Path:
+        return self.folder / "input"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.folder / "checkpoint"
+
+    @property
+    def scratch(self) -> Path:
+        return self.folder / "scratch"
+
+    def command(self) -> list[str]:
+        arguments = [str(self.folder), self.protocol, str(self.files_per_epoch)]
+        return [sys.executable, "-m", "abs_demo.job", *arguments]
+
+    def environment(self, url: str) -> dict[str, str]:
+        """For the child. The URL with its password travels here: a command line can be listed."""
+        return {
+            **os.environ,
+            _URL: url,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "TMPDIR": str(self.scratch),
+        }
+
+
+def run(settings: JobSettings, url: str) -> None:
+    """Write every flight that is not yet written; returns when there is no more."""
+    from abs_demo.flights import SCHEMA
+
+    spark = _session(settings)
+    flights = (
+        spark.readStream.schema(_spark_schema(SCHEMA))
+        .option("maxFilesPerTrigger", settings.files_per_epoch)
+        .parquet(str(settings.input))
+    )
+    if settings.protocol == UNSAFE:
+        writer = _at_least_once(flights, url)
+    else:
+        writer = _exactly_once(flights, url, settings.protocol)
+    query = (
+        writer.option("checkpointLocation", str(settings.checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    spark.stop()
+
+
+def _exactly_once(flights: DataFrame, url: str, protocol: str) -> DataStreamWriter:
+    writer = flights.writeStream.format("abs-postgres").options(
+        url=url, dbtable=TABLE, protocol=protocol, job=JOB
+    )
+    if protocol == "idempotent":
+        from abs_demo.flights import KEY
+
+        writer = writer.options(write="upsert", key=",".join(KEY))
+    return writer
+
+
+def _at_least_once(flights: DataFrame, url: str) -> DataStreamWriter:
+    """What one writes without this package: each task of ``foreachBatch`` copies its share."""
+
+    def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import psycopg
+        from pgpq import ArrowToPostgresBinaryEncoder
+
+        with (
+            psycopg.connect(url) as connection,
+            connection.cursor() as cursor,
+            cursor.copy(f"COPY {TABLE} FROM STDIN (FORMAT BINARY)") as sending,
+        ):
+            encoder = None
+            for batch in batches:
+                if encoder is None:
+                    encoder = ArrowToPostgresBinaryEncoder(batch.schema)
+                    sending.write(encoder.write_header())
+                sending.write(encoder.write_batch(batch))
+            if encoder is not None:
+                sending.write(encoder.finish())
+        yield from ()
+
+    def append(batch: DataFrame, epoch: int) -> None:
+        batch.mapInArrow(copy, "done boolean").collect()
+
+    return flights.writeStream.foreachBatch(append)
+
+
+def _session(settings: JobSettings) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2]").appName("abs-demo")
+    for name, value in _CONF.items():
+        builder = builder.config(name, value)
+    return (
+        builder.config("spark.local.dir", str(settings.scratch))
+        .config("spark.sql.warehouse.dir", str(settings.scratch / "warehouse"))
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"{_JAVA_OPTIONS} -Djava.io.tmpdir={settings.scratch}",
+        )
+        .getOrCreate()
+    )
+
+
+def _spark_schema(schema: pa.Schema) -> str:
+    types = {pa.int32(): "int", pa.string(): "string", pa.timestamp("us", "UTC"): "timestamp"}
+    return ", ".join(f"{field.name} {types[field.type]}" for field in schema)
+
+
+if __name__ == "__main__":
+    folder, protocol, files_per_epoch = sys.argv[1:]
+    run(JobSettings(Path(folder), protocol, int(files_per_epoch)), os.environ[_URL])

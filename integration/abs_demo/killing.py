@@ -1,0 +1,125 @@
+"""The heart of the demo: start the job, watch it, kill it, start it again, until it is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from abs_core.errors import UnavailableError
+from abs_demo.aim import Aim
+from abs_demo.display import Display
+from abs_demo.job import JobSettings
+from abs_demo.moments import Moment, Sight, story
+from abs_demo.picture import Picture
+from abs_demo.process import JobProcess
+from abs_demo.schedule import Kill
+from abs_demo.settings import DemoSettings, Killed
+from abs_demo.watch import Watch
+
+STALLED_AFTER_S = 120.0
+
+
+class Killing:
+    """One demo's job, over all of its runs.
+
+    Args:
+        url: of the database, with its password.
+        planned: the kills.
+        rows: how many the table will have.
+    """
+
+    def __init__(
+        self,
+        settings: DemoSettings,
+        job: JobSettings,
+        url: str,
+        planned: Sequence[Kill],
+        watch: Watch,
+        display: Display,
+        rows: int,
+    ) -> None:
+        self._job = job
+        self._url = url
+        self._log = job.folder / "job.log"
+        self._log.touch()
+        self._aim = Aim(planned)
+        self._watch = watch
+        self._picture = Picture(settings, watch, display, rows, self._log)
+        self._kills: list[Killed] = []
+        self._newest: int | None = None
+        self._moved_at = time.monotonic()
+
+    def run(self) -> tuple[tuple[Killed, ...], float]:
+        """Run the job to its end; returns the kills, and how long it took in seconds.
+
+        Raises:
+            UnavailableError: the job ended by itself before it was done, or nothing moves any more.
+        """
+        process = JobProcess(self._job, self._url, self._log)
+        try:
+            while not process.has_ended:
+                sight = self._watch.look(closely=self._aim.next is not None)
+                if self._aim.due(sight, time.monotonic()):
+                    processes = process.kill()
+                    # At once: what was left is looked at while Spark starts, which takes seconds.
+                    process = JobProcess(self._job, self._url, self._log)
+                    self._note(processes)
+                    continue
+                pause = self._aim.pause(sight)
+                self._check_moving(sight, process)
+                self._picture.update(sight, process, aiming=pause < _AIMING_S)
+                time.sleep(pause)
+            self._check_end(process)
+        finally:
+            process.kill()
+        self._picture.ended(self._watch.settled())
+        return tuple(self._kills), self._picture.elapsed
+
+    def _note(self, processes: int) -> None:
+        kill = self._aim.next
+        assert kill is not None
+        found = self._watch.settled()
+        self._aim.killed(found)
+        told = Killed(
+            at_seconds=round(self._picture.elapsed, 3),
+            wanted=kill.moment,
+            found=found.moment,
+            epoch=found.planned,
+            in_doubt=found.in_doubt,
+            processes=processes,
+            story=story(found, self._watch.thing, recovering=kill.moment is Moment.RECOVERING),
+        )
+        self._kills.append(told)
+        self._moved_at = time.monotonic()
+        self._picture.killed(len(self._kills), told, found)
+
+    def _check_moving(self, sight: Sight, process: JobProcess) -> None:
+        if sight.noted != self._newest:
+            self._newest = sight.noted
+            self._moved_at = time.monotonic()
+        if time.monotonic() - self._moved_at > STALLED_AFTER_S:
+            raise UnavailableError(
+                f"No epoch of the job has ended for {STALLED_AFTER_S:.0f} s. The end of its log:\n"
+                f"{last_lines(self._log)}",
+                remedy="look at the log; if it tells nothing, the machine may be too slow.",
+            )
+
+    def _check_end(self, process: JobProcess) -> None:
+        code = process.end()
+        if code != 0:
+            raise UnavailableError(
+                f"The job ended by itself with exit code {code}; nobody had killed it. The end of "
+                f"its log:\n{last_lines(self._log)}",
+                remedy="act on what the log says, then run the demo again.",
+            )
+
+
+_AIMING_S = 0.005
+_LOG_LINES = 25
+
+
+def last_lines(log: Path) -> str:
+    """The end of a log."""
+    lines = log.read_text(errors="replace").splitlines()
+    return "\n".join(line for line in lines[-_LOG_LINES:] if line.strip())

@@ -1,0 +1,85 @@
+"""Where in an epoch a job is, told from the outside: by the target and by Spark's checkpoint."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Moment(StrEnum):
+    """The phases of an epoch, in their order, and one that says where in the job's life it is."""
+
+    WRITING = "writing"
+    """Tasks write; nothing is pre-committed."""
+    PREPARED = "prepared"
+    """At least one task's rows are pre-committed, and nothing is decided."""
+    DECIDED = "decided"
+    """The decision is made, and not every handle is committed."""
+    COMMITTED = "committed"
+    """The sink's ``commit()`` is through, and Spark's own ``commits/N`` is not written yet."""
+    BETWEEN = "between"
+    """Spark has noted the last epoch, and has not planned the next."""
+    RECOVERING = "recovering"
+    """A restarted job has begun the epoch in which it was killed; any of the phases above."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What can be seen of the job at one moment.
+
+    Args:
+        planned: the newest epoch that Spark has planned: the newest file in ``offsets/``.
+        noted: the newest epoch that Spark knows to be committed: the newest file in ``commits/``.
+        finished: the newest epoch that the target holds whole; the register's frontier.
+        undone: handles of decided epochs that are not proven committed, as the register says;
+            None where no decision is open.
+        in_doubt: what is pre-committed in the target: prepared transactions, or staging tables.
+        generation: of the run that holds the register.
+    """
+
+    planned: int | None = None
+    noted: int | None = None
+    finished: int | None = None
+    undone: int | None = None
+    in_doubt: int = 0
+    generation: int | None = None
+
+    @property
+    def epoch(self) -> int | None:
+        """The epoch that is under way; None between two."""
+        return None if self.planned == self.noted else self.planned
+
+    @property
+    def moment(self) -> Moment:
+        """The phase of the epoch that is under way."""
+        if self.epoch is None:
+            return Moment.BETWEEN
+        if self.finished is not None and self.finished >= self.epoch:
+            return Moment.COMMITTED
+        if self.undone is not None:
+            return Moment.DECIDED
+        return Moment.PREPARED if self.in_doubt else Moment.WRITING
+
+
+def story(sight: Sight, thing: str, *, recovering: bool = False) -> str:
+    """One line on what a kill has left, from what was seen after it.
+
+    Args:
+        thing: what is in doubt there, for people, in the singular.
+        recovering: the job had just been started again.
+    """
+    again = ", recovering from the last one" if recovering else ""
+    counted = f"{sight.in_doubt} {thing}{'' if sight.in_doubt == 1 else 's'}"
+    match sight.moment:
+        case Moment.BETWEEN:
+            after = "before epoch 0" if sight.noted is None else f"after epoch {sight.noted}"
+            return f"{after}{again}: nothing in doubt"
+        case Moment.COMMITTED:
+            what = f"after commit(), before Spark's commits/{sight.epoch}: all is in the table"
+        case Moment.DECIDED:
+            what = f"decided, {counted} not committed yet"
+        case Moment.PREPARED:
+            what = f"{counted} in doubt"
+        case _:
+            what = "half written, nothing in doubt"
+    return f"at epoch {sight.epoch}{again}: {what}"

@@ -1,0 +1,112 @@
+"""The job's processes: the Python driver, its JVM, and Python workers; started and killed as one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+
+from abs_core.errors import UnavailableError
+from abs_demo.job import JobSettings
+from abs_services.leash import LEASH
+from abs_services.processes import ProcessId
+
+_DEADLINE_S = 30.0
+
+
+class JobProcess:
+    """One run of the job, in a session of its own, so that every process of it can be found.
+
+    Parents die before their children here, and PySpark's workers make process groups of their own:
+    the session is what they all share. It ends when this Python process ends, however that ends.
+
+    Args:
+        log: takes the job's output; appended to over runs.
+    """
+
+    def __init__(self, settings: JobSettings, url: str, log: Path) -> None:
+        self._seen: set[int] = set()
+        with log.open("ab") as output:
+            self._popen = subprocess.Popen(
+                settings.command(),
+                env=settings.environment(url),
+                cwd=settings.scratch,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._id = ProcessId.of(self._popen.pid)
+        if self._id is not None:
+            LEASH.tie(self._id)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the driver has ended by itself. It is not reaped: its pid stays ours."""
+        return psutil.Process(self._popen.pid).status() == psutil.STATUS_ZOMBIE
+
+    def processes(self) -> int:
+        """How many processes the job has now."""
+        self._seen = {process.pid for process in self._members()}
+        return len(self._seen)
+
+    def kill(self) -> int:
+        """SIGKILL to every process of the job; returns when none is left.
+
+        Returns:
+            how many there were, counting those that ``processes()`` saw last.
+
+        Raises:
+            UnavailableError: one outlives SIGKILL (uninterruptible sleep).
+        """
+        # The driver and its JVM share a process group: one call ends both at one instant.
+        os.killpg(self._popen.pid, signal.SIGKILL)
+        give_up = time.monotonic() + _DEADLINE_S
+        while alive := self._members():
+            if time.monotonic() > give_up:
+                raise UnavailableError(
+                    f"Process {alive[0].pid} of the demo's job outlives SIGKILL.",
+                    remedy="look at its state with ps; a hung disk is the usual cause.",
+                )
+            for process in alive:
+                self._seen.add(process.pid)
+                _kill(process)
+            time.sleep(0.002)
+        self._reap()
+        return len(self._seen)
+
+    def end(self) -> int:
+        """The exit code of a driver that has ended, when nothing of the job is left."""
+        self.kill()
+        return self._reap()
+
+    def _reap(self) -> int:
+        code = self._popen.wait()
+        if self._id is not None:
+            LEASH.untie(self._id)
+        return code
+
+    def _members(self) -> list[psutil.Process]:
+        """All living processes of the session."""
+        found = []
+        for pid in psutil.pids():
+            try:
+                if os.getsid(pid) != self._popen.pid:
+                    continue
+                process = psutil.Process(pid)
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+            except (ProcessLookupError, PermissionError, psutil.Error):
+                continue
+        return found
+
+
+def _kill(process: psutil.Process) -> None:
+    try:
+        process.kill()
+    except psutil.NoSuchProcess:
+        return

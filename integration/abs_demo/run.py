@@ -1,0 +1,145 @@
+"""The demo, from the first file to the audit's report."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psycopg
+import pyarrow as pa
+from psycopg import sql
+
+from abs_audit import Files, Report, audit
+from abs_audit.postgres import PostgresTable
+from abs_core.errors import UnavailableError
+from abs_demo.display import Display
+from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
+from abs_demo.job import TABLE, JobSettings
+from abs_demo.killing import Killing
+from abs_demo.machine import check_machine
+from abs_demo.schedule import schedule
+from abs_demo.settings import FILES_PER_EPOCH, DemoSettings, Result
+from abs_demo.watch import watching
+from abs_services import chosen_way, fresh_database, in_database, services
+from abs_services.lasting import bring_up
+from abs_services.leash import LEASH
+from abs_sinks.postgres.address import Address
+from abs_sinks.postgres.name import TableName
+
+SETTLE_S = 10.0
+"""How long the audit waits for a target that is still in doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a demo runs: a folder, and a database of its own.
+
+    Args:
+        url: libpq URI, with the password.
+    """
+
+    folder: Path
+    url: str
+
+
+def run(settings: DemoSettings, display: Display, place: Place) -> Result:
+    """Write the flights through Spark, kill the job by schedule, and audit the table.
+
+    Blocks for a minute or two. What it started has ended when it returns or raises.
+
+    Raises:
+        OptionError: there are more kills than epochs.
+        UnavailableError: the job ended by itself, or nothing moves any more.
+    """
+    planned = schedule(settings.seed, settings.protocol, settings.kills, settings.epochs)
+    job = JobSettings(place.folder, settings.protocol, FILES_PER_EPOCH)
+    rows = write_files(read_flights(), job.input, days=settings.days)
+    job.scratch.mkdir()
+    create_table(place.url, unique=settings.protocol == "idempotent")
+    with watching(settings.protocol, place.url, job.checkpoint) as watch, display:
+        killing = Killing(settings, job, place.url, planned, watch, display, rows)
+        kills, seconds = killing.run()
+    return Result(settings, rows, kills, seconds, audited(job.input, place.url))
+
+
+@contextlib.contextmanager
+def temporary_place() -> Iterator[Place]:
+    """A place that is gone afterwards, with its database; also if this process is killed.
+
+    Raises:
+        ConfigError: this machine lacks what the demo needs.
+    """
+    check_machine()
+    with (
+        _folder() as folder,
+        services().postgres() as server,
+        fresh_database(server) as url,
+    ):
+        yield Place(folder, url)
+
+
+def lasting_place() -> Place:
+    """A place that stays: a new database in the server of ``abs up postgres``.
+
+    Raises:
+        ConfigError: this machine lacks what the demo needs.
+    """
+    check_machine()
+    way = chosen_way()
+    running = bring_up("postgres", way).running
+    name = f"abs_demo_{secrets.token_hex(4)}"
+    with _connected(running.env["ABS_POSTGRES_ADMIN_URL"]) as admin:
+        owner = urlsplit(running.env["ABS_POSTGRES_URL"]).username or "abs"
+        create = sql.SQL("CREATE DATABASE {} OWNER {}")
+        admin.execute(create.format(sql.Identifier(name), sql.Identifier(owner)))
+    folder = Path(tempfile.mkdtemp(prefix="abs-demo-"))
+    return Place(folder, in_database(running.env["ABS_POSTGRES_URL"], name))
+
+
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix="abs-demo-"))
+    LEASH.tie_path(folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def create_table(url: str, *, unique: bool) -> None:
+    """An ordinary table; without a constraint that would hide a duplicate, unless upserts need it.
+
+    Raises:
+        UnavailableError: the database does not answer.
+    """
+    types = {pa.int32(): "integer", pa.string(): "text", pa.timestamp("us", "UTC"): "timestamptz"}
+    columns = [f"{field.name} {types[field.type]}" for field in SCHEMA]
+    if unique:
+        columns.append(f"UNIQUE ({', '.join(KEY)})")
+    with _connected(url) as connection:
+        connection.execute(f"CREATE TABLE {TABLE} ({', '.join(columns)})".encode())
+
+
+def audited(expected: Path, url: str) -> Report:
+    """Compare the table with the files, record by record."""
+    table = PostgresTable(Address.parse(url), TableName.parse(TABLE))
+    return audit(Files((str(expected),)), table, key=KEY, settle=SETTLE_S)
+
+
+@contextlib.contextmanager
+def _connected(url: str) -> Iterator[psycopg.Connection[Any]]:
+    try:
+        with psycopg.connect(url, autocommit=True) as connection:
+            yield connection
+    except psycopg.Error as error:
+        raise UnavailableError(
+            f"The demo's database does not answer: {str(error).strip()}",
+            remedy="look whether the server runs, and start the demo again.",
+        ) from error

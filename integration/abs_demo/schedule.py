@@ -1,0 +1,98 @@
+"""When to kill: drawn from a seed, before the job starts. Pure."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from abs_core.errors import OptionError
+from abs_demo.job import UNSAFE
+from abs_demo.moments import Moment
+
+MOST_DELAY_S = 0.15
+"""Of a kill while tasks write: about as long as they do."""
+
+_MOMENTS = {
+    "2pc": (Moment.PREPARED, Moment.RECOVERING, Moment.DECIDED, Moment.WRITING),
+    # Rows and register change in one transaction: nothing lies between decision and commit.
+    "wal": (Moment.PREPARED, Moment.RECOVERING, Moment.WRITING),
+    # Tasks apply their rows themselves; nothing is pre-committed.
+    "idempotent": (Moment.WRITING, Moment.RECOVERING),
+    # No register either.
+    UNSAFE: (Moment.WRITING,),
+}
+"""The phases in which a job can be killed, by protocol, besides the one that every plan has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """One planned SIGKILL.
+
+    Args:
+        epoch: the first epoch in which it may happen.
+        moment: the phase it waits for.
+        delay_s: how long after the phase was seen, in seconds.
+    """
+
+    epoch: int
+    moment: Moment
+    delay_s: float
+
+    def later(self, epoch: int) -> Kill:
+        """The same, not before ``epoch``."""
+        return Kill(max(epoch, self.epoch), self.moment, self.delay_s)
+
+
+def schedule(seed: int, protocol: str, kills: int, epochs: int) -> tuple[Kill, ...]:
+    """Draw the kills of one demo.
+
+    One of them, wherever it falls, is between the sink's ``commit()`` and Spark's ``commits/N``.
+    The others take the protocol's phases in turn, in a random order. A kill during recovery has the
+    epoch of the one before it; all others lie in different epochs, spread over the whole job.
+
+    Args:
+        kills: how many.
+        epochs: how many epochs the job has.
+
+    Raises:
+        OptionError: there is no room for so many.
+    """
+    most = max(0, epochs - 2)
+    if not 0 <= kills <= most:
+        raise OptionError(
+            f"{kills} kills were asked for; {epochs} epochs have room for {most}.",
+            remedy="ask for fewer, or for more days.",
+        )
+    draw = random.Random(seed)  # noqa: S311 (a demo's schedule is no secret)
+    blocks = _blocks(draw, protocol, kills)
+    planned: list[Kill] = []
+    for index, block in enumerate(blocks):
+        # One block for each stretch of the job; the last epoch is left for the end.
+        first, end = (1 + most * place // len(blocks) for place in (index, index + 1))
+        epoch = draw.randrange(first, end)
+        planned += [Kill(epoch, moment, _delay(draw, moment)) for moment in block]
+    return tuple(planned)
+
+
+def _blocks(draw: random.Random, protocol: str, kills: int) -> list[list[Moment]]:
+    """The phases, in the order of the kills; a recovery goes with the kill before it."""
+    turns = _MOMENTS[protocol]
+    moments: list[Moment] = [turns[index % len(turns)] for index in range(kills - 1)]
+    recoveries = moments.count(Moment.RECOVERING)
+    blocks: list[list[Moment]] = [[m] for m in moments if m is not Moment.RECOVERING]
+    blocks += [[Moment.COMMITTED]] * bool(kills)
+    draw.shuffle(blocks)
+    preferred = sorted(blocks, key=lambda block: block[0] is not Moment.PREPARED)
+    for block in preferred[:recoveries]:
+        block.append(Moment.RECOVERING)
+    return blocks
+
+
+def _delay(draw: random.Random, moment: Moment) -> float:
+    match moment:
+        case Moment.WRITING | Moment.RECOVERING:
+            return draw.uniform(0.0, MOST_DELAY_S)
+        case Moment.PREPARED:
+            return draw.uniform(0.0, 0.01)
+        case _:
+            return 0.0  # the phase lasts a few milliseconds

@@ -1,0 +1,119 @@
+"""What a person can choose for a demo, and what it came to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from abs_audit import Report
+from abs_core.errors import OptionError
+from abs_demo.flights import DAYS
+from abs_demo.job import UNSAFE
+from abs_demo.moments import Moment
+from abs_sinks.options import PROTOCOLS
+
+FILES_PER_EPOCH = 8
+LEAST_KILLS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DemoSettings:
+    """One demo.
+
+    Args:
+        seed: draws the moments of the kills.
+        protocol: of the sink, or ``unsafe``: a plain writer, to show the difference.
+        kills: how often the job is killed.
+        days: how many days of 2013 are written, a file each.
+
+    Raises:
+        OptionError: a value makes no sense.
+    """
+
+    seed: int
+    protocol: str = "2pc"
+    kills: int = LEAST_KILLS
+    days: int = DAYS
+
+    def __post_init__(self) -> None:
+        if self.protocol not in (*PROTOCOLS, UNSAFE):
+            raise OptionError(
+                f"There is no protocol {self.protocol!r}.",
+                remedy=f"choose from {', '.join(PROTOCOLS)}.",
+            )
+        if not 1 <= self.days <= DAYS:
+            raise OptionError(
+                f"2013 does not have {self.days} days.", remedy=f"choose from 1 to {DAYS}."
+            )
+
+    @property
+    def epochs(self) -> int:
+        return -(-self.days // FILES_PER_EPOCH)
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """One kill, and what was found after it.
+
+    Args:
+        at_seconds: after the job was first started.
+        wanted: the phase that it waited for.
+        found: the phase that it hit.
+        epoch: the one that was under way, or had ended last.
+        in_doubt: what was left pre-committed.
+        processes: how many died.
+        story: the same for people.
+    """
+
+    at_seconds: float
+    wanted: Moment
+    found: Moment
+    epoch: int | None
+    in_doubt: int
+    processes: int
+    story: str
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a demo has shown.
+
+    Args:
+        rows: expected ones.
+        kills: in order.
+        job_seconds: from the first start of the job to its end, kills and restarts included.
+        report: the audit's.
+    """
+
+    settings: DemoSettings
+    rows: int
+    kills: tuple[Killed, ...]
+    job_seconds: float
+    report: Report
+
+    @property
+    def shortcomings(self) -> tuple[str, ...]:
+        """Why the demo has not shown what it should; empty if it has."""
+        found = list(self.report.reasons)
+        if len(self.kills) < self.settings.kills:
+            found.append(f"the job ended after {len(self.kills)} of {self.settings.kills} kills")
+        if self.kills and not any(kill.found is Moment.COMMITTED for kill in self.kills):
+            found.append("no kill hit between commit() and Spark's own commits/N")
+        return tuple(found)
+
+    @property
+    def clean(self) -> bool:
+        return not self.shortcomings
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "clean": self.clean,
+            "shortcomings": list(self.shortcomings),
+            **asdict(self.settings),
+            "epochs": self.settings.epochs,
+            "rows": self.rows,
+            "kills_done": [asdict(kill) for kill in self.kills],
+            "job_seconds": round(self.job_seconds, 3),
+            "audit": self.report.to_dict(),
+        }

@@ -1,0 +1,186 @@
+"""Looking at the running job from the outside: Spark's checkpoint folder, and the database.
+
+What is seen here is also what the demo tells people, so none of it comes from the job itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import Connection, sql
+
+from abs_core.codec import state_from_text
+from abs_core.errors import UnavailableError
+from abs_core.model import JobState
+from abs_demo.job import JOB, TABLE, UNSAFE
+from abs_demo.moments import Sight
+
+STATE_SCHEMA = "abs"
+_QUIET_WITHIN_S = 2.0
+_OTHERS = """select count(*) from pg_stat_activity where datname = current_database()
+    and backend_type = 'client backend' and pid <> pg_backend_pid()"""
+
+_PREPARED = "(select count(*) from pg_prepared_xacts where database = current_database())"
+_STAGED = f"""(select count(*) from pg_class where relnamespace = '{STATE_SCHEMA}'::regnamespace
+    and relkind = 'r' and relname not in ('register', 'marker'))"""
+_IN_DOUBT = {
+    "2pc": ("prepared transaction", _PREPARED),
+    "wal": ("staging table", _STAGED),
+    "idempotent": ("staging table", _STAGED),
+}
+
+
+class Watch(Protocol):
+    """Sees what the job does."""
+
+    @property
+    def thing(self) -> str:
+        """What is in doubt there, for people, in the singular."""
+        ...
+
+    def look(self, *, closely: bool = True) -> Sight:
+        """What can be seen now; takes about a millisecond.
+
+        Args:
+            closely: False leaves out what costs more, and is of use only to aim a kill.
+        """
+        ...
+
+    def settled(self) -> Sight:
+        """What a kill has left: looks once no session of the job is busy in the server any more.
+
+        A statement that had reached the server is carried out, whoever asked for it.
+        """
+        ...
+
+    def rows(self) -> int:
+        """Rows that a reader of the table sees now; takes some ten milliseconds."""
+        ...
+
+
+@contextlib.contextmanager
+def watching(protocol: str, url: str, checkpoint: Path) -> Iterator[Watch]:
+    """A watch on the demo's job, with a connection of its own.
+
+    Errors of the database inside become UnavailableError: the demo does nothing that it may refuse.
+    """
+    try:
+        with psycopg.connect(url, autocommit=True, application_name="abs-demo watch") as connection:
+            if protocol == UNSAFE:
+                yield PlainWatch(connection, checkpoint)
+            else:
+                yield RegisterWatch(connection, checkpoint, protocol)
+    except psycopg.Error as error:
+        raise UnavailableError(
+            f"The demo's database does not answer any more: {str(error).strip()}",
+            remedy="look whether something ended it, and run the demo again.",
+        ) from error
+
+
+class RegisterWatch:
+    """Of a job that writes exactly once: it has a register."""
+
+    def __init__(self, connection: Connection[Any], checkpoint: Path, protocol: str) -> None:
+        self.thing, in_doubt = _IN_DOUBT[protocol]
+        self._connection = connection
+        self._checkpoint = checkpoint
+        self._exists = False
+        self._query = sql.SQL("select (select state::text from {} where job = %s), {}").format(
+            sql.Identifier(STATE_SCHEMA, "register"), sql.SQL(in_doubt)
+        )
+
+    def look(self, *, closely: bool = True) -> Sight:
+        # In this order: what Spark notes after the target was asked is not taken for older news.
+        planned = _newest(self._checkpoint / "offsets")
+        state, in_doubt = self._register()
+        noted = _newest(self._checkpoint / "commits")
+        if state is None:
+            return Sight(planned, noted, in_doubt=in_doubt)
+        undone = sum(len(decision.committables) for decision in state.open)
+        return Sight(
+            planned,
+            noted,
+            finished=state.frontier,
+            undone=undone if state.open else None,
+            in_doubt=in_doubt,
+            generation=state.generation,
+        )
+
+    def settled(self) -> Sight:
+        _await_quiet(self._connection)
+        return self.look()
+
+    def rows(self) -> int:
+        return _count(self._connection)
+
+    def _register(self) -> tuple[JobState | None, int]:
+        if not self._exists:
+            found = self._connection.execute(
+                "select to_regclass(%s) is not null", (f"{STATE_SCHEMA}.register",)
+            ).fetchone()
+            self._exists = found is not None and found[0]
+            if not self._exists:
+                return None, 0
+        row = self._connection.execute(self._query, (JOB,)).fetchone()
+        assert row is not None
+        state = None if row[0] is None else state_from_text(row[0], "the demo's register")
+        return state, int(row[1])
+
+
+class PlainWatch:
+    """Of a job without a register: that an epoch is in the table shows in the number of rows."""
+
+    thing = "transaction"
+
+    def __init__(self, connection: Connection[Any], checkpoint: Path) -> None:
+        self._connection = connection
+        self._checkpoint = checkpoint
+        self._planned: int | None = None
+        self._rows_before = 0
+
+    def look(self, *, closely: bool = True) -> Sight:
+        planned = _newest(self._checkpoint / "offsets")
+        if not closely:
+            return Sight(planned, _newest(self._checkpoint / "commits"))
+        rows = self.rows()
+        if planned != self._planned:
+            self._planned, self._rows_before = planned, rows
+        noted = _newest(self._checkpoint / "commits")
+        return Sight(planned, noted, finished=planned if rows > self._rows_before else noted)
+
+    def settled(self) -> Sight:
+        _await_quiet(self._connection)
+        return self.look()
+
+    def rows(self) -> int:
+        return _count(self._connection)
+
+
+def _count(connection: Connection[Any]) -> int:
+    query = sql.SQL("select count(*) from {}").format(sql.Identifier(TABLE))
+    row = connection.execute(query).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _await_quiet(connection: Connection[Any]) -> None:
+    give_up = time.monotonic() + _QUIET_WITHIN_S
+    while time.monotonic() < give_up:
+        row = connection.execute(_OTHERS).fetchone()
+        if row is not None and row[0] == 0:
+            return
+        time.sleep(0.005)
+
+
+def _newest(folder: Path) -> int | None:
+    """The highest number among the names in a folder of Spark's checkpoint."""
+    try:
+        return max((int(name) for name in os.listdir(folder) if name.isdecimal()), default=None)  # noqa: PTH208 (called a thousand times a second)
+    except FileNotFoundError:
+        return None
