@@ -6,11 +6,12 @@ kill it without disturbing another worker. They end with the process, even if it
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator
 
 import pytest
 
-from abs_services import PostgresService, fresh_database, services
+from abs_services import KafkaService, PostgresService, S3Service, fresh_database, services
 
 
 @pytest.fixture(scope="session")
@@ -28,3 +29,31 @@ def database(postgres: PostgresService) -> Iterator[str]:
     """
     with fresh_database(postgres) as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaService]:
+    """A Kafka broker, shared by the tests of this process."""
+    with services().kafka() as server:
+        yield server
+
+
+@pytest.fixture
+def topic(kafka: KafkaService) -> str:
+    """The name of a topic of this test's own; not created yet."""
+    kafka.start()
+    return f"t-{secrets.token_hex(6)}"
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Service]:
+    """An S3 server with one bucket, shared by the tests of this process."""
+    with services().s3() as server:
+        yield server
+
+
+@pytest.fixture
+def prefix(s3: S3Service) -> str:
+    """A key prefix of this test's own in the server's bucket, without a slash at its end."""
+    s3.start()
+    return f"t-{secrets.token_hex(6)}"

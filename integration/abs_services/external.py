@@ -1,21 +1,195 @@
-"""Servers that somebody else runs: found by environment variables, never stopped from here."""
+"""Servers that somebody else runs: found by environment variables, never stopped from here.
+
+=================  =====================================================================
+PostgreSQL         ``ABS_POSTGRES_URL`` (libpq URI); ``ABS_POSTGRES_ADMIN_URL`` where the
+                   role of the first may not create databases
+Kafka              ``ABS_KAFKA_BOOTSTRAP`` (host:port)
+S3                 ``ABS_S3_ENDPOINT``, ``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``;
+                   optional ``ABS_S3_BUCKET`` (``abs``), ``AWS_DEFAULT_REGION``
+=================  =====================================================================
+"""
 
 from __future__ import annotations
 
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+import psycopg
+
+from abs_core.errors import ConfigError, RefusedError, UnavailableError
+from abs_services.buckets import BUCKET, REGION, takes_objects
 from abs_services.contracts import KafkaService, Kind, PostgresService, Running, S3Service, Way
+
+_CONNECT_DEADLINE_S = 10
+
+
+class ExternalService(ABC):
+    """A server that is only looked at: ``start()`` checks that it answers, the rest does nothing.
+
+    Raises ConfigError where its environment variables are missing, UnavailableError where it does
+    not answer, RefusedError where it refuses the credentials.
+    """
+
+    kind: ClassVar[Kind]
+    controllable = False
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    @abstractmethod
+    def env(self) -> Mapping[str, str]: ...
+
+    @abstractmethod
+    def start(self) -> None: ...
+
+    @property
+    def is_running(self) -> bool:
+        try:
+            self.start()
+        except (UnavailableError, RefusedError):
+            return False
+        return True
+
+    @property
+    def running(self) -> Running:
+        return Running(self.kind, Way.EXTERNAL, self.env)
+
+    def stop(self) -> None:  # noqa: B027
+        """Nothing: it is not ours."""
+
+    def kill(self) -> None:
+        raise ConfigError(
+            f"the external {self.kind} is not ours to kill",
+            remedy="use ABS_SERVICES=native or docker where servers are to fail.",
+        )
+
+    def close(self) -> None:  # noqa: B027
+        """Nothing: it is not ours."""
+
+    def detach(self) -> None:  # noqa: B027
+        """Nothing: it outlives this process anyway."""
+
+
+class ExternalPostgres(ExternalService):
+    kind: ClassVar[Kind] = "postgres"
+
+    @property
+    def url(self) -> str:
+        return _variable("ABS_POSTGRES_URL")
+
+    @property
+    def admin_url(self) -> str:
+        return os.environ.get("ABS_POSTGRES_ADMIN_URL") or self.url
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {"ABS_POSTGRES_URL": self.url, "ABS_POSTGRES_ADMIN_URL": self.admin_url}
+
+    def start(self) -> None:
+        for url in {self.url, self.admin_url}:
+            try:
+                psycopg.connect(url, connect_timeout=_CONNECT_DEADLINE_S).close()
+            except psycopg.OperationalError as error:
+                # Refused during the handshake, psycopg has the server's text and no SQLSTATE. The
+                # text is kept out of ours, as it may repeat the URL.
+                if "FATAL" in str(error):
+                    raise RefusedError(
+                        "the PostgreSQL server that ABS_POSTGRES_URL names refuses the connection",
+                        remedy="look at user, password and database in it.",
+                    ) from None
+                raise _silent("PostgreSQL server", "ABS_POSTGRES_URL") from None
+            except psycopg.ProgrammingError:
+                raise ConfigError(
+                    "ABS_POSTGRES_URL is not a libpq URI",
+                    remedy="write postgresql://user:password@host:port/database.",
+                ) from None
+
+
+class ExternalKafka(ExternalService):
+    kind: ClassVar[Kind] = "kafka"
+
+    @property
+    def bootstrap(self) -> str:
+        return _variable("ABS_KAFKA_BOOTSTRAP")
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {"ABS_KAFKA_BOOTSTRAP": self.bootstrap}
+
+    def start(self) -> None:
+        try:
+            from confluent_kafka import KafkaException
+            from confluent_kafka.admin import AdminClient
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "the Python package confluent-kafka is not installed",
+                remedy="pip install 'abs-sinks[kafka]'.",
+            ) from error
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        try:
+            admin.list_topics(timeout=_CONNECT_DEADLINE_S)
+        except KafkaException as error:
+            raise _silent("Kafka broker", "ABS_KAFKA_BOOTSTRAP") from error
+
+
+class ExternalS3(ExternalService):
+    kind: ClassVar[Kind] = "s3"
+
+    @property
+    def endpoint(self) -> str:
+        return _variable("ABS_S3_ENDPOINT")
+
+    @property
+    def bucket(self) -> str:
+        return os.environ.get("ABS_S3_BUCKET") or BUCKET
+
+    @property
+    def access_key(self) -> str:
+        return _variable("AWS_ACCESS_KEY_ID")
+
+    @property
+    def secret_key(self) -> str:
+        return _variable("AWS_SECRET_ACCESS_KEY")
+
+    @property
+    def region(self) -> str:
+        return os.environ.get("AWS_DEFAULT_REGION") or os.environ.get("AWS_REGION") or REGION
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {
+            "ABS_S3_ENDPOINT": self.endpoint,
+            "ABS_S3_BUCKET": self.bucket,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_DEFAULT_REGION": self.region,
+        }
+
+    def start(self) -> None:
+        if not takes_objects(self):
+            raise _silent("S3 server", "ABS_S3_ENDPOINT")
 
 
 class ExternalServices:
+    """:class:`abs_services.Services` by environment variables."""
+
     way = Way.EXTERNAL
 
     def postgres(self) -> PostgresService:
-        raise NotImplementedError
+        return ExternalPostgres()
 
     def kafka(self) -> KafkaService:
-        raise NotImplementedError
+        return ExternalKafka()
 
     def s3(self) -> S3Service:
-        raise NotImplementedError
+        return ExternalS3()
 
     def is_up(self, running: Running) -> bool:
         return True
@@ -25,3 +199,20 @@ class ExternalServices:
 
     def delete_data(self, kind: Kind) -> None:
         """Nothing: it is not ours."""
+
+
+def _variable(name: str) -> str:
+    value = os.environ.get(name)
+    if not value:
+        raise ConfigError(
+            f"ABS_SERVICES is external, and {name} is not set",
+            remedy="set it, or set ABS_SERVICES to native or docker.",
+        )
+    return value
+
+
+def _silent(server: str, variable: str) -> UnavailableError:
+    return UnavailableError(
+        f"the {server} that {variable} names does not answer",
+        remedy="see that it runs, that the address is right, and that it takes this client.",
+    )

@@ -15,7 +15,6 @@ import atexit
 import json
 import os
 import select
-import shutil
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from abs_services.places import delete
 from abs_services.processes import ProcessId, end_tree
 
 _PARENT_CHECK_S = 1.0
@@ -42,8 +42,9 @@ class Leash:
     def untie(self, process: ProcessId) -> None:
         self._send({"untie": asdict(process)})
 
-    def tie_folder(self, folder: Path) -> None:
-        self._send({"tie_folder": str(folder)})
+    def tie_path(self, path: Path) -> None:
+        """A folder or file that is to be deleted."""
+        self._send({"tie_path": str(path)})
 
     def tie_container(self, container: str) -> None:
         self._send({"tie_container": container})
@@ -102,7 +103,7 @@ class Tied:
 
     processes: set[ProcessId] = field(default_factory=set)
     containers: set[str] = field(default_factory=set)
-    folders: list[Path] = field(default_factory=list)
+    paths: list[Path] = field(default_factory=list)
 
     def obey(self, message: dict[str, Any]) -> None:
         for verb, value in message.items():
@@ -115,8 +116,8 @@ class Tied:
                     self.containers.add(value)
                 case "untie_container":
                     self.containers.discard(value)
-                case "tie_folder":
-                    self.folders.append(Path(value))
+                case "tie_path":
+                    self.paths.append(Path(value))
 
     def end(self) -> None:
         for process in self.processes:
@@ -126,8 +127,8 @@ class Tied:
 
             for container in self.containers:
                 remove(container)
-        for folder in self.folders:
-            shutil.rmtree(folder, ignore_errors=True)
+        for path in self.paths:
+            delete(path)
 
 
 if __name__ == "__main__":

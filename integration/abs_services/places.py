@@ -39,6 +39,15 @@ def temporary_folder(kind: str) -> Path:
     return Path(tempfile.mkdtemp(prefix=f"abs-{kind}-"))
 
 
+def delete(path: Path) -> None:
+    """Deletes a folder or file of a temporary server. What cannot be deleted stays, in silence."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
 def shared_folder() -> Path:
     """A lasting folder of root's own that every user can pass through; made if absent.
 

@@ -1,9 +1,8 @@
-"""What the three native servers have in common: one process, its log, its leash, its end."""
+"""One native server process: its launch, its log, its leash, its end."""
 
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,7 +25,7 @@ class ServerProcess:
     Args:
         name: for messages.
         log: file that takes the server's stdout and stderr; appended to over restarts.
-        deadline_s: how long the server may take to get ready, and to end in order, in seconds.
+        deadline_s: how long the server may take to get ready, in seconds.
 
     It ends when this Python process ends, however that ends, unless it is detached.
     """
@@ -37,6 +36,7 @@ class ServerProcess:
         self._deadline_s = deadline_s
         self._popen: subprocess.Popen[bytes] | None = None
         self._id: ProcessId | None = None
+        self._log_start = 0
 
     @property
     def id(self) -> ProcessId | None:
@@ -52,6 +52,7 @@ class ServerProcess:
     ) -> None:
         """Starts the process in a session of its own, so that Ctrl-C does not reach it."""
         with self._log.open("ab") as log:
+            self._log_start = log.tell()
             self._popen = subprocess.Popen(
                 list(command),
                 stdin=subprocess.DEVNULL,
@@ -91,19 +92,23 @@ class ServerProcess:
         if not self.is_running:
             raise self._unavailable("ended while it started")
 
-    def end(self, signals: Sequence[int] = ()) -> None:
+    def end(self, signals: Sequence[int] = (), *, deadline_s: float = 30.0) -> None:
         """Ends process and descendants by these signals, at last by SIGKILL; none is left then."""
         if self._popen is None or self._id is None:
             return
         if self.is_running:
-            end_tree(self._id, signals, deadline_s=self._deadline_s)
+            end_tree(self._id, signals, deadline_s=deadline_s)
         self._popen.wait()
         LEASH.untie(self._id)
 
+    def said(self) -> str:
+        """What the server has written to its log since it was launched."""
+        with self._log.open("rb") as log:
+            log.seek(self._log_start)
+            return log.read().decode(errors="replace")
+
     def _unavailable(self, what: str) -> UnavailableError:
-        lines = [
-            line for line in self._log.read_text(errors="replace").splitlines() if line.strip()
-        ]
+        lines = [line for line in self.said().splitlines() if line.strip()]
         telling = [line for line in lines if _TELLING.search(line)] or lines
         said = " | ".join(telling[-_LOG_LINES:])
         return UnavailableError(
@@ -125,8 +130,3 @@ def as_account(account: Account | None) -> RunAs:
     if account is None:
         return {}
     return {"user": account.uid, "group": account.gid, "extra_groups": []}
-
-
-def delete_folder(folder: Path) -> None:
-    """Deletes a temporary server's folder. What cannot be deleted stays, in silence."""
-    shutil.rmtree(folder, ignore_errors=True)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Mapping, Sequence
+import contextlib
+import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from abs_services.contracts import KafkaService, Kind, PostgresService, Running, S3Service, Way
-from abs_services.native.postgres import STOP_SIGNALS, NativePostgres
-from abs_services.native.server import delete_folder
-from abs_services.places import Account, cache_folder, shared_folder
+from abs_services.native.kafka import NativeKafka
+from abs_services.native.lifecycle import NativeService
+from abs_services.native.postgres import NativePostgres
+from abs_services.native.s3 import NativeS3
+from abs_services.places import Account, cache_folder, delete, shared_folder
 from abs_services.processes import end_tree
 
-_STOP_SIGNALS: Mapping[Kind, Sequence[int]] = {
-    "postgres": STOP_SIGNALS,
-    "kafka": [signal.SIGTERM],
-    "s3": [signal.SIGTERM],
+_CLASSES: Mapping[Kind, type[NativeService]] = {
+    "postgres": NativePostgres,
+    "kafka": NativeKafka,
+    "s3": NativeS3,
 }
 
 
@@ -31,20 +34,24 @@ class NativeServices:
         return NativePostgres(self._folder("postgres"))
 
     def kafka(self) -> KafkaService:
-        raise NotImplementedError
+        return NativeKafka(self._folder("kafka"))
 
     def s3(self) -> S3Service:
-        raise NotImplementedError
+        return NativeS3(self._folder("s3"))
 
     def is_up(self, running: Running) -> bool:
         return running.process is not None and running.process.is_alive
 
     def end(self, running: Running) -> None:
         if running.process is not None:
-            end_tree(running.process, _STOP_SIGNALS[running.kind])
+            service = _CLASSES[running.kind]
+            end_tree(running.process, service.stop_signals, deadline_s=service.stop_deadline_s)
 
     def delete_data(self, kind: Kind) -> None:
-        delete_folder(lasting_folder(kind))
+        folder = lasting_folder(kind)
+        delete(folder)
+        with contextlib.suppress(OSError):  # the last one in it
+            folder.parent.rmdir()
 
     def _folder(self, kind: Kind) -> Path | None:
         return lasting_folder(kind) if self._lasting else None
@@ -59,5 +66,7 @@ def lasting_folder(kind: Kind) -> Path:
     account = Account.for_servers()
     cache = cache_folder()
     if kind == "postgres" and account is not None and not account.can_reach(cache):
-        return shared_folder() / kind
+        # Apart for each cache folder, as the state file that names it is.
+        apart = hashlib.sha256(str(cache.resolve()).encode()).hexdigest()[:12]
+        return shared_folder() / apart / kind
     return cache / kind

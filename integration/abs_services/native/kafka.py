@@ -1,0 +1,146 @@
+"""An Apache Kafka broker (KRaft, one node) as a process of this machine."""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from abs_core.errors import ConfigError, UnavailableError
+from abs_services.contracts import Kind
+from abs_services.native.kafka_jars import broker_jars, find_java
+from abs_services.native.lifecycle import Command, NativeService, read_private, write_private
+from abs_services.native.server import ServerProcess
+from abs_services.processes import clean_environment, free_port
+
+# One node cannot replicate; few internal partitions load fast; a killed broker is let back in
+# after one session timeout (4.7 s; 12.6 s with the defaults).
+DEFAULT_SETTINGS: Mapping[str, str] = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+_READY = "Kafka Server started"
+_JVM = ("-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What stays the same over restarts; kept in the broker's folder."""
+
+    port: int
+    controller_port: int
+    cluster_id: str
+
+
+class NativeKafka(NativeService):
+    """A broker in ``folder`` (made and formatted if absent), or in a temporary one.
+
+    Args:
+        folder: where data and log live; it stays after ``close()``. None: a temporary folder that
+            goes with ``close()`` or with this Python process.
+        settings: broker settings (``server.properties``), over :data:`DEFAULT_SETTINGS`. Read at
+            each ``start()`` from :attr:`settings`, which may be changed between.
+        deadline_s: how long ``start()`` waits until the broker serves, in seconds; fetching its
+            jars at the first use ever is not counted.
+
+    Plain text on 127.0.0.1, no authentication.
+    """
+
+    kind: ClassVar[Kind] = "kafka"
+    stop_signals = (signal.SIGTERM,)
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        settings: Mapping[str, str] | None = None,
+        deadline_s: float = 90.0,
+    ) -> None:
+        super().__init__(folder, deadline_s=deadline_s)
+        self._identity: Identity | None = None
+        self.settings: dict[str, str] = {**DEFAULT_SETTINGS, **(settings or {})}
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self._known().port}"
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {"ABS_KAFKA_BOOTSTRAP": self.bootstrap}
+
+    def _set_up(self) -> Command:
+        java = find_java()
+        jars = broker_jars(java)
+        path = self.folder / "identity.json"
+        if not path.exists():
+            write_private(path, asdict(_new_identity()))
+        self._identity = Identity(**read_private(path))
+        properties = self.folder / "server.properties"
+        properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties().items()))
+        argv = [str(java), *_JVM, "-cp", f"{jars}/*"]
+        if not (self.folder / "data" / "meta.properties").exists():
+            self._format([*argv, "kafka.tools.StorageTool", "format"], properties)
+        return Command([*argv, "kafka.Kafka", str(properties)], cwd=self.folder)
+
+    def _properties(self) -> dict[str, str]:
+        known = self._known()
+        return {
+            **self.settings,
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{known.controller_port}",
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://127.0.0.1:{known.port},"
+            f"CONTROLLER://127.0.0.1:{known.controller_port}",
+            "log.dirs": str(self.folder / "data"),
+        }
+
+    def _format(self, command: list[str], properties: Path) -> None:
+        done = subprocess.run(
+            [*command, "-t", self._known().cluster_id, "-c", str(properties)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=self.folder,
+            env=clean_environment(),
+        )
+        if done.returncode != 0:
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            raise UnavailableError(
+                f"the Kafka storage tool failed in {self.folder}: {' | '.join(said[-3:])}",
+                remedy="act on what it says; an empty, writable folder is needed.",
+            )
+
+    def _is_ready(self, server: ServerProcess) -> bool:
+        """Written once the controller has let the broker in and all listeners are open."""
+        return _READY in server.said()
+
+    def _known(self) -> Identity:
+        if self._identity is None:
+            raise ConfigError("this Kafka broker was never started", remedy="call start() first.")
+        return self._identity
+
+
+def _new_identity() -> Identity:
+    # As Kafka's own random uuids: 16 bytes, URL-safe base64, no padding, no leading dash.
+    cluster_id = "-"
+    while cluster_id.startswith("-"):
+        cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    port = controller_port = free_port()
+    while controller_port == port:
+        controller_port = free_port()
+    return Identity(port, controller_port, cluster_id)

@@ -1,0 +1,109 @@
+"""The Kafka broker's jars, resolved by the Ivy that PySpark ships and kept in the cache folder."""
+
+from __future__ import annotations
+
+import fcntl
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from abs_core.errors import ConfigError, UnavailableError
+from abs_services.places import cache_folder
+
+KAFKA = "4.1.1"
+SCALA = "2.13"
+_SLF4J = "1.7.36"
+_JAVA_AT_LEAST = 17
+# Two minutes are four times what a slow line took; Ivy itself waits for ever.
+_RESOLVE_DEADLINE_S = 600.0
+
+_IVY = f"""<ivy-module version="2.0">
+  <info organisation="abs-sinks" module="kafka-broker"/>
+  <dependencies>
+    <dependency org="org.apache.kafka" name="kafka_{SCALA}" rev="{KAFKA}"
+                conf="default-&gt;master,runtime"/>
+    <dependency org="org.slf4j" name="slf4j-simple" rev="{_SLF4J}"
+                conf="default-&gt;master,runtime"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+def find_java() -> Path:
+    """``$JAVA_HOME/bin/java`` or the one on the PATH; ConfigError where it is missing or older."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    remedy = f"install a Java runtime {_JAVA_AT_LEAST} or later, and set JAVA_HOME or PATH."
+    if found is None:
+        raise ConfigError(f"no java was found in {home or 'the PATH'}", remedy=remedy)
+    said = subprocess.run([found, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(\d+)', said)
+    if version is None or int(version[1]) < _JAVA_AT_LEAST:
+        raise ConfigError(f"{found} is not Java {_JAVA_AT_LEAST} or later", remedy=remedy)
+    return Path(found)
+
+
+def broker_jars(java: Path) -> Path:
+    """The folder with the broker's jars; resolved at the first call (30 s), then cached.
+
+    Callers that need it at once wait for the one that fetches. Raises ConfigError where PySpark is
+    not installed, UnavailableError where the jars cannot be fetched.
+    """
+    folder = cache_folder() / f"kafka-{KAFKA}"
+    if folder.is_dir():
+        return folder
+    with (cache_folder() / "kafka.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.is_dir():
+            with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
+                jars = _resolve(java, Path(scratch))
+                jars.rename(folder)
+    return folder
+
+
+def _resolve(java: Path, scratch: Path) -> Path:
+    description = scratch / "ivy.xml"
+    description.write_text(_IVY)
+    jars = scratch / "jars"
+    command = [
+        *(str(java), "-jar", str(_ivy_jar()), "-ivy", str(description)),
+        *("-cache", str(scratch / "cache"), "-retrieve"),
+        f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
+    ]
+    try:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=scratch,
+            timeout=_RESOLVE_DEADLINE_S,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise UnavailableError(
+            f"Ivy took more than {_RESOLVE_DEADLINE_S:.0f} s to fetch the Kafka broker",
+            remedy="try again on a better line, or set ABS_SERVICES=docker or external.",
+        ) from error
+    wanted = jars / f"kafka_{SCALA}-{KAFKA}.jar"
+    if done.returncode != 0 or not wanted.exists():
+        failed = [line.strip() for line in done.stdout.splitlines() if "UNRESOLVED" in line]
+        raise UnavailableError(
+            f"Ivy could not fetch the Kafka broker {KAFKA}: {'; '.join(failed[:3]) or 'no reason'}",
+            remedy="see that Java reaches a Maven repository (proxy settings), then try again.",
+        )
+    return jars
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is not None and spec.submodule_search_locations:
+        for jar in Path(spec.submodule_search_locations[0]).glob("jars/ivy-2.*.jar"):
+            return jar
+    raise ConfigError(
+        "PySpark is not installed; its Ivy fetches the Kafka broker",
+        remedy="pip install 'abs-sinks[spark]', or set ABS_SERVICES=docker or external.",
+    )

@@ -1,0 +1,180 @@
+"""What the three native services have in common: a folder, one server process, start to close."""
+
+from __future__ import annotations
+
+import json
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from abs_core.errors import ConfigError
+from abs_services.contracts import Kind, Running, Way
+from abs_services.leash import LEASH
+from abs_services.native.server import ServerProcess
+from abs_services.places import Account, delete, temporary_folder
+from abs_services.processes import ProcessId
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a server process is launched."""
+
+    argv: Sequence[str]
+    cwd: Path
+    account: Account | None = None
+    env: Mapping[str, str] | None = None
+
+
+class NativeService(ABC):
+    """A service as one process of this machine, with all it keeps in one folder.
+
+    Args:
+        folder: where it keeps data and log; made if absent, stays after ``close()``. None: a
+            temporary folder that goes with ``close()`` or with this Python process.
+        deadline_s: how long it may take to get ready, in seconds.
+    """
+
+    kind: ClassVar[Kind]
+    controllable = True
+    stop_signals: ClassVar[Sequence[int]]
+    # How long each of them may take, in seconds, before the next, and SIGKILL at last.
+    stop_deadline_s: ClassVar[float] = 30.0
+
+    def __init__(self, folder: Path | None, *, deadline_s: float) -> None:
+        self._temporary = folder is None
+        self._given = folder
+        self._folder: Path | None = None
+        self._deadline_s = deadline_s
+        self._server: ServerProcess | None = None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({'up' if self.is_running else 'down'}, pid={self.pid})"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def _set_up(self) -> Command:
+        """Makes in the folder what is missing; says how to launch. Called before each launch."""
+
+    @abstractmethod
+    def _is_ready(self, server: ServerProcess) -> bool:
+        """Whether the launched server serves. Polled; must not raise while it does not."""
+
+    def _paths_outside(self) -> Sequence[Path]:
+        """What the server makes outside its folder, and does not delete itself."""
+        return ()
+
+    @property
+    @abstractmethod
+    def env(self) -> Mapping[str, str]: ...
+
+    @property
+    def folder(self) -> Path:
+        if self._folder is None:
+            raise ConfigError(f"this {self.kind} was never started", remedy="call start() first.")
+        return self._folder
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log"
+
+    @property
+    def process_id(self) -> ProcessId | None:
+        """The main process; None while the server is down."""
+        return self._server.id if self._server else None
+
+    @property
+    def pid(self) -> int | None:
+        return self.process_id.pid if self.process_id else None
+
+    @property
+    def is_running(self) -> bool:
+        return self._server is not None and self._server.is_running
+
+    @property
+    def running(self) -> Running:
+        return Running(self.kind, Way.NATIVE, self.env, self.process_id, folder=self.folder)
+
+    def start(self) -> None:
+        """Sets up where needed, launches, and returns when the server serves.
+
+        Raises ConfigError (something is not installed, or the folder cannot be used) or
+        UnavailableError (not ready in time, or ended; it carries what the log says).
+        """
+        if self.is_running:
+            return
+        self._open_folder()
+        command = self._set_up()
+        if self._temporary:
+            for path in self._paths_outside():
+                LEASH.tie_path(path)
+        self._server = ServerProcess(self.kind, self.log, deadline_s=self._deadline_s)
+        server = self._server
+        server.launch(command.argv, account=command.account, env=command.env or {}, cwd=command.cwd)
+        server.await_ready(lambda: self._is_ready(server))
+
+    def stop(self) -> None:
+        """Ends the server in an orderly way; its data stays."""
+        if self._server is not None:
+            self._server.end(self.stop_signals, deadline_s=self.stop_deadline_s)
+
+    def kill(self) -> None:
+        """SIGKILL for the server and all of its children; returns when all are gone."""
+        if self._server is not None:
+            self._server.end()
+
+    def detach(self) -> None:
+        if self._temporary or self._server is None:
+            raise ConfigError(
+                "a temporary server cannot outlive its process", remedy="name a folder."
+            )
+        self._server.detach()
+
+    def close(self) -> None:
+        # What is deleted right after need not be shut down in order, checkpoint and all.
+        if self._temporary:
+            self.kill()
+        else:
+            self.stop()
+        if self._temporary and self._folder is not None:
+            for path in self._paths_outside():
+                delete(path)
+            delete(self._folder)
+            self._folder = None
+
+    def _open_folder(self) -> None:
+        if self._folder is None:
+            self._folder = (self._given or temporary_folder(self.kind)).resolve()
+            if self._temporary:
+                LEASH.tie_path(self._folder)
+        self._folder.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
+        self._folder.mkdir(exist_ok=True, mode=0o700)
+        self.log.touch(mode=0o600)
+
+
+def read_private(path: Path) -> dict[str, Any]:
+    """A JSON object that :func:`write_private` wrote; ConfigError where it is not there."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path.parent} holds a server's data, but not the file {path.name} made with it",
+            remedy="choose another folder, or delete this one where its data is not needed.",
+        ) from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} is not a JSON object", remedy="delete its folder.")
+    return found
+
+
+def write_private(path: Path, value: Mapping[str, Any]) -> None:
+    """A JSON file that only its owner can read: it may hold credentials."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(dict(value), file)
