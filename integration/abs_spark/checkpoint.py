@@ -1,0 +1,73 @@
+"""What a query's checkpoint tells: its id, and what each epoch's input was.
+
+Reading is best effort and never needed for safety alone: where the checkpoint cannot be read, a
+replayed epoch is recognised by its row count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
+_S3 = {"s3a": "s3", "s3n": "s3"}
+
+
+def fingerprint(checkpoint: str | None, epoch: int) -> str | None:
+    """Digest of the input description that Spark wrote before the epoch began (``offsets/N``).
+
+    Spark writes that file once and reads it again on a replay, so equal digests mean equal input
+    ranges. The location is no part of it: Spark spells the same one in several ways.
+
+    Args:
+        checkpoint: the option ``checkpointLocation``; None where the query does not tell.
+
+    Returns:
+        ``sha256:hex``, or None where the file cannot be read from here.
+    """
+    content = _read(checkpoint, f"offsets/{epoch}")
+    return None if content is None else f"sha256:{hashlib.sha256(content).hexdigest()}"
+
+
+def query_id(checkpoint: str | None) -> str | None:
+    """The id of the query that owns the checkpoint; None where it cannot be read from here."""
+    content = _read(checkpoint, "metadata")
+    if content is None:
+        return None
+    try:
+        return str(json.loads(content)["id"])
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def locate(checkpoint: str) -> tuple[fs.FileSystem, str]:
+    """The file system and the path on it, for any of Spark's spellings.
+
+    A path without scheme is taken as local; where Spark's default file system is another one it
+    will just not be found.
+    """
+    matched = _SCHEME.fullmatch(checkpoint)
+    if matched is None:
+        return fs.LocalFileSystem(), str(Path(checkpoint).absolute())
+    scheme, rest = matched[1].lower(), matched[2]
+    if scheme == "file":
+        # file:/p, file:///p and file://host/p are all in use.
+        return fs.LocalFileSystem(), "/" + re.sub(r"^//[^/]*", "", rest).lstrip("/")
+    filesystem, path = fs.FileSystem.from_uri(f"{_S3.get(scheme, scheme)}:{rest}")
+    return filesystem, path
+
+
+def _read(checkpoint: str | None, name: str) -> bytes | None:
+    if not checkpoint:
+        return None
+    try:
+        filesystem, path = locate(checkpoint)
+        with filesystem.open_input_stream(f"{path.rstrip('/')}/{name}") as file:
+            return bytes(file.read())
+    except (OSError, pa.ArrowException, ValueError, ImportError):
+        return None

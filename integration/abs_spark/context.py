@@ -1,0 +1,77 @@
+"""Which query, run and micro-batch a task works for.
+
+Spark does not hand these to a Python writer's ``write()``; they are in the task's local properties,
+which is nowhere documented. Seen in PySpark 4.1.4, 4.2.1 and 4.3.0, classic and Connect. A version
+that lacks one is refused with a clear error: without them, exactly-once cannot be kept.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyspark
+from pyspark import TaskContext
+
+from abs_core.errors import ConfigError
+
+SUPPORTED = "4.1, 4.2 and 4.3"
+
+_QUERY = "sql.streaming.queryId"
+_RUN = "spark.jobGroup.id"
+_EPOCH = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamTask:
+    """One task of one micro-batch.
+
+    Args:
+        query: the query id; it lives in the checkpoint.
+        run: Spark's id of this start of the query.
+        epoch: the batch id.
+        partition: the task's partition.
+    """
+
+    query: str
+    run: str
+    epoch: int
+    partition: int
+
+
+def stream_task() -> StreamTask:
+    """The task that this thread runs.
+
+    Raises:
+        ConfigError: there is none, or this Spark does not say what it works for.
+    """
+    context = _context()
+    found = {name: context.getLocalProperty(name) for name in (_QUERY, _RUN, _EPOCH)}
+    missing = [name for name, value in found.items() if not value]
+    epoch = found[_EPOCH] or ""
+    if missing or not epoch.isdecimal():
+        raise ConfigError(
+            f"Spark {pyspark.__version__} does not tell a sink's task what it works for: "
+            f"{', '.join(missing) or _EPOCH} is missing from the task's properties.",
+            remedy=f"use Spark {SUPPORTED} with a micro-batch trigger (the default one, "
+            "processingTime or availableNow).",
+        )
+    return StreamTask(str(found[_QUERY]), str(found[_RUN]), int(epoch), context.partitionId())
+
+
+def partition() -> int:
+    """The partition of the task that this thread runs.
+
+    Raises:
+        ConfigError: there is no task.
+    """
+    return _context().partitionId()
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise ConfigError(
+            "A sink's write() was called outside of a Spark task.",
+            remedy="use it through df.write or df.writeStream.",
+        )
+    return context

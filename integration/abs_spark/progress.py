@@ -1,0 +1,98 @@
+"""Events of the protocol as log lines and OpenTelemetry metrics.
+
+Only OpenTelemetry's API is used: without an SDK configured in the process its instruments do
+nothing. Events come once per task and once per epoch, never per row or batch.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from opentelemetry import metrics
+
+from abs_core.events import (
+    Abandoned,
+    Committed,
+    Event,
+    Observer,
+    PreCommitted,
+    RolledForward,
+    Skipped,
+    Started,
+    Swept,
+)
+
+_start = logging.getLogger("abs_spark.start")
+_recovery = logging.getLogger("abs_spark.recovery")
+_progress = logging.getLogger("abs_spark.progress")
+
+_meter = metrics.get_meter("abs_spark")
+_rows = _meter.create_counter("abs.rows", "{row}", "Rows of committed epochs")
+_epochs = _meter.create_counter("abs.epochs", "{epoch}", "Committed epochs")
+_skips = _meter.create_counter("abs.skips", "{epoch}", "Replayed epochs found committed already")
+_sweeps = _meter.create_counter("abs.sweeps", "{handle}", "Handles aborted: no decision names them")
+_pre_commit_seconds = _meter.create_histogram(
+    "abs.pre_commit.duration", "s", "A task's time from its first row to durable rows"
+)
+_commit_seconds = _meter.create_histogram(
+    "abs.commit.duration", "s", "Decision, commit and finish of an epoch"
+)
+
+
+def observer(protocol: str) -> Observer:
+    """An observer that logs and counts; metrics bear the attributes ``job`` and ``protocol``."""
+
+    def observe(event: Event) -> None:
+        _log(event)
+        _measure(event, {"job": event.job, "protocol": protocol})
+
+    return observe
+
+
+def _measure(event: Event, attributes: dict[str, str]) -> None:
+    match event:
+        case PreCommitted():
+            _pre_commit_seconds.record(event.seconds, attributes)
+        case Committed():
+            _rows.add(event.rows, attributes)
+            _epochs.add(1, attributes)
+            _commit_seconds.record(event.seconds, attributes)
+        case Skipped():
+            _skips.add(1, attributes)
+        case Swept():
+            _sweeps.add(len(event.handles), attributes)
+        case Started() | RolledForward() | Abandoned():
+            pass
+
+
+def _log(event: Event) -> None:
+    match event:
+        case Started(job, generation, minted):
+            how = "a new register was made" if minted else "the register was taken over"
+            _start.info("job %s: generation %d started; %s", job, generation, how)
+        case PreCommitted(job, epoch, partition, rows, seconds):
+            _progress.info(
+                "job %s: epoch %d partition %d: %d rows pre-committed in %.3f s",
+                *(job, epoch, partition, rows, seconds),
+            )
+        case Committed(job, epoch, rows, handles, seconds):
+            _progress.info(
+                "job %s: epoch %d: %d rows of %d handles committed in %.3f s",
+                *(job, epoch, rows, handles, seconds),
+            )
+        case Skipped(job, epoch, rows):
+            _recovery.info(
+                "job %s: epoch %d: committed before; its %d rows were read and not written again",
+                *(job, epoch, rows),
+            )
+        case RolledForward(job, epoch, handles):
+            _recovery.info(
+                "job %s: epoch %d: was decided and is committed now (%d handles)",
+                *(job, epoch, handles),
+            )
+        case Swept(job, handles):
+            _recovery.info(
+                "job %s: %d handles that nobody will commit were aborted", job, len(handles)
+            )
+        case Abandoned(job, epoch):
+            _recovery.info("job %s: epoch %d: given up; the next run writes it", job, epoch)

@@ -1,0 +1,48 @@
+"""Spark's schema as Arrow's, and batches made to fit it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from abs_core.errors import SchemaError
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema that Spark's batches have; nullability is kept, timestamps are in UTC.
+
+    Raises:
+        SchemaError: a type has no Arrow counterpart, or two columns of a struct share a name.
+    """
+    try:
+        converted = to_arrow_schema(
+            schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC"
+        )
+    except PySparkException as error:
+        raise SchemaError(
+            f"The input has a column that cannot be written: {error}",
+            remedy="cast or drop it in Spark.",
+        ) from error
+    return converted.remove_metadata()
+
+
+def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch with exactly this schema; free where it has it already.
+
+    Spark labels timestamps with the session's time zone and may use large strings: both are casts
+    that change no value.
+
+    Raises:
+        SchemaError: the batch's columns are not the schema's.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    try:
+        return batch.cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError) as error:
+        raise SchemaError(
+            f"Spark sent a batch that is not of the schema it announced: {error}",
+            remedy="this is a defect: please report it with both schemas.",
+        ) from error

@@ -1,0 +1,101 @@
+"""What Spark finds under a format's name: options and schema in, writers out."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import MutableMapping
+from typing import Any, ClassVar
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from abs_core.errors import OptionError
+from abs_core.model import job_key
+from abs_spark.batch import BatchWriter
+from abs_spark.checkpoint import query_id
+from abs_spark.logs import show_logs
+from abs_spark.message import RunName
+from abs_spark.schema import arrow_schema
+from abs_spark.start import announce
+from abs_spark.stream import StreamWriter
+from abs_spark.target import Format, Target
+
+
+class AbsDataSource(DataSource):
+    """A sink as Spark sees it. A subclass names its format, and must be importable on executors."""
+
+    format: ClassVar[Format]
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        # Spark makes one instance per start of a query for the commit process, and pickles it
+        # there for every epoch; and a new one per epoch for the planner.
+        self._query_start = secrets.token_hex(8)
+        self._planning = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planning": False}
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.format.name
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802
+        """Called per epoch by the planner, and per epoch by the commit process.
+
+        Raises:
+            OptionError, SchemaError, PreflightError, TargetError: before anything is written.
+        """
+        show_logs()
+        target = self._target(schema)
+        common = target.options.common
+        if overwrite:
+            raise OptionError(
+                f"{self.name()}: outputMode complete would replace the whole table at every epoch; "
+                "this sink only adds rows, or upserts them.",
+                remedy="use outputMode append (an aggregation needs a watermark then); or, to keep "
+                "running totals, upsert each micro-batch in foreachBatch by a batch write with "
+                "write=upsert, key, job and epoch=<batch id>.",
+            )
+        if common.epoch is not None:
+            raise OptionError(
+                f"{self.name()}: the option epoch names a batch write; a stream counts its own.",
+                remedy="leave it out.",
+            )
+        announced = False
+        if self._planning:
+            job = common.job or query_id(common.checkpoint)
+            announced = announce(target, None if job is None else job_key(job))
+        return StreamWriter(target, self._query_start, announced)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        """Called once per ``save()``, by the planner.
+
+        Raises:
+            OptionError, SchemaError, PreflightError, TargetError: before anything is written.
+        """
+        show_logs()
+        target = self._target(schema)
+        common = target.options.common
+        if overwrite:
+            raise OptionError(
+                f"{self.name()}: mode overwrite would drop what other jobs and epochs wrote; it "
+                "cannot be done exactly once.",
+                remedy="use mode('append'); to replace rows use write=upsert, to replace all "
+                "truncate the target first.",
+            )
+        missing = [n for n, v in (("job", common.job), ("epoch", common.epoch)) if v is None]
+        if missing:
+            raise OptionError(
+                f"{self.name()}: a batch write needs the options job and epoch; missing: "
+                f"{' and '.join(missing)}.",
+                remedy="job is a stable name of what runs, epoch names this batch (a date, say): "
+                "written again under the same two names, it changes nothing.",
+            )
+        key = job_key(str(common.job), common.epoch)
+        name = RunName(key, f"batch:{key}", secrets.token_hex(16))
+        return BatchWriter(target, name, announce(target, key))
+
+    def _target(self, schema: StructType) -> Target:
+        options = self.format.parse(dict(self.options))
+        return Target(self.format, options, arrow_schema(schema))

@@ -1,0 +1,125 @@
+"""The streaming writer: a micro-batch is an epoch, Spark's driver is the coordinator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
+
+from abs_core.coordinator import Report
+from abs_core.errors import AbsError, ProtocolError
+from abs_core.model import job_key
+from abs_spark import run as runs
+from abs_spark.checkpoint import fingerprint
+from abs_spark.context import stream_task
+from abs_spark.logs import show_logs
+from abs_spark.message import EpochMessage, RunName
+from abs_spark.run import Run
+from abs_spark.share import take_share
+from abs_spark.start import show
+from abs_spark.target import Target
+
+_log = logging.getLogger("abs_spark.start")
+_recovery = logging.getLogger("abs_spark.recovery")
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches exactly once.
+
+    Spark makes one in the planner for every epoch and pickles it to the tasks, and another in the
+    commit process; neither outlives its epoch.
+
+    Args:
+        query_start: names this start of the query in the commit process.
+        announced: whether the driver has just shown the guarantee.
+    """
+
+    def __init__(self, target: Target, query_start: str, announced: bool) -> None:
+        self._target = target
+        self._query_start = query_start
+        self._announced = announced
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochMessage:
+        """In a task: start the run if need be, plan, write and pre-commit.
+
+        Raises:
+            AbsError: nothing of this task becomes visible.
+        """
+        show_logs()
+        task = stream_task()
+        name = RunName(job_key(self._target.options.common.job or task.query), task.query, task.run)
+        run = runs.attach(self._target, name)
+        share = take_share(run, task.epoch, task.partition, iterator, self._target.schema)
+        return EpochMessage(name, task.epoch, share, self._announced, run.warnings)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """In the commit process: all tasks have pre-committed; decide and commit.
+
+        When it returns the epoch is committed for good. When it raises, the epoch may be decided:
+        the next start finishes it, or finds it undecided and writes it again.
+
+        Raises:
+            AbsError: the query stops with its text.
+        """
+        show_logs()
+        reported = reported_by(messages, batchId)
+        name = reported[0].name
+        known = runs.recall(self._query_start)
+        run = runs.attach(self._target, name)
+        runs.remember(self._query_start, name)
+        if known != name and not reported[0].announced:
+            _show_late(self._target, run, reported)
+        digest = fingerprint(self._target.options.common.checkpoint, batchId)
+        if digest is None and known != name:
+            _log.warning(
+                "job %s: the checkpoint's offsets cannot be read from the driver; a replayed "
+                "epoch is recognised by its row count only. Set the option checkpointLocation.",
+                name.job,
+            )
+        shares = [message.share for message in reported]
+        run.coordinator.commit(Report(batchId, shares, digest))
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        """In the commit process: a task or ``commit`` failed, or the query was stopped.
+
+        Tasks may still be running, and the epoch may be decided. The coordinator undoes only what
+        it has proven undecided. Never raises: the first error is the one that people must see.
+        """
+        show_logs()
+        name = next((m.name for m in messages if isinstance(m, EpochMessage)), None)
+        name = name or runs.recall(self._query_start)
+        if name is None:
+            return  # no epoch of this run is known here: the next start sweeps
+        give_up(self._target, name, batchId)
+
+
+def give_up(target: Target, name: RunName, epoch: int) -> None:
+    """Abandon the epoch and abort its handles, unless it is decided. Logs errors, raises none."""
+    try:
+        runs.attach(target, name).coordinator.abort(epoch)
+    except AbsError as error:
+        _recovery.warning("job %s: epoch %d: cannot be given up: %s", name.job, epoch, error)
+
+
+def reported_by(messages: Sequence[WriterCommitMessage | None], epoch: int) -> list[EpochMessage]:
+    """The tasks' messages, checked to be of one run and of this epoch."""
+    reported = [message for message in messages if isinstance(message, EpochMessage)]
+    of = {(message.name, message.epoch) for message in reported}
+    if len(reported) != len(messages) or len(of) != 1 or reported[0].epoch != epoch:
+        raise ProtocolError(
+            f"Spark committed an epoch with {len(reported)} reports of {len(messages)} tasks, for "
+            f"{len(of)} runs or epochs.",
+            epoch=epoch,
+            remedy="restart the query: the epoch is written again. If it comes again, please "
+            "report it with the version of Spark.",
+        )
+    return reported
+
+
+def _show_late(target: Target, run: Run, reported: Sequence[EpochMessage]) -> None:
+    """The planner has not shown it for this run: show it with the first commit."""
+    show(target, run.sink.guarantee(), run.name.job)
+    for warning in dict.fromkeys(w for message in reported for w in message.warnings):
+        _log.warning(warning)
