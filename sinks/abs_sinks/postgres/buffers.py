@@ -15,9 +15,9 @@ Array = NDArray[Any]
 def values_of(array: pa.Array, dtype: DTypeLike) -> Array:
     """The values of a fixed-width array; anything may stand where a null is."""
     layout = np.dtype(dtype)
+    if len(array) == 0:
+        return np.empty(0, layout)
     data = array.buffers()[1]
-    if data is None or len(array) == 0:
-        return np.zeros(len(array), layout)
     return np.frombuffer(data, layout, len(array), array.offset * layout.itemsize)
 
 
@@ -30,7 +30,8 @@ def offsets_of(array: pa.Array) -> Array:
 
 def bytes_of(array: pa.Array) -> Array:
     """The bytes of all strings or binaries, end to end."""
-    first, *_, last = offsets_of(array)[[0, -1]].tolist()
+    ends = offsets_of(array)
+    first, last = int(ends[0]), int(ends[-1])
     if first == last:
         return np.empty(0, np.uint8)
     return np.frombuffer(array.buffers()[2], np.uint8, last - first, first)

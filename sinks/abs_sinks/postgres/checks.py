@@ -5,12 +5,13 @@ Values themselves are not shown in errors: they may be personal data.
 
 from __future__ import annotations
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_core.errors import RowError
 from abs_sinks.postgres.arrow import is_list
-from abs_sinks.postgres.buffers import bytes_of
+from abs_sinks.postgres.buffers import bytes_of, values_of
 from abs_sinks.postgres.types import PgType
 
 # src/include/datatype/timestamp.h, counted from 1970 as Arrow does. The upper end of timestamp
@@ -60,9 +61,9 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
     elif pa.types.is_timestamp(arrow):
         _check_timestamp(array, pg, column)
     elif pa.types.is_date32(arrow):
-        _check_range(array.view(pa.int32()), MIN_DATE_DAYS, MAX_DATE_DAYS, pg, column)
+        _check_range(array, pa.int32(), MIN_DATE_DAYS, MAX_DATE_DAYS, pg, column)
     elif pa.types.is_time64(arrow):
-        _check_range(array.view(pa.int64()), 0, DAY_US, pg, column)
+        _check_range(array, pa.int64(), 0, DAY_US, pg, column)
         _check_fraction(array, pg, column)
     elif pa.types.is_duration(arrow):
         _check_fraction(array, pg, column)
@@ -75,7 +76,8 @@ def check_text(array: pa.Array, column: str) -> None:
     U+0000. A pass over the raw bytes settles the common cases.
     """
     data = bytes_of(array)
-    if data.size == 0:
+    # As signed bytes, NUL is 0 and all beyond ASCII is negative.
+    if data.size == 0 or data.view(np.int8).min() > 0:
         return
     if data.min() == 0:
         nul = pc.match_substring(array.view(pa.binary()), b"\0")
@@ -112,8 +114,9 @@ def _check_length(array: pa.Array, pg: PgType, column: str) -> None:
 
 
 def _check_timestamp(array: pa.Array, pg: PgType, column: str) -> None:
-    ticks = array.view(pa.int64())
-    if (first := pc.min(ticks).as_py()) is not None and first < MIN_TIMESTAMP_US:
+    # What stands under a null can only cause the closer look.
+    if values_of(array, "<i8").min(initial=0) < MIN_TIMESTAMP_US:
+        ticks = array.view(pa.int64())
         refuse(
             column,
             array,
@@ -124,10 +127,13 @@ def _check_timestamp(array: pa.Array, pg: PgType, column: str) -> None:
     _check_fraction(array, pg, column)
 
 
-def _check_range(ticks: pa.Array, low: int, high: int, pg: PgType, column: str) -> None:
-    bounds = pc.min_max(ticks).as_py()
-    if bounds["min"] is None or (low <= bounds["min"] and bounds["max"] <= high):
+def _check_range(
+    array: pa.Array, ticks_type: pa.DataType, low: int, high: int, pg: PgType, column: str
+) -> None:
+    found = values_of(array, ticks_type.to_pandas_dtype())
+    if found.size == 0 or (low <= found.min() and found.max() <= high):
         return
+    ticks = array.view(ticks_type)
     refuse(
         column,
         ticks,

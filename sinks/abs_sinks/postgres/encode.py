@@ -92,10 +92,11 @@ class BinaryEncoder:
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """See ``Encoder``."""
         self._expected.check(batch)
-        return b"".join(
-            self._pgpq.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+        made = [
+            bytes(self._pgpq.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema)))
             for arrays in _converted(batch, self._columns, _to_wire)
-        )
+        ]
+        return made[0] if len(made) == 1 else b"".join(made)
 
     def finish(self) -> bytes:
         """What was held back, and the trailer."""
@@ -163,11 +164,20 @@ def _converted(
     batch: pa.RecordBatch, columns: Sequence[PlannedColumn], convert: _Convert
 ) -> Iterator[list[pa.Array]]:
     """The columns of each slice of the batch, checked and ready for the wire."""
-    slices = max(1, -(-batch.nbytes // SLICE_BYTES))
-    rows = max(1, -(-batch.num_rows // slices))
+    for piece in _pieces(batch):
+        arrays = piece.columns
+        yield [_convert_column(arrays[c.position], c, convert) for c in columns]
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    # The buffers' size is cheap to get, and no less than what the rows take of them.
+    if batch.get_total_buffer_size() <= SLICE_BYTES:
+        yield batch
+        return
+    slices = -(-batch.nbytes // SLICE_BYTES) or 1
+    rows = -(-batch.num_rows // slices) or 1
     for start in range(0, batch.num_rows, rows):
-        piece = batch.slice(start, rows)
-        yield [_convert_column(piece.column(c.position), c, convert) for c in columns]
+        yield batch.slice(start, rows)
 
 
 def _convert_column(array: pa.Array, planned: PlannedColumn, convert: _Convert) -> pa.Array:
