@@ -1,0 +1,131 @@
+"""``python -m benchmarks [name ...]``: runs benchmarks, prints ratios, writes raw samples as JSON."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from benchmarks import epoch_cost, writer_vs_copy
+from benchmarks.machine import environment, load
+from benchmarks.ratios import Sample, Verdict
+from benchmarks.report import Result, as_json, save, show
+from benchmarks.target import Target, fresh_target, server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RESULTS = Path(__file__).parent / "results"
+MISSED = 1
+"""Exit code where a bar is missed."""
+
+# Tables need this much; what is no terminal would be taken for 80 wide.
+console = Console(width=None if sys.stdout.isatty() else 120)
+errors = Console(stderr=True)
+app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+
+
+class Name(StrEnum):
+    """The benchmarks, in the order in which all of them run."""
+
+    WRITER_VS_COPY = "writer_vs_copy"
+    EPOCH_COST = "epoch_cost"
+    EXACTLY_ONCE = "exactly_once_vs_at_least_once"
+    SPARK_JDBC = "spark_jdbc"
+
+
+class Run:
+    """What the benchmarks of one run share: a server, a scratch folder, one Spark session."""
+
+    def __init__(self, stack: ExitStack, pairs: int, rows: int | None) -> None:
+        self._stack = stack
+        self._spark: SparkSession | None = None
+        self._scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abs-bench-")))
+        self.postgres = stack.enter_context(server())
+        self.pairs, self.rows = pairs, rows
+
+    def results(self, name: Name) -> Iterator[Result]:
+        """The results of one benchmark, each as soon as it is there."""
+        if name is Name.EPOCH_COST:
+            yield from epoch_cost.run(self.postgres, pairs=self.pairs, tell=tell)
+            return
+        with fresh_target(self.postgres) as target:
+            if name is Name.WRITER_VS_COPY:
+                yield from writer_vs_copy.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
+            else:
+                yield self._of_streams(name, target)
+
+    def _of_streams(self, name: Name, target: Target) -> Result:
+        # Spark is imported where it is needed only: its import and its JVM take seconds.
+        from benchmarks import streams
+        from benchmarks.session import spark_session
+
+        if self._spark is None:
+            self._spark = self._stack.enter_context(spark_session(self._scratch))
+        run = streams.spark_jdbc if name is Name.SPARK_JDBC else streams.exactly_once
+        place = streams.Place(self._spark, target, self._scratch)
+        return run(place, pairs=self.pairs, rows=self.rows, tell=tell)
+
+
+def tell(label: str, side: str, sample: Sample) -> None:
+    """One line on stderr for each run."""
+    errors.print(
+        f"[dim]{label:>12}  {side:<16} {sample.wall_s:8.3f} s  {sample.cpu_s:6.2f} s CPU",
+        highlight=False,
+    )
+
+
+@app.command()
+def main(
+    names: Annotated[list[Name] | None, typer.Argument(help="Which ones; default: all.")] = None,
+    pairs: Annotated[int, typer.Option(min=1, help="Counted rounds of each comparison.")] = 10,
+    rows: Annotated[int | None, typer.Option(min=1000, help="Rows per run; own default.")] = None,
+    json: Annotated[
+        Path | None,
+        typer.Option(help="One file for all results; default: results/NAME.json for each."),
+    ] = None,
+) -> None:
+    """Ratios against peers and limits, in interleaved pairs. Exit code 1 where a bar is missed."""
+    verdicts: list[Verdict] = []
+    documents: dict[str, object] = {}
+    with ExitStack() as stack:
+        run = Run(stack, pairs, rows)
+        facts = environment(run.postgres.admin_url)
+        console.print(", ".join(f"{name} {value}" for name, value in facts.items()), style="dim")
+        for name in names or list(Name):
+            load_before, began = load(), time.monotonic()
+            started = datetime.now(UTC).isoformat(timespec="seconds")
+            results = []
+            for result in run.results(name):
+                show(result, console)
+                results.append(result)
+                verdicts += result.verdicts()
+            documents[name] = {
+                "started": started,
+                "seconds": round(time.monotonic() - began),
+                "command": f"python -m benchmarks {name} --pairs {pairs}"
+                + (f" --rows {rows}" if rows else ""),
+                "load before": load_before,
+                "load after": load(),
+                "environment": facts,
+                "results": [as_json(result) for result in results],
+            }
+            if json is None:
+                save(RESULTS / f"{name}.json", {name: documents[name]})
+    if json is not None:
+        save(json, documents)
+    if Verdict.MISSED in verdicts:
+        raise typer.Exit(MISSED)
+
+
+if __name__ == "__main__":
+    app(prog_name="python -m benchmarks")

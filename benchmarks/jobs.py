@@ -1,0 +1,98 @@
+"""A whole streaming job, from parquet files to a sink, timed by Spark's own account of its epochs.
+
+All sides run the same job: same session, same files, same two tasks, ``availableNow``; only the sink
+differs. The first epoch of each run is not counted: it pays for planning and for the register's
+start. An epoch's time is ``triggerExecution`` of its progress: from asking the source for new files to
+the commit of the epoch, Spark's own logs included.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from benchmarks.meter import metered
+from benchmarks.ratios import Sample
+from benchmarks.rows import SPARK_SCHEMA, write_epochs
+from benchmarks.session import TASKS
+from benchmarks.target import Target
+
+UNCOUNTED = 1
+"""Epochs at the start of each run that are not counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Parquet files for ``UNCOUNTED + epochs`` epochs of ``rows`` rows each."""
+
+    folder: Path
+    rows: int
+    epochs: int
+
+    @classmethod
+    def write(cls, scratch: Path, *, rows: int, epochs: int) -> Input:
+        folder = Path(tempfile.mkdtemp(dir=scratch)) / "input"
+        write_epochs(folder, rows=rows, files=TASKS, epochs=UNCOUNTED + epochs)
+        return cls(folder, rows, epochs)
+
+
+Attach = Callable[[DataStreamWriter], DataStreamWriter]
+"""Gives a job its sink."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One side: the job with one sink.
+
+    Args:
+        stores: whether its rows are in the target at the end.
+    """
+
+    spark: SparkSession
+    target: Target
+    input: Input
+    attach: Attach
+    stores: bool = True
+
+    def run(self) -> Sample:
+        """Run the job to its end on an emptied table. CPU is of the whole run, wall of its epochs."""
+        self.target.reset()
+        with (
+            tempfile.TemporaryDirectory(dir=self.input.folder.parent) as checkpoint,
+            metered(self.target.pid) as taken,
+        ):
+            progress = self._run(checkpoint)
+        self._check(progress)
+        counted = progress[UNCOUNTED:]
+        spent = [p["durationMs"] for p in counted]
+        seconds = sum(ms["triggerExecution"] for ms in spent) / 1e3
+        parts = [("whole run", taken.wall_s)]
+        parts += [(n, fmean(ms.get(n, 0) for ms in spent) / 1e3) for n in sorted(spent[0])]
+        # CPU is known for the run only; each epoch is given its share.
+        share = len(counted) / len(progress)
+        return Sample(seconds, taken.cpu_s * share, self.input.rows * len(counted), tuple(parts))
+
+    def _run(self, checkpoint: str) -> list[Mapping[str, Any]]:
+        frames = (
+            self.spark.readStream.schema(SPARK_SCHEMA)
+            .option("maxFilesPerTrigger", TASKS)
+            .parquet(str(self.input.folder))
+        )
+        writer = self.attach(frames.writeStream)
+        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return [p for p in query.recentProgress if p["numInputRows"]]
+
+    def _check(self, progress: list[Mapping[str, Any]]) -> None:
+        epochs = UNCOUNTED + self.input.epochs
+        if [p["numInputRows"] for p in progress] != [self.input.rows] * epochs:
+            raise AssertionError(f"not {epochs} epochs of {self.input.rows} rows: {progress}")
+        if self.stores and (found := self.target.count()) != epochs * self.input.rows:
+            raise AssertionError(f"{found} rows in the table, not {epochs * self.input.rows}")
