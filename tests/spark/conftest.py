@@ -1,0 +1,61 @@
+"""One Spark session per pytest process, and a world of its own for every test."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from tests.spark.jobs.folder_sink import FolderDataSource
+from tests.spark.jobs.session import small_session
+from tests.spark.world import WAYS, World
+
+
+@pytest.fixture(scope="session")
+def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The console of the shared session's JVM: Spark's log and what our Python processes print."""
+    return tmp_path_factory.mktemp("spark") / "console.log"
+
+
+@pytest.fixture(scope="session")
+def spark(spark_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The one session. Its Python processes are the ones that run these tests' Python."""
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    with _console_to(spark_log):
+        session = small_session(tmp_path_factory.mktemp("spark-scratch"))
+    session.dataSource.register(FolderDataSource)
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def new_world(tmp_path: Path, database: str) -> Callable[[str], World]:
+    """Makes the world of a way: folder, database, empty table."""
+
+    def make(way: str = "2pc") -> World:
+        world = World(tmp_path, database, tuple(WAYS[way].items()))
+        world.make_table()
+        return world
+
+    return make
+
+
+@contextmanager
+def _console_to(path: Path) -> Iterator[None]:
+    """What is started meanwhile inherits this file as its standard output and error."""
+    saved = os.dup(1), os.dup(2)
+    with path.open("ab") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        for number, descriptor in zip((1, 2), saved, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)

@@ -1,0 +1,151 @@
+"""Spark drivers as processes of their own, to be killed, stopped and continued as one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from abs_services.leash import LEASH
+from abs_services.processes import ProcessId
+from tests.spark.jobs import stream_files
+from tests.spark.jobs.stream_files import Job
+
+DEADLINE_S = 120.0
+
+
+def until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:
+    """Wait for a condition; fail where it does not come true in time."""
+    give_up = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < give_up, f"waited {seconds:.0f} s in vain until {what}"
+        time.sleep(0.01)
+
+
+class Driver:
+    """One driver that runs ``stream_files.py``, in a session of its own.
+
+    The session is what all of its processes share: the driver, its JVM, the Python daemon and its
+    workers, which make process groups of their own. Use as a context manager: whatever is left of
+    it is killed at the end.
+
+    Args:
+        folder: for its settings and its log.
+        url: of the target; travels in the environment.
+        crash: arms a crash point, see ``abs_core.crash``.
+    """
+
+    def __init__(
+        self, job: Job, folder: Path, url: str | None = None, crash: str | None = None
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = folder / "settings.json"
+        settings.write_text(job.to_json())
+        self.log_path = folder / "driver.log"
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "ABS_LOG": "progress"}
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        if url is not None:
+            environment["ABS_TEST_URL"] = url
+        if crash is not None:
+            environment["ABS_TEST_CRASH"] = crash
+        with self.log_path.open("ab") as log:
+            self._popen = subprocess.Popen(
+                [sys.executable, stream_files.__file__, str(settings)],
+                env=environment,
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._id = ProcessId.of(self._popen.pid)
+        if self._id is not None:
+            LEASH.tie(self._id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+        if error is not None:
+            print(self.log[-6000:])
+
+    @property
+    def log(self) -> str:
+        """All that the driver and its workers have written to the console."""
+        return self.log_path.read_text(errors="replace")
+
+    @property
+    def has_ended(self) -> bool:
+        return self._popen.poll() is not None
+
+    def end(self, seconds: float = DEADLINE_S) -> int:
+        """Wait for the driver to end by itself; its exit code."""
+        until(lambda: self.has_ended, "the driver ends", seconds)
+        return int(self._popen.returncode)
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for a condition while the driver runs; fail where it ends before."""
+
+        def come() -> bool:
+            ended = self.has_ended
+            if condition():
+                return True
+            assert not ended, f"the driver has ended before {what}:\n{self.log[-6000:]}"
+            return False
+
+        until(come, what)
+
+    def kill(self) -> None:
+        """SIGKILL to every process of it; returns when none is left."""
+        while members := self._members():
+            # The driver and its JVM first: a JVM that sees its worker die would react to it.
+            if not self.has_ended:
+                os.killpg(self._popen.pid, signal.SIGKILL)
+            _signal(members, signal.SIGKILL)
+            psutil.wait_procs(members, timeout=1.0)
+        self._popen.wait()
+        if self._id is not None:
+            LEASH.untie(self._id)
+
+    def stop(self) -> None:
+        """SIGSTOP: it stands still with all of its processes, and knows nothing of it."""
+        os.killpg(self._popen.pid, signal.SIGSTOP)
+        _signal(self._members(), signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """SIGCONT."""
+        _signal(self._members(), signal.SIGCONT)
+
+    def _members(self) -> list[psutil.Process]:
+        found = []
+        for pid in psutil.pids():
+            try:
+                if os.getsid(pid) == self._popen.pid:
+                    process = psutil.Process(pid)
+                    if process.status() != psutil.STATUS_ZOMBIE:
+                        found.append(process)
+            except (ProcessLookupError, PermissionError, psutil.Error):
+                continue
+        return found
+
+
+def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    for process in processes:
+        try:
+            process.send_signal(number)
+        except psutil.NoSuchProcess:
+            continue

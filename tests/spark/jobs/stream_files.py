@@ -1,0 +1,88 @@
+"""An example job: Parquet files -> Spark Structured Streaming -> a sink of ours, until none is left.
+
+    python stream_files.py settings.json
+
+``settings.json`` holds the fields of ``Job``. The sink's option ``url`` comes from the environment
+variable ``ABS_TEST_URL``, where there is one: a command line and a file can be read by others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+SCHEMA = "id bigint, word string, at timestamp"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to run.
+
+    Args:
+        options: of the sink, without its credentials.
+        continuous: run until stopped, epoch after epoch, instead of until the files are read.
+        scramble: rows go to partitions at random, so that a replay partitions them otherwise.
+        tasks: partitions of each epoch; 0 leaves that to the source.
+    """
+
+    input: str
+    checkpoint: str
+    scratch: str
+    format: str = "abs-postgres"
+    options: dict[str, str] = field(default_factory=dict)
+    files_per_epoch: int = 1
+    continuous: bool = False
+    scramble: bool = False
+    tasks: int = 0
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def start(spark: SparkSession, job: Job, url: str | None = None) -> StreamingQuery:
+    """Start the job's query."""
+    rows = (
+        spark.readStream.schema(SCHEMA)
+        .option("maxFilesPerTrigger", job.files_per_epoch)
+        .parquet(job.input)
+    )
+    if job.scramble:
+        rows = rows.repartition(job.tasks or 2, f.rand())
+    elif job.tasks:
+        rows = rows.repartition(job.tasks, "id")
+    writer = rows.writeStream.format(job.format).options(**job.options)
+    writer = writer.option("checkpointLocation", job.checkpoint)
+    if url is not None:
+        writer = writer.option("url", url)
+    if job.continuous:
+        return writer.trigger(processingTime="0 seconds").start()
+    return writer.trigger(availableNow=True).start()
+
+
+def main() -> int:
+    job = Job(**json.loads(Path(sys.argv[1]).read_text()))
+    from tests.spark.jobs.session import small_session
+
+    spark = small_session(Path(job.scratch))
+    if job.format == "abs-folder":
+        from tests.spark.jobs.folder_sink import FolderDataSource
+
+        spark.dataSource.register(FolderDataSource)
+    try:
+        start(spark, job, os.environ.get("ABS_TEST_URL")).awaitTermination()
+    except StreamingQueryException as error:
+        print(f"QUERY FAILED: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
