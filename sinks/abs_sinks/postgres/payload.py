@@ -115,18 +115,15 @@ def _uuid(array: pa.Array, column: str) -> pa.BinaryArray:
     return binaries(packed.reshape(-1), np.full(len(array), 16, np.int32), array)
 
 
-_EMPTY = pa.scalar(b"", pa.binary())
-
-
 def _array(array: pa.Array, element: PgType, column: str) -> pa.BinaryArray:
     """arrayfuncs.c, array_recv: dimensions, has-null flag, element type, sizes, then the elements."""
     parts = unnest(array, column)
     leaves = payload(parts.leaves, element, column)
     lengths = pc.binary_length(leaves).fill_null(-1).to_numpy(zero_copy_only=False)
     prefix = _fixed(lengths.astype(">i4"), pa.array(lengths))
-    pieces = pc.binary_join_element_wise(prefix, leaves.fill_null(b""), _EMPTY)
-    body = pc.binary_join(pa.ListArray.from_arrays(parts.offsets, pieces), _EMPTY)
-    made = pc.binary_join_element_wise(_array_header(parts, leaves, element), body, _EMPTY)
+    pieces = pc.binary_join_element_wise(prefix, leaves.fill_null(b""), b"")
+    body = pc.binary_join(pa.ListArray.from_arrays(parts.offsets, pieces), b"")
+    made = pc.binary_join_element_wise(_array_header(parts, leaves, element), body, b"")
     return pc.if_else(array.is_valid(), made, None) if array.null_count else made
 
 
