@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 from abs_sinks.postgres import PostgresOptions
 from abs_sinks.postgres.connection import leased
+from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.target import resolve
-from abs_sinks.postgres.writer_2pc import CopyIn
 from abs_spark.schema import arrow_schema, conform
 
 Batches = Iterator[pa.RecordBatch]
@@ -64,9 +64,9 @@ class StageWriter(DataSourceStreamArrowWriter):
 
     def commit_task(self, batches: Batches) -> None:
         """The rows are in the table, visible, when the task ends: at least once."""
-        target = resolve(self.options, self.schema)
+        plan = resolve(self.options, self.schema).plan
         with leased(self.options) as connection, connection.transaction():
-            copy = CopyIn(connection, target, self.options, target.plan.copy_statement())
+            copy = CopyIn(connection, plan, plan.copy_statement(), self.options)
             for batch in batches:
                 copy.write(conform(batch, self.schema))
             copy.finish()
