@@ -1,7 +1,7 @@
 """What the coordinator acts with: one committer for the handles of every protocol.
 
 A job may change its protocol between runs: what the old one left, decided or in doubt, is committed
-or swept like its own.
+or swept like its own. Each committable says by which protocol it was made.
 """
 
 from __future__ import annotations
@@ -9,44 +9,74 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
+
+from abs_core.contracts import Conflict, Version
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.postgres.connection import leased
+from abs_sinks.postgres.epoch import EpochTransaction
 from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
+from abs_sinks.postgres.register import persistently
+from abs_sinks.postgres.staging import Staging
+from abs_sinks.postgres.target import Target, resolve
 
 log = logging.getLogger(__name__)
 
 
 class PostgresCommitter:
-    """A ``Committer`` for prepared transactions."""
+    """A ``Committer`` for prepared transactions and staging tables.
 
-    def __init__(self, options: PostgresOptions) -> None:
+    Args:
+        schema: of the batches; needed to apply staged rows.
+    """
+
+    def __init__(self, options: PostgresOptions, schema: pa.Schema) -> None:
         self._options = options
+        self._schema = schema
         self._prepared = PreparedTransactions(options)
+        self._staging = Staging(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        if not committables:
-            return {}
+        """See ``Committer``. What ``idempotent`` reports is evidence, as good as prepared."""
+        seen = {
+            handle: Inspection(Outcome.PREPARED) for handle in _made_by("idempotent", committables)
+        }
+        prepared, staged = _made_by("2pc", committables), _made_by("wal", committables)
+        if not prepared and not staged:
+            return seen
         with leased(self._options) as connection, mapped("inspecting handles"):
-            return self._prepared.inspect(connection, [c.handle for c in committables])
+            seen |= self._prepared.inspect(connection, prepared)
+            there = self._staging.existing(connection, staged)
+            seen |= {handle: Inspection(Outcome.PREPARED) for handle in there}
+            gone = [handle for handle in staged if handle not in there]
+            seen |= self._prepared.inspect(connection, gone)
+        return seen
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        if not committables:
-            return {}
-        with leased(self._options) as connection, mapped("committing prepared transactions"):
-            return self._prepared.commit(connection, [c.handle for c in committables])
+        done = dict.fromkeys(_made_by("idempotent", committables), Outcome.COMMITTED)
+        prepared = _made_by("2pc", committables)
+        if prepared:
+            with leased(self._options) as connection, mapped("committing prepared transactions"):
+                done |= self._prepared.commit(connection, prepared)
+        staged = _of("wal", committables)
+        if staged:
+            done |= EpochTransaction(self._options, self._target()).apply_with_markers(staged)
+        return done
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         if not handles:
             return
-        with leased(self._options) as connection, mapped("rolling back prepared transactions"):
+        with leased(self._options) as connection, mapped("aborting handles"):
             self._prepared.abort(connection, handles)
+            self._staging.abort(connection, handles)
 
     def in_doubt(self, job: str) -> Sequence[InDoubt]:
-        with leased(self._options) as connection, mapped("listing prepared transactions"):
-            return self._prepared.in_doubt(connection, job)
+        with leased(self._options) as connection, mapped("listing what is in doubt"):
+            prepared = self._prepared.in_doubt(connection, job)
+            return [*prepared, *self._staging.in_doubt(connection, job)]
 
     def forget(self, state: JobState) -> None:
         try:
@@ -55,3 +85,38 @@ class PostgresCommitter:
         except AbsError as error:
             # They are deleted with the next epoch's.
             log.debug("markers of job %s stay for now: %s", state.job, error)
+
+    def _target(self) -> Target:
+        return resolve(self._options, self._schema)
+
+
+class PostgresCoCommitter(PostgresCommitter):
+    """A ``CoCommitter`` for ``wal`` and ``idempotent``: the register lies in the same database."""
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        """See ``CoCommitter``.
+
+        Under ``wal``, all rows and the register are one transaction. Under ``idempotent`` the rows
+        are there already, and the register alone is changed.
+
+        Raises:
+            DataError: under ``upsert``, two rows of the epoch have one key.
+        """
+        staged = _of("wal", committables)
+
+        def once() -> Version | Conflict:
+            return EpochTransaction(self._options, self._target()).co_commit(
+                staged, expected, state
+            )
+
+        return persistently(self._options, state, once)
+
+
+def _of(protocol: str, committables: Sequence[Committable]) -> list[Committable]:
+    return [c for c in committables if dict(c.extra).get("protocol", "2pc") == protocol]
+
+
+def _made_by(protocol: str, committables: Sequence[Committable]) -> list[HandleName]:
+    return [c.handle for c in _of(protocol, committables)]

@@ -21,6 +21,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.pq import TransactionStatus
 
+from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.faults import cannot_connect, mapped
 from abs_sinks.postgres.options import PostgresOptions
 
@@ -30,6 +31,9 @@ KEPT_MAX = 4
 PING_AFTER_SECONDS = 30.0
 """A connection that was idle for longer is asked before it is used: a firewall may have cut it."""
 
+IDLE_IN_TRANSACTION_SECONDS = 60
+"""How long a client may leave a transaction without a statement before the server ends it."""
+
 _TAG = re.compile(r"abs:([0-9a-f]{16}):(0|[1-9]\d{0,17})")
 _NO_TAG = "abs"
 
@@ -38,9 +42,14 @@ select set_config('lock_timeout', %(lock_ms)s, false),
        set_config('synchronous_commit',
                   case current_setting('synchronous_commit') when 'off' then 'on'
                        else current_setting('synchronous_commit') end, false),
-       set_config('idle_in_transaction_session_timeout', '0', false),
+       set_config('idle_in_transaction_session_timeout', %(idle_ms)s, false),
+       set_config('tcp_keepalives_idle', '30', false),
+       set_config('tcp_keepalives_interval', '10', false),
+       set_config('tcp_keepalives_count', '3', false),
        set_config('default_transaction_isolation', 'read committed', false)
 """
+# A client that vanishes must not keep its locks for long: nothing here leaves a transaction idle but
+# for an instant, and the server asks a silent peer after half a minute.
 # Isolation: commit and inspect rely on each statement's having a snapshot of its own.
 
 
@@ -69,7 +78,8 @@ class _Idle:
 
 
 _lock = threading.Lock()
-_idle: dict[tuple[str, int], list[_Idle]] = {}
+_Key = tuple[Address, float, float, int]
+_idle: dict[_Key, list[_Idle]] = {}
 
 
 def connect(options: PostgresOptions, tag: Tag | None = None) -> Connection[Any]:
@@ -90,7 +100,13 @@ def connect(options: PostgresOptions, tag: Tag | None = None) -> Connection[Any]
     except psycopg.Error as error:
         raise cannot_connect(error, options.address.label) from error
     with mapped("setting up the session"):
-        connection.execute(_SETTINGS, {"lock_ms": str(round(options.locktimeout * 1000))})
+        connection.execute(
+            _SETTINGS,
+            {
+                "lock_ms": str(round(options.locktimeout * 1000)),
+                "idle_ms": str(IDLE_IN_TRANSACTION_SECONDS * 1000),
+            },
+        )
     return connection
 
 
@@ -145,10 +161,9 @@ def close_idle() -> None:
         one.connection.close()
 
 
-def _key(options: PostgresOptions) -> tuple[str, int]:
+def _key(options: PostgresOptions) -> _Key:
     # With the process id: after a fork the parent's connections are not the child's to use.
-    settings = f"{options.locktimeout} {options.connecttimeout}"
-    return f"{options.address.conninfo()} {settings}", os.getpid()
+    return options.address, options.locktimeout, options.connecttimeout, os.getpid()
 
 
 def _pop(options: PostgresOptions, wanted: str) -> _Idle | None:

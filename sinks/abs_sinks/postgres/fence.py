@@ -20,7 +20,7 @@ from abs_sinks.postgres.options import PostgresOptions
 _IN_FLIGHT = """
 select pid, application_name from pg_stat_activity
  where datname = current_database() and pid <> pg_backend_pid()
-   and application_name like 'abs:%%' and xact_start is not null
+   and application_name like 'abs:%' and xact_start is not null
 """
 
 _TERMINATE = """

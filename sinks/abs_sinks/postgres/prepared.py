@@ -26,7 +26,7 @@ select gid from pg_prepared_xacts where database = current_database() and gid = 
 
 _IN_DOUBT = """
 select gid, extract(epoch from clock_timestamp() - prepared)::float8, owner::text
-  from pg_prepared_xacts where database = current_database() and gid like 'abs1:%%'
+  from pg_prepared_xacts where database = current_database() and gid like 'abs1:%'
 """
 
 _MARK = """

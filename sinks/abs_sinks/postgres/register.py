@@ -7,8 +7,8 @@ not, which ``load`` tells once the server has ended it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import Connection, sql
@@ -23,11 +23,15 @@ from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.state import StateSchema
 
+T = TypeVar("T")
+
+SWAP_TRIES = 3
+
 _LOAD = "select state::text, version::text from {register} where job = %s"
 
 _INSERT = """
 insert into {register} (job, version, target, state)
-values (%(job)s, 1, %(target)s, %(state)s::jsonb)
+values ({job}, 1, {target}, {state}::jsonb)
 on conflict (job) do nothing returning version::text
 """
 
@@ -35,8 +39,8 @@ on conflict (job) do nothing returning version::text
 # delayed since then must not meet its version again.
 _UPDATE = """
 update {register}
-   set version = version + 1, target = %(target)s, state = %(state)s::jsonb, changed = now()
- where job = %(job)s and version = %(version)s and state ->> 'register' = %(id)s
+   set version = version + 1, target = {target}, state = {state}::jsonb, changed = now()
+ where job = {job} and version = {version} and state ->> 'register' = {id}
 returning version::text
 """
 
@@ -59,17 +63,14 @@ class PostgresRegister:
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        for attempt in (1, 2, 3):
-            try:
-                with leased(self._options) as connection:
-                    self._schema.ensure(connection)
-                    with mapped(f"writing the register of job {job}"):
-                        return swap(connection, self._schema, expected, state)
-            except ContentionError:
-                # An older run, stopped inside a transaction, holds the row: it is a zombie.
-                if attempt == 3 or not terminate_older(self._options, state):
-                    raise
-        raise AssertionError("unreachable")
+        def once() -> Version | Conflict:
+            with leased(self._options) as connection:
+                self._schema.ensure(connection)
+                with mapped(f"writing the register of job {job}"):
+                    row = connection.execute(swapping(self._schema, expected, state)).fetchone()
+            return Conflict() if row is None else str(row[0])
+
+        return persistently(self._options, state, once)
 
     def jobs(self) -> Sequence[Stored]:
         """Every job in this state schema, by name."""
@@ -139,22 +140,28 @@ class PostgresRegister:
         return f"{self._schema.table('register').as_string()} row {job!r}"
 
 
-def swap(
-    connection: Connection[Any], schema: StateSchema, expected: Version | None, state: JobState
-) -> Version | Conflict:
-    """Compare and set on this connection, in its transaction if it is in one.
+def swapping(schema: StateSchema, expected: Version | None, state: JobState) -> sql.Composed:
+    """The statement that compares and sets; it returns the new version, or no row."""
+    return sql.SQL(_INSERT if expected is None else _UPDATE).format(
+        register=schema.table("register"),
+        job=state.job,
+        target=state.target,
+        state=state_to_text(state),
+        version=None if expected is None else int(expected),
+        id=state.register,
+    )
 
-    The driver's errors pass through unmapped.
+
+def persistently(options: PostgresOptions, state: JobState, swap: Callable[[], T]) -> T:
+    """Call ``swap``; where a transaction of a lower generation is in its way, end that, and again.
+
+    Raises:
+        ContentionError: something else is in its way, for longer than ``locktimeout``.
     """
-    query = sql.SQL(_INSERT if expected is None else _UPDATE)
-    row = connection.execute(
-        query.format(register=schema.table("register")),
-        {
-            "job": state.job,
-            "target": state.target,
-            "state": state_to_text(state),
-            "version": None if expected is None else int(expected),
-            "id": state.register,
-        },
-    ).fetchone()
-    return Conflict() if row is None else str(row[0])
+    for _ in range(SWAP_TRIES - 1):
+        try:
+            return swap()
+        except ContentionError:
+            if not terminate_older(options, state):
+                raise
+    return swap()

@@ -8,15 +8,18 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from abs_core.contracts import Task, Writer
-from abs_core.errors import AbsError
+from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
-from abs_sinks.postgres.committer import PostgresCommitter
+from abs_sinks.postgres.committer import PostgresCoCommitter, PostgresCommitter
 from abs_sinks.postgres.connection import close_idle
 from abs_sinks.postgres.fence import terminate_older
+from abs_sinks.postgres.guarantee import guarantee
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.target import resolve
 from abs_sinks.postgres.writer_2pc import PreparingWriter
+from abs_sinks.postgres.writer_upsert import UpsertingWriter
+from abs_sinks.postgres.writer_wal import StagingWriter
 
 log = logging.getLogger(__name__)
 
@@ -30,11 +33,25 @@ class PostgresSink:
     Args:
         options: where and how.
         schema: of every batch.
+        co_commit: whether the register lies in this database (``register``). Pass False where it is
+            elsewhere, as for an epoch over several sinks.
+
+    Raises:
+        OptionError: the protocol needs the register in this database.
     """
 
-    def __init__(self, options: PostgresOptions, schema: pa.Schema) -> None:
+    def __init__(
+        self, options: PostgresOptions, schema: pa.Schema, *, co_commit: bool = True
+    ) -> None:
+        if not co_commit and options.protocol == "idempotent":
+            raise OptionError(
+                "protocol=idempotent needs the register in the table's own database: it asks it "
+                "inside the statement that writes.",
+                remedy="set protocol=wal, which upserts too.",
+            )
         self._options = options
         self._schema = schema
+        self._co_commit = co_commit
 
     @property
     def target(self) -> str:
@@ -47,10 +64,20 @@ class PostgresSink:
         return resolve(self._options, self._schema).identity
 
     def writer(self, task: Task) -> Writer:
-        return PreparingWriter(self._options, self._schema, task)
+        match self._options.protocol:
+            case "wal":
+                logged = not self._co_commit
+                return StagingWriter(self._options, self._schema, task, logged=logged)
+            case "idempotent":
+                return UpsertingWriter(self._options, self._schema, task)
+            case _:
+                return PreparingWriter(self._options, self._schema, task)
 
     def committer(self) -> PostgresCommitter:
-        return PostgresCommitter(self._options)
+        """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this database."""
+        if self._co_commit and self._options.protocol != "2pc":
+            return PostgresCoCommitter(self._options, self._schema)
+        return PostgresCommitter(self._options, self._schema)
 
     def register(self) -> PostgresRegister:
         return PostgresRegister(self._options)
@@ -59,12 +86,7 @@ class PostgresSink:
         return ()
 
     def guarantee(self) -> Guarantee:
-        return Guarantee(
-            protocol="2pc",
-            write="append",
-            visibility="per task: the rows of an epoch appear task by task, within milliseconds",
-            reader="nothing: readers see committed rows only",
-        )
+        return guarantee(self._options)
 
     def fence(self, state: JobState) -> None:
         try:

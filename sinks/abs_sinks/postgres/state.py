@@ -14,6 +14,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from abs_core.errors import RefusedError
+from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 
@@ -48,7 +49,7 @@ COMMENT ON TABLE {schema}.marker IS
 """
 
 _lock = threading.Lock()
-_known: set[tuple[str, str]] = set()
+_known: set[tuple[Address, str]] = set()
 
 
 class StateSchema:
@@ -60,7 +61,7 @@ class StateSchema:
 
     def __init__(self, options: PostgresOptions) -> None:
         self.name = options.stateschema
-        self._where = (options.address.conninfo(), self.name)
+        self._where = (options.address, self.name)
 
     def table(self, name: str) -> sql.Identifier:
         """A table in it, to be composed into a statement."""

@@ -15,9 +15,12 @@ import pyarrow as pa
 from psycopg import Connection, sql
 
 from abs_core.errors import CorruptionError, SchemaError
+from abs_sinks.postgres.address import Address
+from abs_sinks.postgres.apply import resolve_key
 from abs_sinks.postgres.connection import leased
 from abs_sinks.postgres.create import create_table_statement
 from abs_sinks.postgres.faults import mapped
+from abs_sinks.postgres.name import TableName
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.schema import plan_columns
@@ -42,11 +45,13 @@ class Target:
         identity: ``postgres:<system identifier>/<database>/<schema>.<table>``.
         plan: how batches of the input's schema are copied into it.
         shape: digest of its columns.
+        key: the columns that identify a row, for ``upsert``.
     """
 
     identity: str
     plan: CopyPlan
     shape: str
+    key: tuple[str, ...] = ()
 
     @property
     def table(self) -> Table:
@@ -57,7 +62,7 @@ class Target:
         return shape_query(self.table)
 
 
-_Key = tuple[str, str, pa.Schema]
+_Key = tuple[Address, TableName, tuple[str, ...], pa.Schema]
 _lock = threading.Lock()
 _known: dict[_Key, Target] = {}
 
@@ -79,7 +84,9 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         found = connection.execute(shape_query(table)).fetchone()
         place = f"{_plain(table.schema)}.{_plain(table.name)}"
         identity = f"{database_identity(connection, options)}/{place}"
-    target = Target(identity, plan_columns(schema, table), "" if found is None else found[0])
+    plan = plan_columns(schema, table)
+    unique = resolve_key(plan, options.key)
+    target = Target(identity, plan, "" if found is None else found[0], unique)
     with _lock:
         _known[key] = target
     return target
@@ -163,4 +170,4 @@ def _table(connection: Connection[Any], options: PostgresOptions, schema: pa.Sch
 
 
 def _key(options: PostgresOptions, schema: pa.Schema) -> _Key:
-    return options.address.conninfo(), str(options.dbtable), schema
+    return options.address, options.dbtable, options.key, schema

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 import psycopg
 import pyarrow as pa
-import xxhash
-from psycopg import Connection, Copy, sql
+from psycopg import Connection, sql
 
 from abs_core.cell import Patience
 from abs_core.contracts import Task
@@ -23,6 +21,7 @@ from abs_core.errors import (
 )
 from abs_core.model import Committable
 from abs_sinks.postgres.connection import Tag, give_back, leased, take
+from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.faults import mapped, to_abs_error
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
@@ -84,7 +83,7 @@ class PreparingWriter:
         try:
             StateSchema(self._options).ensure(connection)
             begin_on_planned_shape(connection, self._options, self._schema, target)
-            return CopyIn(connection, target, self._options, target.plan.copy_statement())
+            return CopyIn(connection, target.plan, target.plan.copy_statement(), self._options)
         except BaseException:
             connection.close()
             raise
@@ -136,55 +135,6 @@ class PreparingWriter:
             handle=str(self._handle),
             remedy="let the task be tried again; if the server prepares it yet, it is swept.",
         ) from to_abs_error(lost, "preparing a transaction")
-
-
-class CopyIn:
-    """One COPY FROM STDIN in the transaction that ``connection`` is in, fed with batches.
-
-    After an error the connection must be closed.
-
-    Args:
-        statement: the COPY, for the bytes of the plan's encoder.
-    """
-
-    def __init__(
-        self,
-        connection: Connection[Any],
-        target: Target,
-        options: PostgresOptions,
-        statement: sql.Composed,
-    ) -> None:
-        self.connection = connection
-        self.rows = 0
-        self._batchsize = options.batchsize
-        self._doing = f"copying rows to table {target.table.label}"
-        self._digest = xxhash.xxh3_128()
-        self._encoder = target.plan.encoder()
-        self._stack = ExitStack()
-        with mapped(self._doing):
-            self._copy: Copy = self._stack.enter_context(connection.cursor().copy(statement))
-        self._send(self._encoder.header())
-
-    @property
-    def digest(self) -> str:
-        """Of the bytes that were sent."""
-        return f"xxh3_128:{self._digest.hexdigest()}"
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        for start in range(0, batch.num_rows, self._batchsize):
-            self._send(self._encoder.encode(batch.slice(start, self._batchsize)))
-        self.rows += batch.num_rows
-
-    def finish(self) -> None:
-        """Return when the server has taken all rows."""
-        self._send(self._encoder.finish())
-        with mapped(self._doing):
-            self._stack.close()
-
-    def _send(self, data: bytes) -> None:
-        self._digest.update(data)
-        with mapped(self._doing):
-            self._copy.write(data)
 
 
 def begin_on_planned_shape(

@@ -1,0 +1,137 @@
+"""The statements that move staged rows into the table, and what they need of the table's key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import Connection, sql
+
+from abs_core.errors import DataError, SchemaError
+from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.table import Table
+
+
+def staging_columns(plan: CopyPlan) -> sql.Composed:
+    """Column definitions for a staging table: the table's names and types, without constraints."""
+    return sql.SQL(", ").join(
+        sql.SQL("{} {}").format(
+            sql.Identifier(planned.column.name), sql.SQL(planned.column.type.label)
+        )
+        for planned in plan.columns
+    )
+
+
+def columns_of(names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def union_of(plan: CopyPlan, staged: Sequence[sql.Identifier]) -> sql.Composed:
+    """All staged rows, of all these tables."""
+    names = columns_of(plan.names)
+    return sql.SQL(" union all ").join(
+        sql.SQL("select {} from {}").format(names, table) for table in staged
+    )
+
+
+def inserting(plan: CopyPlan, source: sql.Composable, key: Sequence[str]) -> sql.Composed:
+    """INSERT the rows of ``source``; with a key, rows that are there already are replaced.
+
+    Two rows of one key in ``source`` are refused by the server (SQLSTATE 21000).
+    """
+    statement = sql.SQL("insert into {} ({}) {}").format(
+        plan.table.identifier, columns_of(plan.names), source
+    )
+    if not key:
+        return statement
+    # A row of key columns only is set to itself, so that it counts and is locked like any other.
+    changed = [name for name in plan.names if name not in key] or list(key[:1])
+    return sql.SQL("{} on conflict ({}) do update set {}").format(
+        statement,
+        columns_of(key),
+        sql.SQL(", ").join(
+            sql.SQL("{0} = excluded.{0}").format(sql.Identifier(name)) for name in changed
+        ),
+    )
+
+
+def resolve_key(plan: CopyPlan, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The key's columns as the catalog spells them, matched like the input's.
+
+    Raises:
+        SchemaError: a column is unknown or not in the input, can be NULL, or no unique index is on
+            exactly these columns.
+    """
+    if not wanted:
+        return ()
+    table = plan.table
+    key = tuple(_resolve_one(plan, name) for name in wanted)
+    if not any(set(unique) == set(key) for unique in table.unique_keys):
+        columns = columns_of(key).as_string()
+        raise SchemaError(
+            f"Table {table.label} has no unique index on its key ({columns}), so rows cannot be "
+            "upserted by it.",
+            remedy=f"CREATE UNIQUE INDEX ON {table.label} ({columns}); or name the columns of one "
+            f"that is there{_known_keys(table)}.",
+        )
+    loose = [name for name in key if not _column_is_not_null(table, name)]
+    if loose:
+        raise SchemaError(
+            f"The key's columns {columns_of(loose).as_string()} of table {table.label} can be NULL: "
+            "such rows would be inserted again by every replay.",
+            remedy=f"ALTER TABLE {table.label} "
+            + ", ".join(
+                f"ALTER COLUMN {sql.Identifier(name).as_string()} SET NOT NULL" for name in loose
+            )
+            + ".",
+        )
+    return key
+
+
+def duplicate_key(
+    connection: Connection[Any], plan: CopyPlan, key: Sequence[str], source: sql.Composable
+) -> DataError | None:
+    """The error for a key that ``source`` holds more than once; None where there is none."""
+    query = sql.SQL(
+        "select concat_ws(', ', {keys}), count(*) from ({source}) s group by {keys}"
+        " having count(*) > 1 limit 1"
+    ).format(keys=columns_of(key), source=source)
+    row = connection.execute(query).fetchone()
+    if row is None:
+        return None
+    return DataError(
+        f"Several rows of one epoch have the same key ({columns_of(key).as_string()}): "
+        f"({str(row[0])[:200]}) comes {row[1]} times. Which of them is the last cannot be known.",
+        remedy="keep one row for each key before you write, for instance by dropDuplicates, or by "
+        "max_by in foreachBatch.",
+    )
+
+
+def _resolve_one(plan: CopyPlan, wanted: str) -> str:
+    names = [column.name for column in plan.table.columns]
+    found = [name for name in names if name == wanted]
+    found = found or [name for name in names if name.lower() == wanted.lower()]
+    if len(found) != 1:
+        near = difflib.get_close_matches(wanted, names, n=3) or names
+        raise SchemaError(
+            f"The option key names the column {wanted!r}, and table {plan.table.label} has "
+            f"{'several such' if found else 'none such'}.",
+            remedy=f"take one of {', '.join(near)}.",
+        )
+    if found[0] not in plan.names:
+        raise SchemaError(
+            f"The option key names the column {wanted!r}, which the input does not have.",
+            remedy=f"the input has {', '.join(plan.names)}.",
+        )
+    return found[0]
+
+
+def _column_is_not_null(table: Table, name: str) -> bool:
+    column = table.column(name)
+    return column is not None and column.not_null
+
+
+def _known_keys(table: Table) -> str:
+    keys = " or ".join(f"({columns_of(key).as_string()})" for key in table.unique_keys)
+    return f": {keys}" if keys else ""

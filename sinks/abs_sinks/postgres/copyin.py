@@ -1,0 +1,75 @@
+"""One COPY, fed with Arrow batches."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import pyarrow as pa
+import xxhash
+from psycopg import Connection, Copy, sql
+from psycopg.copy import LibpqWriter
+
+from abs_sinks.postgres.faults import mapped
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.plan import CopyPlan
+
+
+class CopyIn:
+    """One COPY FROM STDIN in the transaction that ``connection`` is in, fed with batches.
+
+    After an error the connection must be closed.
+
+    Args:
+        statement: the COPY, for the bytes of the plan's encoder.
+    """
+
+    def __init__(
+        self,
+        connection: Connection[Any],
+        plan: CopyPlan,
+        statement: sql.Composed,
+        options: PostgresOptions,
+    ) -> None:
+        self.connection = connection
+        self.plan = plan
+        self.rows = 0
+        self._batchsize = options.batchsize
+        self._doing = f"copying rows for table {plan.table.label}"
+        self._digest = xxhash.xxh3_128()
+        self._encoder = plan.encoder()
+        self._stack = ExitStack()
+        with mapped(self._doing):
+            cursor = connection.cursor()
+            copy = cursor.copy(statement, writer=_OnlyWhole(cursor))
+            self._copy: Copy = self._stack.enter_context(copy)
+        self._send(self._encoder.header())
+
+    @property
+    def digest(self) -> str:
+        """Of the bytes that were sent."""
+        return f"xxh3_128:{self._digest.hexdigest()}"
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        for start in range(0, batch.num_rows, self._batchsize):
+            self._send(self._encoder.encode(batch.slice(start, self._batchsize)))
+        self.rows += batch.num_rows
+
+    def finish(self) -> None:
+        """Return when the server has taken all rows."""
+        self._send(self._encoder.finish())
+        with mapped(self._doing):
+            self._stack.close()
+
+    def _send(self, data: bytes) -> None:
+        self._digest.update(data)
+        with mapped(self._doing):
+            self._copy.write(data)
+
+
+class _OnlyWhole(LibpqWriter):
+    """Ends a COPY that went well; one that failed ends with its connection, which is closed."""
+
+    def finish(self, exc: BaseException | None = None) -> None:
+        if exc is None:
+            super().finish()

@@ -1,0 +1,166 @@
+"""Protocol wal: an epoch's staged rows, applied in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import Connection, sql
+
+from abs_core.contracts import Conflict, Version
+from abs_core.crash import CrashPoint, reached
+from abs_core.errors import AbsError, NotPreparedError
+from abs_core.model import Committable, HandleName, JobState, Outcome
+from abs_sinks.postgres.apply import duplicate_key, inserting, union_of
+from abs_sinks.postgres.connection import Tag, leased
+from abs_sinks.postgres.faults import mapped
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.prepared import PreparedTransactions
+from abs_sinks.postgres.register import swapping
+from abs_sinks.postgres.staging import Staging
+from abs_sinks.postgres.state import StateSchema
+from abs_sinks.postgres.target import Target
+
+
+class EpochTransaction:
+    """Moves staged rows to the table: all of them, or none.
+
+    The statements go to the server in one message; their COMMIT follows when their counts are right.
+    """
+
+    def __init__(self, options: PostgresOptions, target: Target) -> None:
+        self._options = options
+        self._target = target
+        self._state = StateSchema(options)
+        self._staging = Staging(options)
+        self._prepared = PreparedTransactions(options)
+        self._doing = f"applying staged rows to table {target.table.label}"
+
+    def co_commit(
+        self, staged: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        """Apply the rows, drop the staging tables, and compare and set the register.
+
+        Raises:
+            NotPreparedError: a staging table is gone, or has not all its rows; nothing was changed.
+            DataError: a key is there twice; nothing was changed.
+        """
+        swap = swapping(self._state, expected, state)
+        with leased(self._options, Tag(state.register, state.generation)) as connection:
+            self._state.ensure(connection)
+            with mapped(self._doing):
+                if not staged:
+                    reached(CrashPoint.INSIDE_CO_COMMIT)
+                    version = connection.execute(swap).fetchone()
+                    return Conflict() if version is None else str(version[0])
+                try:
+                    version = self._begin(connection, swap, staged)
+                except NotPreparedError:
+                    # A successor sweeps what it has fenced: then the register tells more.
+                    if self._has_moved(connection, expected, state):
+                        return Conflict()
+                    raise
+                if version is None:
+                    connection.execute("ROLLBACK")
+                    return Conflict()
+                reached(CrashPoint.INSIDE_CO_COMMIT)
+                self._commit(connection, staged)
+        return str(version[0])
+
+    def apply_with_markers(self, staged: Sequence[Committable]) -> dict[HandleName, Outcome]:
+        """Apply what is still staged, with a marker for each handle, where the register is elsewhere.
+
+        Idempotent: a handle whose table is gone is looked up among the markers.
+        """
+        with leased(self._options) as connection:
+            self._state.ensure(connection)
+            with mapped(self._doing):
+                there = self._staging.existing(connection, [c.handle for c in staged])
+                ready = [c for c in staged if c.handle in there]
+                if ready:
+                    marks = sql.SQL("; ").join(map(self._prepared.marking, ready))
+                    self._begin(connection, marks, ready)
+                    reached(CrashPoint.BETWEEN_COMMITS)
+                    self._commit(connection, ready)
+                gone = [c.handle for c in staged if c.handle not in there]
+                seen = self._prepared.inspect(connection, gone)
+        done = {committable.handle: Outcome.COMMITTED for committable in ready}
+        return done | {handle: found.outcome for handle, found in seen.items()}
+
+    def _begin(
+        self, connection: Connection[Any], first: sql.Composed, staged: Sequence[Committable]
+    ) -> tuple[Any, ...] | None:
+        """BEGIN, ``first``, INSERT, in one message; the row that ``first`` returns.
+
+        Raises:
+            NotPreparedError, DataError: see ``co_commit``. The transaction is rolled back then.
+        """
+        source = union_of(self._target.plan, self._tables(staged))
+        insert = inserting(self._target.plan, source, self._target.key)
+        statements = sql.SQL("; ").join([sql.SQL("BEGIN"), first, insert])
+        try:
+            cursor = connection.execute(statements)
+        except (psycopg.errors.UndefinedTable, psycopg.errors.CardinalityViolation) as error:
+            connection.execute("ROLLBACK")
+            self._explain(connection, staged, error)
+            raise
+        cursor.nextset()
+        returned = cursor.fetchone() if cursor.description else None
+        while cursor.nextset():
+            pass
+        if cursor.rowcount != sum(committable.rows for committable in staged):
+            # A trigger may swallow rows as they are inserted. The staged ones must all be there.
+            lost = self._incomplete(connection, staged)
+            if lost is not None:
+                connection.execute("ROLLBACK")
+                raise lost
+        return returned
+
+    def _commit(self, connection: Connection[Any], staged: Sequence[Committable]) -> None:
+        drop = self._staging.dropping([committable.handle for committable in staged])
+        connection.execute(sql.SQL("{}; COMMIT").format(drop))
+
+    def _explain(
+        self, connection: Connection[Any], staged: Sequence[Committable], error: psycopg.Error
+    ) -> None:
+        """Raise the error that says why, if it is known."""
+        why: AbsError | None
+        if isinstance(error, psycopg.errors.CardinalityViolation):
+            plan, tables = self._target.plan, self._tables(staged)
+            why = duplicate_key(connection, plan, self._target.key, union_of(plan, tables))
+        else:
+            why = self._incomplete(connection, staged)
+        if why is not None:
+            raise why from error
+
+    def _has_moved(
+        self, connection: Connection[Any], expected: Version | None, state: JobState
+    ) -> bool:
+        query = sql.SQL("select version::text from {} where job = {}").format(
+            self._state.table("register"), state.job
+        )
+        row = connection.execute(query).fetchone()
+        return (None if row is None else row[0]) != expected
+
+    def _incomplete(
+        self, connection: Connection[Any], staged: Sequence[Committable]
+    ) -> AbsError | None:
+        there = self._staging.existing(connection, [committable.handle for committable in staged])
+        for committable in staged:
+            found = 0
+            if committable.handle in there:
+                found = self._staging.rows(connection, committable.handle)
+            if found != committable.rows:
+                return NotPreparedError(
+                    f"A staging table holds {found} of {committable.rows} rows; nothing of the "
+                    "epoch is applied. A crash of the server empties staging tables.",
+                    job=committable.handle.job,
+                    epoch=committable.handle.epoch,
+                    handle=str(committable.handle),
+                    remedy="restart the query: the epoch is written again.",
+                )
+        return None
+
+    def _tables(self, staged: Sequence[Committable]) -> list[sql.Identifier]:
+        return [self._staging.table(committable.handle) for committable in staged]

@@ -1,0 +1,100 @@
+"""Staging tables as handles: one per attempt of a task, in the state schema.
+
+A handle's name can be longer than an identifier, so the table is named by its digest and carries the
+name as its comment. A table is ours if its comment parses as a handle and digests to its name.
+
+UNLOGGED where the epoch co-commits with the register: a crash of the server empties such a table,
+which the count of rows tells before anything is applied. LOGGED otherwise, because a decision may
+name it then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
+from typing import Any
+
+from psycopg import Connection, sql
+
+from abs_core.crash import CrashPoint, reached
+from abs_core.model import HandleName, InDoubt
+from abs_sinks.postgres.apply import staging_columns
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.plan import CopyPlan
+
+_EXISTING = "select t from unnest(%s::text[]) t where to_regclass(t) is not null"
+
+_IN_DOUBT = """
+select c.relname, d.description
+  from pg_class c
+  join pg_description d on d.objoid = c.oid and d.classoid = 'pg_class'::regclass and d.objsubid = 0
+ where c.relnamespace = to_regnamespace(%s) and c.relname like 'staged\\_%%' and c.relkind = 'r'
+"""
+
+
+class Staging:
+    """The staging tables of one state schema. The driver's errors pass through unmapped."""
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._schema = options.stateschema
+
+    def table(self, handle: HandleName) -> sql.Identifier:
+        """The table of a handle, whether it exists or not."""
+        return sql.Identifier(self._schema, _table_name(handle))
+
+    def creating(self, handle: HandleName, plan: CopyPlan, *, logged: bool) -> sql.Composed:
+        """The statements that make the table, inside a transaction.
+
+        An UNLOGGED one does not wait for the disk: should its creation be lost, so are its rows.
+        """
+        return sql.SQL("; ").join(
+            [
+                sql.SQL("create {} table {} ({}) with (autovacuum_enabled = off)").format(
+                    sql.SQL("" if logged else "unlogged"), self.table(handle), staging_columns(plan)
+                ),
+                sql.SQL("comment on table {} is {}").format(self.table(handle), str(handle)),
+                sql.SQL("set local synchronous_commit = {}").format(
+                    sql.SQL("on" if logged else "off")
+                ),
+            ]
+        )
+
+    def existing(
+        self, connection: Connection[Any], handles: Sequence[HandleName]
+    ) -> set[HandleName]:
+        """Those whose table is there."""
+        by_name = {self.table(handle).as_string(): handle for handle in handles}
+        return {by_name[row[0]] for row in connection.execute(_EXISTING, (list(by_name),))}
+
+    def rows(self, connection: Connection[Any], handle: HandleName) -> int:
+        """How many rows the table holds."""
+        query = sql.SQL("select count(*) from {}").format(self.table(handle))
+        row = connection.execute(query).fetchone()
+        return 0 if row is None else int(row[0])
+
+    def dropping(self, handles: Iterable[HandleName]) -> sql.Composed:
+        """DROP TABLE for all of them."""
+        return sql.SQL("drop table {}").format(sql.SQL(", ").join(map(self.table, handles)))
+
+    def abort(self, connection: Connection[Any], handles: Sequence[HandleName]) -> None:
+        """Drop each that is there, one after another."""
+        for number, handle in enumerate(self.existing(connection, handles)):
+            if number:
+                reached(CrashPoint.BETWEEN_ABORTS)
+            query = sql.SQL("drop table if exists {}").format(self.table(handle))
+            connection.execute(query)
+
+    def in_doubt(self, connection: Connection[Any], job: str) -> list[InDoubt]:
+        """Every staging table whose comment is a handle of exactly this job."""
+        found = []
+        for name, comment in connection.execute(
+            _IN_DOUBT, (sql.Identifier(self._schema).as_string(),)
+        ):
+            handle = HandleName.parse(comment)
+            if handle is not None and handle.job == job and _table_name(handle) == name:
+                found.append(InDoubt(handle, None, f"staging table {self._schema}.{name}"))
+        return found
+
+
+def _table_name(handle: HandleName) -> str:
+    return f"staged_{blake2b(str(handle).encode(), digest_size=16).hexdigest()}"

@@ -1,0 +1,155 @@
+"""A table on a real server, for ``abs_core.testing.check_sink``: proves the sink where it will run.
+
+    check_sink(partial(open_table, "postgresql://...", Variant("wal", "upsert")))
+
+Tables and schemas are made in the database that the URL names, and dropped again. Prepared
+transactions that are found in that database are rolled back: give it one of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+
+import psycopg
+from psycopg import Connection, sql
+
+from abs_core.contracts import Sink
+from abs_core.model import HandleName
+from abs_core.testing import SCHEMA, Row
+from abs_sinks.postgres.connection import close_idle
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.sink import PostgresSink
+
+_numbers = count()
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to use the sink."""
+
+    protocol: str
+    write: str
+    own_register: bool = True
+
+    @property
+    def name(self) -> str:
+        foreign = "" if self.own_register else "-foreign-register"
+        return f"{self.protocol}-{self.write}{foreign}"
+
+
+VARIANTS = {
+    variant.name: variant
+    for variant in (
+        Variant("2pc", "append"),
+        Variant("2pc", "append", own_register=False),
+        Variant("wal", "append"),
+        Variant("wal", "append", own_register=False),
+        Variant("wal", "upsert"),
+        Variant("wal", "upsert", own_register=False),
+        Variant("idempotent", "upsert"),
+    )
+}
+
+
+class TableHarness:
+    """A table and a state schema of its own: what ``check_sink`` drives, and looks into."""
+
+    def __init__(self, url: str, variant: Variant) -> None:
+        number = next(_numbers)
+        self.own_register = variant.own_register
+        self.url = url
+        self.table = f"t{number}"
+        self.schema = f"abs{number}"
+        given = {
+            "url": url,
+            "dbtable": self.table,
+            "stateschema": self.schema,
+            "protocol": variant.protocol,
+            "write": variant.write,
+            "locktimeout": "2",
+        }
+        if variant.write == "upsert":
+            given["key"] = "id"
+        self.options = PostgresOptions.parse(given)
+        self.new_sink: Callable[[], Sink] = partial(
+            PostgresSink, self.options, SCHEMA, co_commit=variant.own_register
+        )
+        self.db: Connection[Any] = psycopg.connect(url, autocommit=True)
+        key = " primary key" if variant.write == "upsert" else ""
+        self.db.execute(f"create table {self.table} (id bigint{key}, value text)")
+
+    def read(self) -> Sequence[Row]:
+        return self.db.execute(f"select id, value from {self.table}").fetchall()
+
+    def prepared(self) -> list[str]:
+        """The gids that are prepared in this database."""
+        query = "select gid from pg_prepared_xacts where database = current_database()"
+        return [gid for (gid,) in self.db.execute(query)]
+
+    def markers(self) -> list[tuple[str, ...]]:
+        """Job and attempt of each marker row."""
+        if not self._exists("marker"):
+            return []
+        return self.db.execute(f"select job, attempt from {self.schema}.marker").fetchall()
+
+    def staged(self) -> list[str]:
+        """The comments of the staging tables."""
+        query = (
+            "select coalesce(obj_description(c.oid), relname) from pg_class c"
+            " where relnamespace = to_regnamespace(%s) and relname like 'staged%%'"
+            " and relkind = 'r'"
+        )
+        return [text for (text,) in self.db.execute(query, (self.schema,))]
+
+    def locks(self) -> list[str]:
+        """Who holds a lock on the table, besides this look."""
+        query = (
+            "select coalesce(application_name, virtualtransaction) from pg_locks"
+            " left join pg_stat_activity using (pid)"
+            " where relation = %s::regclass and pid is distinct from pg_backend_pid()"
+        )
+        return [str(who) for (who,) in self.db.execute(query, (self.table,))]
+
+    def leftovers(self, job: str) -> Sequence[str]:
+        def of_job(text: str) -> bool:
+            handle = HandleName.parse(text)
+            return handle is None or handle.job == job
+
+        return [
+            *(f"prepared {gid}" for gid in self.prepared() if of_job(gid)),
+            *(f"marker of {row}" for row in self.markers() if row[0] == job),
+            *(f"staged {name}" for name in self.staged() if of_job(name)),
+            *(f"lock of {who}" for who in self.locks()),
+        ]
+
+    def close(self) -> None:
+        """Remove all of it from the server."""
+        close_idle()
+        for gid in self.prepared():
+            self.db.execute(sql.SQL("rollback prepared {}").format(gid))
+        self.db.execute(f"drop schema if exists {self.schema} cascade")
+        self.db.execute(f"drop table if exists {self.table}")
+        self.db.close()
+
+    def _exists(self, table: str) -> bool:
+        query = "select to_regclass(%s) is not null"
+        return self.db.execute(query, (f"{self.schema}.{table}",)).fetchone() == (True,)
+
+
+@contextmanager
+def open_table(url: str, variant: Variant) -> Iterator[TableHarness]:
+    """A harness on a new, empty table.
+
+    Args:
+        url: libpq URI or keyword string of a role that may create tables and schemas.
+    """
+    harness = TableHarness(url, variant)
+    try:
+        yield harness
+    finally:
+        harness.close()

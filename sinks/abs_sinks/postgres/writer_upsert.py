@@ -1,0 +1,200 @@
+"""Protocol idempotent: the task upserts its rows itself, as long as its epoch is not over.
+
+The rows are copied to a temporary table first. Then one statement on the server takes the register's
+row FOR SHARE, asks it whether this generation may still write this epoch, and upserts; its COMMIT is
+sent along with it. So a client that is stopped anywhere holds the register's row against nobody for
+longer than the server works, and a late loser cannot overwrite a newer epoch: once the register has
+moved on the statement finds no row to share, and until it has, nobody else can move it.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+from psycopg import Connection, sql
+from psycopg.pq import TransactionStatus
+
+from abs_core.codec import state_from_text
+from abs_core.contracts import Task
+from abs_core.crash import CrashPoint, reached
+from abs_core.errors import AbandonedError, FencedError, ProtocolError
+from abs_core.model import Committable
+from abs_sinks.postgres.apply import columns_of, duplicate_key, inserting, staging_columns, union_of
+from abs_sinks.postgres.connection import Tag, give_back, take
+from abs_sinks.postgres.copyin import CopyIn
+from abs_sinks.postgres.faults import mapped
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.state import StateSchema
+from abs_sinks.postgres.target import resolve
+
+DEADLOCK_TRIES = 5
+
+_MAY_WRITE = """
+select from {register}
+ where job = {job} and state ->> 'register' = {id}
+   and (state ->> 'generation')::bigint = {generation}
+   and coalesce((state ->> 'frontier')::bigint, -1) < {epoch}
+   and not exists (select from jsonb_array_elements(state -> 'open') o
+                    where o ->> 'lineage' = state ->> 'lineage'
+                      and (o ->> 'epoch')::bigint >= {epoch})
+   and not exists (select from jsonb_array_elements(state -> 'abandoned') a
+                    where a::bigint <= {epoch})
+   for share
+"""
+
+
+class UpsertingWriter:
+    """Rows are visible once ``pre_commit`` has returned; a replay sets them to the same again.
+
+    The register must lie in the same database (``stateschema``).
+    """
+
+    def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
+        self._options = options
+        self._schema = schema
+        self._task = task
+        self._tag = Tag(task.register, task.generation)
+        self._register = StateSchema(options).table("register")
+        self._copy: CopyIn | None = None
+        self._apply: sql.Composed | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        if self._copy is None:
+            self._copy = self._begin()
+            self._copy.write(batch)
+            reached(CrashPoint.AFTER_FIRST_BATCH)
+        else:
+            self._copy.write(batch)
+
+    def pre_commit(self) -> Committable | None:
+        """Upsert, if the epoch is still to be written; evidence of it, not a handle to act on.
+
+        An epoch that is over already leaves the table alone: then what is returned is discarded.
+
+        Raises:
+            FencedError: a newer run has taken over; nothing was changed.
+            AbandonedError: the epoch was given up; nothing was changed.
+            DataError: the task's rows hold a key twice.
+        """
+        if self._copy is None:
+            return None
+        copy = self._copy
+        copy.finish()
+        reached(CrashPoint.BEFORE_PRE_COMMIT)
+        with mapped(f"upserting rows into table {copy.plan.table.label}"):
+            changed = self._upsert(copy.connection, copy.plan)
+            if changed < copy.rows:
+                self._check_may_write(copy.connection)
+        give_back(self._options, self._tag, copy.connection)
+        reached(CrashPoint.AFTER_PRE_COMMIT)
+        return Committable(self._task.handle, copy.rows, copy.digest, (("protocol", "idempotent"),))
+
+    def abort(self) -> None:
+        if self._copy is not None:
+            self._copy.connection.close()
+
+    def _begin(self) -> CopyIn:
+        target = resolve(self._options, self._schema)
+        plan = target.plan
+        staged = _staged(plan)
+        source = sql.SQL("select s.* from ({}) s, may order by {}").format(
+            union_of(plan, [staged]), columns_of(target.key)
+        )
+        self._apply = sql.SQL("with may as materialized ({}) {}; COMMIT").format(
+            self._may_write(), inserting(plan, source, target.key)
+        )
+        connection = take(self._options, self._tag)
+        try:
+            with mapped("creating a temporary table"):
+                connection.execute(
+                    sql.SQL(
+                        "BEGIN; create temporary table if not exists {} ({}) on commit delete rows"
+                    ).format(staged, staging_columns(plan))
+                )
+            return CopyIn(connection, plan, plan.copy_statement(staged), self._options)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _may_write(self) -> sql.Composed:
+        return sql.SQL(_MAY_WRITE).format(
+            register=self._register,
+            job=self._task.job,
+            id=self._task.register,
+            generation=self._task.generation,
+            epoch=self._task.epoch,
+        )
+
+    def _upsert(self, connection: Connection[Any], plan: CopyPlan) -> int:
+        """Run the statement and its COMMIT; how many rows it changed.
+
+        Other tasks lock rows in the order of the key too, so a deadlock is another writer's doing.
+        """
+        assert self._apply is not None
+        statements = sql.SQL("savepoint staged; {}").format(self._apply)
+        for attempt in range(DEADLOCK_TRIES):
+            try:
+                cursor = connection.execute(statements)
+            except psycopg.errors.DeadlockDetected:
+                if attempt == DEADLOCK_TRIES - 1:
+                    raise
+                connection.execute("rollback to savepoint staged")
+            except psycopg.errors.CardinalityViolation:
+                connection.execute("rollback to savepoint staged")
+                self._raise_duplicate(connection, plan)
+                raise
+            else:
+                cursor.nextset()
+                return cursor.rowcount
+        raise AssertionError("unreachable")
+
+    def _raise_duplicate(self, connection: Connection[Any], plan: CopyPlan) -> None:
+        key = resolve(self._options, self._schema).key
+        error = duplicate_key(connection, plan, key, union_of(plan, [_staged(plan)]))
+        if error is not None:
+            raise error
+
+    def _check_may_write(self, connection: Connection[Any]) -> None:
+        """Fewer rows changed than were sent: a trigger's doing, or the register has moved on."""
+        assert connection.info.transaction_status == TransactionStatus.IDLE
+        query = sql.SQL("select state::text from {} where job = %s").format(self._register)
+        row = connection.execute(query, (self._task.job,)).fetchone()
+        task = self._task
+        state = None if row is None else state_from_text(row[0], f"job {task.job}")
+        if state is None or state.register != task.register:
+            raise ProtocolError(
+                "The job's register was deleted while the job ran.",
+                job=task.job,
+                epoch=task.epoch,
+                remedy="restore it from a backup before you restart: it says what is committed.",
+            )
+        if state.generation != task.generation:
+            raise FencedError(
+                f"A newer run has taken over (generation {state.generation}); generation "
+                f"{task.generation} must stop.",
+                job=task.job,
+                epoch=task.epoch,
+                remedy="none, if the job was restarted; otherwise two drivers share one checkpoint "
+                "or one job name: stop one of them.",
+            )
+        over = state.last_decided is not None and task.epoch <= state.last_decided
+        if not over and any(epoch <= task.epoch for epoch in state.abandoned):
+            raise AbandonedError(
+                "The epoch was given up by this run.",
+                job=task.job,
+                epoch=task.epoch,
+                remedy="restart the query; the new run writes the epoch again.",
+            )
+
+
+def _staged(plan: CopyPlan) -> sql.Identifier:
+    """The session's temporary table for rows of this shape; sessions live through many epochs."""
+    shape = staging_columns(plan).as_string()
+    return sql.Identifier("pg_temp", f"abs_{blake2b(shape.encode(), digest_size=12).hexdigest()}")
+

@@ -1,0 +1,79 @@
+"""Protocol wal: the task's rows in a staging table of its own, committed and durable, not applied."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from psycopg import sql
+
+from abs_core.contracts import Task
+from abs_core.crash import CrashPoint, reached
+from abs_core.model import Committable
+from abs_sinks.postgres.connection import Tag, give_back, take
+from abs_sinks.postgres.copyin import CopyIn
+from abs_sinks.postgres.faults import mapped
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.staging import Staging
+from abs_sinks.postgres.state import StateSchema
+from abs_sinks.postgres.target import resolve
+
+
+class StagingWriter:
+    """Creates a staging table, copies into it, commits.
+
+    A commit whose reply is lost is not looked for: the attempt's name is its own (I6), so the table
+    is swept like any other that no decision names.
+
+    Args:
+        logged: whether the rows must survive a crash of the server (see ``staging``).
+    """
+
+    def __init__(
+        self, options: PostgresOptions, schema: pa.Schema, task: Task, *, logged: bool
+    ) -> None:
+        self._options = options
+        self._schema = schema
+        self._handle = task.handle
+        self._tag = Tag(task.register, task.generation)
+        self._logged = logged
+        self._copy: CopyIn | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        if self._copy is None:
+            self._copy = self._begin()
+            self._copy.write(batch)
+            reached(CrashPoint.AFTER_FIRST_BATCH)
+        else:
+            self._copy.write(batch)
+
+    def pre_commit(self) -> Committable | None:
+        if self._copy is None:
+            return None
+        copy = self._copy
+        copy.finish()
+        reached(CrashPoint.BEFORE_PRE_COMMIT)
+        with mapped("committing staged rows"):
+            copy.connection.execute("COMMIT")
+        give_back(self._options, self._tag, copy.connection)
+        reached(CrashPoint.AFTER_PRE_COMMIT)
+        return Committable(self._handle, copy.rows, copy.digest, (("protocol", "wal"),))
+
+    def abort(self) -> None:
+        if self._copy is not None:
+            self._copy.connection.close()
+
+    def _begin(self) -> CopyIn:
+        plan = resolve(self._options, self._schema).plan
+        staging = Staging(self._options)
+        connection = take(self._options, self._tag)
+        try:
+            StateSchema(self._options).ensure(connection)
+            creating = staging.creating(self._handle, plan, logged=self._logged)
+            with mapped("creating a staging table"):
+                connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
+            statement = plan.copy_statement(staging.table(self._handle))
+            return CopyIn(connection, plan, statement, self._options)
+        except BaseException:
+            connection.close()
+            raise

@@ -1,0 +1,40 @@
+"""What tests of the PostgreSQL sink share: a database for each module, a table for each test."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+
+import pytest
+
+from abs_services import PostgresService, fresh_database
+from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
+
+
+@pytest.fixture(scope="module")
+def shared_database(postgres: PostgresService) -> Iterator[str]:
+    """libpq URI of a database that the tests of one module share."""
+    with fresh_database(postgres) as url:
+        yield url
+
+
+@pytest.fixture(params=VARIANTS)
+def variant(request: pytest.FixtureRequest) -> Variant:
+    """Each way to use the sink."""
+    return VARIANTS[request.param]
+
+
+@pytest.fixture
+def opener(
+    shared_database: str, variant: Variant
+) -> Callable[[], AbstractContextManager[TableHarness]]:
+    """Opens a harness on an empty table, for the variant."""
+    return partial(open_table, shared_database, variant)
+
+
+@pytest.fixture
+def harness(opener: Callable[[], AbstractContextManager[TableHarness]]) -> Iterator[TableHarness]:
+    """An empty table, for the variant."""
+    with opener() as harness:
+        yield harness
