@@ -1,1 +1,117 @@
-def remove(container: str) -> None: ...
+"""The container engine: whether it answers, and the removal of what is ours."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+from abs_core.errors import ConfigError, UnavailableError
+from abs_services.contracts import KINDS
+from abs_services.images import image_of
+from abs_services.processes import ProcessId
+
+_OWNER = "abs-sinks.owner"
+_TIMEOUT_S = 60
+
+
+@contextlib.contextmanager
+def engine() -> Iterator[Any]:
+    """A docker client, as testcontainers finds the engine; closed at the end.
+
+    Raises ConfigError where testcontainers is not installed, UnavailableError where no engine
+    answers or where it refuses.
+    """
+    # Ryuk would remove what `abs up` leaves running, and its image is not to be had everywhere. The
+    # leash removes containers, and `remove_orphans` those whose leash died as well.
+    os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
+    try:
+        import docker.errors
+        from requests.exceptions import RequestException
+        from testcontainers.core.docker_client import DockerClient
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "the Python package testcontainers is not installed",
+            remedy="pip install testcontainers, or set ABS_SERVICES=native.",
+        ) from error
+    try:
+        with contextlib.closing(DockerClient(timeout=_TIMEOUT_S).client) as client:
+            yield client
+    except docker.errors.ImageNotFound as error:
+        raise ConfigError(
+            f"a container image is neither here nor can it be pulled: {error.explanation}",
+            remedy="run docker/build-images.sh, or name another image (abs_services.images).",
+        ) from error
+    except (docker.errors.DockerException, RequestException) as error:
+        raise UnavailableError(
+            f"the container engine does not answer, or refuses: {error}",
+            remedy="start one (docker/engine.sh start does, for root), or set ABS_SERVICES=native.",
+        ) from error
+
+
+def why_unusable() -> str:
+    """Why services in containers cannot be had here, in words for a skipped test; else empty.
+
+    An image that would have to be pulled first counts as missing: a test run pulls nothing.
+    """
+    try:
+        with engine() as client:
+            client.ping()
+            missing = [name for kind in KINDS if not is_here(client, name := _image(client, kind))]
+    except (ConfigError, UnavailableError) as error:
+        return error.what
+    if missing:
+        return f"images are not here: {', '.join(missing)} (docker/build-images.sh builds them)"
+    return ""
+
+
+def is_here(client: Any, image: str) -> bool:
+    """Whether the engine has an image of this name."""
+    from docker.errors import ImageNotFound
+
+    try:
+        client.images.get(image)
+    except ImageNotFound:
+        return False
+    return True
+
+
+def owner_label() -> dict[str, str]:
+    """Marks a container as belonging to this process, on this host."""
+    me = ProcessId.of(os.getpid())
+    assert me is not None
+    return {_OWNER: f"{socket.gethostname()}/{me.pid}/{me.started}"}
+
+
+def remove_orphans() -> None:
+    """Removes containers of processes of this host that have ended: their leash died with them."""
+    with engine() as client:
+        for container in client.containers.list(all=True, filters={"label": _OWNER}):
+            host, pid, started = container.labels[_OWNER].rsplit("/", 2)
+            owner = ProcessId(int(pid), float(started))
+            if host == socket.gethostname() and not owner.is_alive:
+                remove(container.id)
+
+
+def remove(container: str) -> None:
+    """Kills and removes a container with its volumes. Nothing happens where it is gone."""
+    from docker.errors import NotFound
+
+    with engine() as client, contextlib.suppress(NotFound):
+        client.containers.get(container).remove(force=True, v=True)
+
+
+def is_container_running(container: str) -> bool:
+    from docker.errors import NotFound
+
+    with engine() as client:
+        try:
+            return bool(client.containers.get(container).status == "running")
+        except NotFound:
+            return False
+
+
+def _image(client: Any, kind: Any) -> str:
+    return image_of(kind, lambda name: is_here(client, name))

@@ -17,23 +17,8 @@ from abs_services.native.kafka_jars import broker_jars, find_java
 from abs_services.native.lifecycle import Command, NativeService, read_private, write_private
 from abs_services.native.server import ServerProcess
 from abs_services.processes import clean_environment, free_port
+from abs_services.settings import KAFKA, KAFKA_READY
 
-# One node cannot replicate; few internal partitions load fast; a killed broker is let back in
-# after one session timeout (4.7 s; 12.6 s with the defaults).
-DEFAULT_SETTINGS: Mapping[str, str] = {
-    "offsets.topic.replication.factor": "1",
-    "offsets.topic.num.partitions": "4",
-    "transaction.state.log.replication.factor": "1",
-    "transaction.state.log.min.isr": "1",
-    "transaction.state.log.num.partitions": "4",
-    "share.coordinator.state.topic.replication.factor": "1",
-    "share.coordinator.state.topic.min.isr": "1",
-    "group.initial.rebalance.delay.ms": "0",
-    "broker.session.timeout.ms": "2000",
-    "broker.heartbeat.interval.ms": "500",
-}
-
-_READY = "Kafka Server started"
 _JVM = ("-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
 
 
@@ -52,8 +37,9 @@ class NativeKafka(NativeService):
     Args:
         folder: where data and log live; it stays after ``close()``. None: a temporary folder that
             goes with ``close()`` or with this Python process.
-        settings: broker settings (``server.properties``), over :data:`DEFAULT_SETTINGS`. Read at
-            each ``start()`` from :attr:`settings`, which may be changed between.
+        settings: broker settings (``server.properties``), over those of
+            :mod:`abs_services.settings`. Read at each ``start()`` from :attr:`settings`, which
+            may be changed between.
         deadline_s: how long ``start()`` waits until the broker serves, in seconds; fetching its
             jars at the first use ever is not counted.
 
@@ -72,7 +58,7 @@ class NativeKafka(NativeService):
     ) -> None:
         super().__init__(folder, deadline_s=deadline_s)
         self._identity: Identity | None = None
-        self.settings: dict[str, str] = {**DEFAULT_SETTINGS, **(settings or {})}
+        self.settings: dict[str, str] = {**KAFKA, **(settings or {})}
 
     @property
     def bootstrap(self) -> str:
@@ -126,8 +112,7 @@ class NativeKafka(NativeService):
             )
 
     def _is_ready(self, server: ServerProcess) -> bool:
-        """Written once the controller has let the broker in and all listeners are open."""
-        return _READY in server.said()
+        return KAFKA_READY in server.said()
 
     def _known(self) -> Identity:
         if self._identity is None:
@@ -136,11 +121,15 @@ class NativeKafka(NativeService):
 
 
 def _new_identity() -> Identity:
-    # As Kafka's own random uuids: 16 bytes, URL-safe base64, no padding, no leading dash.
-    cluster_id = "-"
-    while cluster_id.startswith("-"):
-        cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
     port = controller_port = free_port()
     while controller_port == port:
         controller_port = free_port()
-    return Identity(port, controller_port, cluster_id)
+    return Identity(port, controller_port, new_cluster_id())
+
+
+def new_cluster_id() -> str:
+    """As Kafka's own random uuids: 16 bytes, URL-safe base64, no padding, no leading dash."""
+    made = "-"
+    while made.startswith("-"):
+        made = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")
+    return made

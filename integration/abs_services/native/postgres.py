@@ -13,29 +13,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar
-from urllib.parse import quote
 
 import psutil
-import psycopg
-from psycopg import sql
 
-from abs_core.errors import ConfigError, UnavailableError
+from abs_core.errors import ConfigError
 from abs_services.contracts import Kind
 from abs_services.native.initdb import find_binaries, initialise
 from abs_services.native.lifecycle import Command, NativeService, read_private, write_private
 from abs_services.native.server import ServerProcess
 from abs_services.places import Account
 from abs_services.processes import await_gone, free_port
+from abs_services.roles import DATABASE, ROLE, ensure_role, postgres_url
+from abs_services.settings import POSTGRES
 
 # Longest socket path that every supported system takes (macOS: 104 with the final NUL).
 _SOCKET_PATH_LIMIT = 103
-
-DEFAULT_SETTINGS: Mapping[str, str] = {
-    "max_prepared_transactions": "64",
-    "max_connections": "100",
-    "fsync": "on",
-    "timezone": "UTC",
-}
 
 
 @dataclass(frozen=True)
@@ -56,8 +48,9 @@ class NativePostgres(NativeService):
     Args:
         folder: where data, log and socket live; it stays after ``close()``. None: a temporary
             folder that goes with ``close()`` or with this Python process.
-        settings: server settings (``postgresql.conf``), over :data:`DEFAULT_SETTINGS`. Read at
-            each ``start()`` from :attr:`settings`, which may be changed between.
+        settings: server settings (``postgresql.conf``), over those of
+            :mod:`abs_services.settings`. Read at each ``start()`` from :attr:`settings`, which
+            may be changed between.
         deadline_s: how long ``start()`` waits until the server takes connections, in seconds.
 
     Run by root, the server runs as ``nobody``. TCP on 127.0.0.1 and a unix socket in the folder;
@@ -78,7 +71,7 @@ class NativePostgres(NativeService):
         super().__init__(folder, deadline_s=deadline_s)
         self._account = Account.for_servers()
         self._identity: Identity | None = None
-        self.settings: dict[str, str] = {**DEFAULT_SETTINGS, **(settings or {})}
+        self.settings: dict[str, str] = {**POSTGRES, **(settings or {})}
 
     @property
     def data(self) -> Path:
@@ -97,7 +90,7 @@ class NativePostgres(NativeService):
     @property
     def url(self) -> str:
         """libpq URI of role ``abs``, owner of the database ``abs``, no superuser."""
-        return self.url_of("abs", self._known().password, "abs")
+        return self.url_of(ROLE, self._known().password, DATABASE)
 
     @property
     def admin_url(self) -> str:
@@ -110,8 +103,7 @@ class NativePostgres(NativeService):
 
     def url_of(self, user: str, password: str, database: str) -> str:
         """libpq URI of this server for any role and database."""
-        at = f"{quote(user, safe='')}:{quote(password, safe='')}@127.0.0.1:{self.port}"
-        return f"postgresql://{at}/{quote(database, safe='')}"
+        return postgres_url("127.0.0.1", self.port, user, password, database)
 
     def _set_up(self) -> Command:
         binaries = find_binaries(self._account)
@@ -136,28 +128,7 @@ class NativePostgres(NativeService):
         if self.is_running:
             return
         super().start()
-        try:
-            self._make_role_and_database()
-        except psycopg.Error as error:
-            raise UnavailableError(
-                "PostgreSQL started, but the role and database 'abs' could not be made:"
-                f" SQLSTATE {error.sqlstate}",
-                remedy=f"look at {self.log}; delete the folder where its data is not needed.",
-            ) from error
-
-    def _make_role_and_database(self) -> None:
-        """Unless an earlier start made them."""
-        with psycopg.connect(self.admin_url, autocommit=True) as connection:
-            if connection.execute("SELECT 1 FROM pg_database WHERE datname = 'abs'").fetchone():
-                return
-            # Hashed here: a statement with the password in clear could end up in the log.
-            verifier = connection.pgconn.encrypt_password(
-                self._known().password.encode(), b"abs", b"scram-sha-256"
-            ).decode()
-            if not connection.execute("SELECT 1 FROM pg_roles WHERE rolname = 'abs'").fetchone():
-                role = sql.SQL("CREATE ROLE abs LOGIN PASSWORD {}").format(sql.Literal(verifier))
-                connection.execute(role)
-            connection.execute("CREATE DATABASE abs OWNER abs")
+        ensure_role(self.admin_url, self._known().password)
 
     def _known(self) -> Identity:
         if self._identity is None:

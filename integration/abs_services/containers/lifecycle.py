@@ -1,0 +1,193 @@
+"""What the three services in containers have in common: one container, start to close."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from tenacity import RetryError, retry, retry_if_result, stop_after_delay, wait_fixed
+
+from abs_core.errors import ConfigError, UnavailableError
+from abs_services.containers.engine import engine, is_here, owner_label, remove
+from abs_services.contracts import Kind, Running, Way
+from abs_services.images import image_of
+from abs_services.leash import LEASH
+from abs_services.processes import free_port
+
+if TYPE_CHECKING:
+    from testcontainers.core.container import DockerContainer
+
+_LOG_LINES = 3
+_STOP_S = 30
+
+
+class DockerService(ABC):
+    """A service as one container, started by testcontainers, on a port of 127.0.0.1.
+
+    Args:
+        lasting: whether it may outlive this process; its data goes with the container anyway.
+        deadline_s: how long it may take to get ready, in seconds.
+    """
+
+    kind: ClassVar[Kind]
+    controllable = True
+    inner_port: ClassVar[int]
+    stop_s: ClassVar[float] = _STOP_S
+
+    def __init__(self, *, lasting: bool = False, deadline_s: float = 90.0) -> None:
+        self._lasting = lasting
+        self._deadline_s = deadline_s
+        self._started: DockerContainer | None = None
+        self._host = "127.0.0.1"
+        self._port = 0
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._host}:{self._port})"
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
+        """Environment, command and files; returns further arguments for the engine."""
+
+    @abstractmethod
+    def _is_ready(self) -> bool:
+        """Whether the server serves. Polled; must not raise while it does not."""
+
+    @property
+    @abstractmethod
+    def env(self) -> Mapping[str, str]: ...
+
+    @property
+    def host(self) -> str:
+        return self._host
+
+    @property
+    def port(self) -> int:
+        if not self._port:
+            raise ConfigError(f"this {self.kind} was never started", remedy="call start() first.")
+        return self._port
+
+    @property
+    def container(self) -> Any:
+        """The engine's own handle: pause, unpause, networks, exec. ConfigError before start."""
+        if self._started is None:
+            raise ConfigError(f"this {self.kind} was never started", remedy="call start() first.")
+        return self._started.get_wrapped_container()
+
+    @property
+    def is_running(self) -> bool:
+        if self._started is None:
+            return False
+        with _at_the_edge():
+            self.container.reload()
+            return bool(self.container.status == "running")
+
+    @property
+    def running(self) -> Running:
+        return Running(self.kind, Way.DOCKER, self.env, container=self.container.id)
+
+    def start(self) -> None:
+        """Starts the container, anew or again, and returns when the server serves.
+
+        Raises ConfigError (image or package missing) or UnavailableError (no engine, not ready in
+        time; it carries the end of the container's log).
+        """
+        if self.is_running:
+            return
+        with _at_the_edge():
+            self._before_launch()
+            if self._started is None:
+                self._create()
+            else:
+                self.container.start()
+        self._await_ready()
+
+    def stop(self) -> None:
+        if self.is_running:
+            with _at_the_edge():
+                self.container.stop(timeout=int(self.stop_s))
+
+    def kill(self) -> None:
+        """SIGKILL for everything in the container; returns when it has ended."""
+        if self.is_running:
+            with _at_the_edge():
+                self.container.kill(signal="SIGKILL")
+                self.container.wait()
+
+    def detach(self) -> None:
+        LEASH.untie_container(self.container.id)
+
+    def close(self) -> None:
+        """Removes the container with its data."""
+        if self._started is not None:
+            name = self.container.id
+            remove(name)
+            LEASH.untie_container(name)
+            self._started.get_docker_client().client.close()
+            self._started = None
+
+    def said(self) -> str:
+        """Everything that the container has written to stdout and stderr, over restarts."""
+        with _at_the_edge():
+            return bytes(self.container.logs()).decode(errors="replace")
+
+    def _before_launch(self) -> None:  # noqa: B027
+        """What must be noted before the container starts or starts again."""
+
+    def _create(self) -> None:
+        from testcontainers.core.container import DockerContainer
+
+        with engine() as client:
+            name = image_of(self.kind, lambda image: is_here(client, image))
+        container = DockerContainer(name)
+        found = container.get_docker_client().host()
+        # "localhost" may mean ::1 first, where nothing listens.
+        self._host = "127.0.0.1" if found == "localhost" else found
+        self._port = free_port()
+        # Published to this machine only, unless the engine is on another one.
+        ports: dict[str, Any] = container.ports
+        local = self._host == "127.0.0.1"
+        ports[f"{self.inner_port}/tcp"] = ("127.0.0.1", self._port) if local else self._port
+        more = self._configure(container)
+        container.with_kwargs(labels={} if self._lasting else owner_label(), **more)
+        self._started = container
+        container.start()
+        LEASH.tie_container(self.container.id)
+
+    def _await_ready(self) -> None:
+        @retry(
+            retry=retry_if_result(lambda done: not done),
+            stop=stop_after_delay(self._deadline_s),
+            wait=wait_fixed(0.1),
+        )
+        def poll() -> bool:
+            return self._is_ready() or not self.is_running
+
+        try:
+            poll()
+        except RetryError as error:
+            raise self._unavailable(f"is not ready after {self._deadline_s:.0f} s") from error
+        if not self.is_running:
+            raise self._unavailable("ended while it started")
+
+    def _unavailable(self, what: str) -> UnavailableError:
+        lines = [line for line in self.said().splitlines() if line.strip()]
+        return UnavailableError(
+            f"the container of {self.kind} {what}; its log says: {' | '.join(lines[-_LOG_LINES:])}",
+            remedy="act on what the log says, then start again.",
+        )
+
+
+@contextlib.contextmanager
+def _at_the_edge() -> Iterator[None]:
+    """Maps the engine's errors, for calls on handles that were got before."""
+    with engine():
+        yield

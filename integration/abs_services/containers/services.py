@@ -1,0 +1,224 @@
+"""The three services in containers. Data lives in the container and goes with it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import psycopg
+
+from abs_core.errors import ConfigError
+from abs_services.buckets import BUCKET, REGION, new_keys, takes_objects
+from abs_services.containers.engine import is_container_running, remove, remove_orphans
+from abs_services.containers.lifecycle import DockerService
+from abs_services.contracts import KafkaService, Kind, PostgresService, Running, S3Service, Way
+from abs_services.native.kafka import new_cluster_id
+from abs_services.roles import DATABASE, ROLE, ensure_role, postgres_url
+from abs_services.settings import (
+    KAFKA,
+    KAFKA_READY,
+    POSTGRES,
+    S3_FLAGS,
+    S3_STOP_S,
+    s3_credentials,
+)
+
+if TYPE_CHECKING:
+    from testcontainers.core.container import DockerContainer
+
+
+class DockerPostgres(DockerService):
+    """Images: those that take POSTGRES_PASSWORD and server options as the public one does."""
+
+    kind: ClassVar[Kind] = "postgres"
+    inner_port = 5432
+
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, str] | None = None,
+        lasting: bool = False,
+        deadline_s: float = 90.0,
+    ) -> None:
+        super().__init__(lasting=lasting, deadline_s=deadline_s)
+        self._settings = {**POSTGRES, **(settings or {})}
+        self._admin_password = secrets.token_urlsafe(18)
+        self._password = secrets.token_urlsafe(18)
+
+    @property
+    def url(self) -> str:
+        return postgres_url(self.host, self.port, ROLE, self._password, DATABASE)
+
+    @property
+    def admin_url(self) -> str:
+        return postgres_url(self.host, self.port, "postgres", self._admin_password, "postgres")
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {"ABS_POSTGRES_URL": self.url, "ABS_POSTGRES_ADMIN_URL": self.admin_url}
+
+    def start(self) -> None:
+        if self.is_running:
+            return
+        super().start()
+        ensure_role(self.admin_url, self._password)
+
+    def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
+        container.with_env("POSTGRES_PASSWORD", self._admin_password)
+        options = [part for k, v in self._settings.items() for part in ("-c", f"{k}={v}")]
+        container.with_command(["postgres", *options])
+        # The engine gives 64 MiB of shared memory by default: too little for parallel queries.
+        return {"shm_size": "256m"}
+
+    def _is_ready(self) -> bool:
+        # While the cluster is made, the server listens on its unix socket only.
+        with contextlib.suppress(psycopg.OperationalError):
+            psycopg.connect(self.admin_url, connect_timeout=2).close()
+            return True
+        return False
+
+
+class DockerKafka(DockerService):
+    """Images: those that take KAFKA_* and CLUSTER_ID as the public one does."""
+
+    kind: ClassVar[Kind] = "kafka"
+    inner_port = 9092
+
+    def __init__(
+        self,
+        *,
+        settings: Mapping[str, str] | None = None,
+        lasting: bool = False,
+        deadline_s: float = 90.0,
+    ) -> None:
+        super().__init__(lasting=lasting, deadline_s=deadline_s)
+        self._settings = {**KAFKA, **(settings or {})}
+        self._starts_before = 0
+
+    @property
+    def bootstrap(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {"ABS_KAFKA_BOOTSTRAP": self.bootstrap}
+
+    def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
+        settings = {
+            **self._settings,
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": "1@127.0.0.1:9093",
+            "controller.listener.names": "CONTROLLER",
+            # The broker calls itself to verify transactions, and cannot reach the published port.
+            "listeners": "PLAINTEXT://0.0.0.0:9092,BROKER://127.0.0.1:9094,"
+            "CONTROLLER://127.0.0.1:9093",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap},BROKER://127.0.0.1:9094",
+            "inter.broker.listener.name": "BROKER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,BROKER:PLAINTEXT,"
+            "CONTROLLER:PLAINTEXT",
+            "log.dirs": "/var/lib/kafka/data",
+        }
+        container.with_env("CLUSTER_ID", new_cluster_id())
+        for name, value in settings.items():
+            container.with_env(f"KAFKA_{name.upper().replace('.', '_')}", value)
+        return {}
+
+    def _before_launch(self) -> None:
+        self._starts_before = self._starts() if self._started else 0
+
+    def _is_ready(self) -> bool:
+        return self._starts() > self._starts_before
+
+    def _starts(self) -> int:
+        return self.said().count(KAFKA_READY)
+
+
+class DockerS3(DockerService):
+    """Images: SeaweedFS with the program at /usr/bin/weed, as the public one has it."""
+
+    kind: ClassVar[Kind] = "s3"
+    inner_port = 8333
+    stop_s = S3_STOP_S
+    bucket = BUCKET
+    region = REGION
+
+    def __init__(self, *, lasting: bool = False, deadline_s: float = 90.0) -> None:
+        super().__init__(lasting=lasting, deadline_s=deadline_s)
+        self._access_key, self._secret_key = new_keys()
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    @property
+    def access_key(self) -> str:
+        return self._access_key
+
+    @property
+    def secret_key(self) -> str:
+        return self._secret_key
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        return {
+            "ABS_S3_ENDPOINT": self.endpoint,
+            "ABS_S3_BUCKET": self.bucket,
+            "AWS_ACCESS_KEY_ID": self.access_key,
+            "AWS_SECRET_ACCESS_KEY": self.secret_key,
+            "AWS_DEFAULT_REGION": self.region,
+        }
+
+    def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
+        credentials = json.dumps(s3_credentials(self.access_key, self.secret_key))
+        container.with_copy_into_container(credentials.encode(), "/etc/abs-s3.json", 0o600)
+        # By its own address: the container's may be another after a restart.
+        command = ["-logtostderr=true", "server", "-ip=127.0.0.1", "-ip.bind=0.0.0.0"]
+        container.with_command(
+            [*command, "-dir=/data", "-filer", "-s3", "-s3.config=/etc/abs-s3.json", *S3_FLAGS]
+        )
+        return {"entrypoint": ["/usr/bin/weed"]}
+
+    def _is_ready(self) -> bool:
+        return takes_objects(self)
+
+
+class DockerServices:
+    """:class:`abs_services.Services` in containers; removed with this process unless ``lasting``."""
+
+    way = Way.DOCKER
+    _swept = False
+
+    def __init__(self, *, lasting: bool = False) -> None:
+        self._lasting = lasting
+
+    def postgres(self) -> PostgresService:
+        self._sweep_once()
+        return DockerPostgres(lasting=self._lasting)
+
+    def kafka(self) -> KafkaService:
+        self._sweep_once()
+        return DockerKafka(lasting=self._lasting)
+
+    def s3(self) -> S3Service:
+        self._sweep_once()
+        return DockerS3(lasting=self._lasting)
+
+    def is_up(self, running: Running) -> bool:
+        return running.container is not None and is_container_running(running.container)
+
+    def end(self, running: Running) -> None:
+        if running.container is None:
+            raise ConfigError("the state names no container", remedy="delete the state file.")
+        remove(running.container)
+
+    def delete_data(self, kind: Kind) -> None:
+        """Nothing: it went with the container."""
+
+    def _sweep_once(self) -> None:
+        if not DockerServices._swept:
+            remove_orphans()
+            DockerServices._swept = True

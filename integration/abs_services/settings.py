@@ -1,0 +1,63 @@
+"""How the servers are set up, the same on the native way and in containers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+POSTGRES: Mapping[str, str] = {
+    "max_prepared_transactions": "64",
+    "max_connections": "100",
+    "fsync": "on",
+    "timezone": "UTC",
+}
+
+# One node cannot replicate; few internal partitions load fast; a killed broker is let back in
+# after one session timeout (4 s; 12.6 s with the defaults).
+KAFKA: Mapping[str, str] = {
+    "offsets.topic.replication.factor": "1",
+    "offsets.topic.num.partitions": "4",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.num.partitions": "4",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
+}
+
+# Written once the controller has let the broker in and all listeners are open.
+KAFKA_READY = "Kafka Server started"
+
+S3_FLAGS = (
+    # Without it the server calls home.
+    "-master.telemetry=false",
+    # One master, which need not look for others: up in 2.5 s, else in 3.5 or 8.3 s by chance.
+    "-master.peers=none",
+    "-master.electionTimeout=200ms",
+    "-master.heartbeatInterval=50ms",
+    # Small files on the disk, at most 1.25 GiB.
+    "-master.volumeSizeLimitMB=64",
+    "-volume.max=20",
+    "-volume.preStopSeconds=0",
+    # These would listen on fixed ports.
+    "-s3.port.iceberg=0",
+    "-s3.port.lance=0",
+    "-s3.iam=false",
+)
+
+# SeaweedFS takes 15 s to hang up on idle connections; its data is with the system by then.
+S3_STOP_S = 2.0
+
+
+def s3_credentials(access_key: str, secret_key: str) -> Mapping[str, object]:
+    """What ``-s3.config`` reads: one identity that may do everything. Other requests are refused."""
+    return {
+        "identities": [
+            {
+                "name": "abs",
+                "credentials": [{"accessKey": access_key, "secretKey": secret_key}],
+                "actions": ["Admin", "Read", "List", "Tagging", "Write"],
+            }
+        ]
+    }
