@@ -46,6 +46,10 @@ def _text(array: pa.Array, pg: PgType, column: str) -> pa.StringArray:
         return _array_literal(array, pg.element, column)
     if pg.name == "uuid" and pa.types.is_binary(array.type):
         return pc.utf8_slice_codeunits(plain_text(array, column), 2)
+    if pa.types.is_duration(array.type):
+        # As a clock, the least of them is written and not read by PostgreSQL.
+        ticks = array.view(pa.int64()).cast(pa.string())
+        return pc.binary_join_element_wise(ticks, "microseconds", " ")
     return plain_text(array, column)
 
 

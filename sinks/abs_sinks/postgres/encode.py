@@ -14,6 +14,7 @@ from pgpq.schema import Jsonb
 
 from abs_core.errors import AbsError, RowError, SchemaError
 from abs_sinks.postgres.arrow import cast_plain, plain_type
+from abs_sinks.postgres.buffers import bytes_of
 from abs_sinks.postgres.checks import check_values, row_error
 from abs_sinks.postgres.copytext import copy_text
 from abs_sinks.postgres.fit import Conversion, Wire
@@ -215,5 +216,4 @@ def _to_copy_text(array: pa.Array, planned: PlannedColumn) -> pa.Array:
 
 def _lines(fields: list[pa.Array]) -> bytes:
     lines = pc.binary_join_element_wise(*fields, "\t")
-    lines = pc.binary_join_element_wise(lines, "\n", "")
-    return bytes(lines.buffers()[2])
+    return bytes_of(pc.binary_join_element_wise(lines, "\n", "")).tobytes()

@@ -1,4 +1,4 @@
-"""Values as text that PostgreSQL reads back as exactly the same value, whatever DateStyle is set."""
+"""Values as text that PostgreSQL reads back as the same value, whatever styles the server has set."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def plain_text(array: pa.Array, column: str) -> pa.StringArray:
 
     Floats are the shortest text that reads back as the same float; NaN, Infinity, -Infinity.
     Decimals are exact. Moments are in UTC, ``2024-02-29T12:00:00.000000Z``. Durations are hours,
-    ``26:03:04.500000``. Bytes are hexadecimal, ``\\x00ff``, which PostgreSQL casts to bytea.
+    ``26:03:04.500000``; intervals ``+1 mons -2 days +26:03:04.500000``. Bytes are hexadecimal,
+    ``\\x00ff``, which PostgreSQL casts to bytea.
 
     Raises:
         RowError: a date or timestamp lies outside the years 1 to 9999.
@@ -99,12 +100,20 @@ def interval_parts(array: pa.Array, column: str) -> Array:
 
 def _interval(array: pa.Array, column: str) -> pa.StringArray:
     parts = interval_parts(array, column)
+    clock = _clock(pa.array(parts["nanos"] // 1000))
+    # Every field has a sign: under IntervalStyle sql_standard a lone first one would go for all.
     made = pc.binary_join_element_wise(
-        pa.array(parts["months"]).cast(pa.string()),
+        _signed(pa.array(parts["months"])),
         " mons ",
-        pa.array(parts["days"]).cast(pa.string()),
+        _signed(pa.array(parts["days"])),
         " days ",
-        _clock(pa.array(parts["nanos"] // 1000)),
+        pc.if_else(pc.starts_with(clock, "-"), "", "+"),
+        clock,
         "",
     )
     return pc.if_else(array.is_valid(), made, None)
+
+
+def _signed(numbers: pa.Array) -> pa.StringArray:
+    text = numbers.cast(pa.string())
+    return pc.if_else(pc.less(numbers, 0), text, pc.binary_join_element_wise("+", text, ""))
