@@ -112,6 +112,8 @@ def _scalar(array: pa.Array, column: str) -> pa.StringArray:
         return pc.if_else(pc.is_finite(array), text, _quoted(text))
     if pa.types.is_string(arrow):
         check_text(text, column)
+    elif not pa.types.is_binary(arrow):  # dates and times have nothing to escape
+        return _quoted(text)
     return _quoted(_escaped(text))
 
 

@@ -35,7 +35,10 @@ def plain_text(array: pa.Array, column: str) -> pa.StringArray:
         _require_years(array, array.view(pa.int32()), _FIRST_DAY, _LAST_DAY, column)
     elif pa.types.is_timestamp(arrow):
         _require_years(array, array.view(pa.int64()), _FIRST_US, _LAST_US, column)
-        return pc.replace_substring(array.cast(pa.string()), " ", "T")
+        # As a wall clock: the cast of a zoned timestamp looks the zone up for every value.
+        clock = array.view(pa.timestamp("us")).cast(pa.string())
+        iso = pc.replace_substring(clock, " ", "T")
+        return iso if arrow.tz is None else pc.binary_join_element_wise(iso, "Z", "")
     elif pa.types.is_binary(arrow):
         return _hexadecimal(array)
     elif pa.types.is_duration(arrow):
