@@ -105,7 +105,8 @@ def _kinds(names: Sequence[str] | None) -> list[Kind]:
 
 
 def _table(found: Sequence[Status], kinds: Sequence[Kind]) -> Table:
-    table = Table("service", "way", "state", "address", "process", box=None)
+    table = Table("service", "way", "state", "process", box=None)
+    table.add_column("address", overflow="fold")
     rows = {s.running.kind: s for s in found}
     for kind in kinds:
         known = rows.get(kind)
@@ -113,8 +114,8 @@ def _table(found: Sequence[Status], kinds: Sequence[Kind]) -> Table:
             table.add_row(kind, "", "[dim]not started[/]", "", "")
             continue
         state = "[green]up[/]" if known.is_up else "[red]down[/]"
-        addresses = "\n".join(_without_secrets(known.running.env).values())
-        table.add_row(kind, known.running.way, state, addresses, _where(known.running))
+        address = _address(known.running.env)
+        table.add_row(kind, known.running.way, state, _where(known.running), address)
     return table
 
 
@@ -127,7 +128,7 @@ def _where(running: Running) -> str:
 def _status_document(known: Status | None) -> dict[str, Any]:
     if known is None:
         return {"state": "not started"}
-    document = _document(known.running) | {"address": _without_secrets(known.running.env)}
+    document = _document(known.running) | {"address": _address(known.running.env)}
     return document | {"state": "up" if known.is_up else "down"}
 
 
@@ -140,16 +141,9 @@ def _document(running: Running) -> dict[str, Any]:
     }
 
 
-def _without_secrets(env: Mapping[str, str]) -> dict[str, str]:
-    """The addresses among the variables, without credentials."""
-    shown = {}
-    for name, value in env.items():
-        if not name.startswith("ABS_") or "ADMIN" in name:
-            continue
-        parts = urlsplit(value)
-        host = parts.netloc.rpartition("@")[2]
-        shown[name] = urlunsplit(parts._replace(netloc=host)) if host else value
-    return shown
-
-
-__all__ = ["down", "status", "up"]
+def _address(env: Mapping[str, str]) -> str:
+    """Where the service is, without credentials: the first variable, as all ways give it."""
+    value = next(iter(env.values()), "")
+    parts = urlsplit(value)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit(parts._replace(netloc=host)) if host else value

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from abs_core.errors import ConfigError, UnavailableError
-from abs_services.contracts import KINDS
-from abs_services.images import image_of
+from abs_services.contracts import KINDS, Kind
+from abs_services.images import IMAGES, image_of
 from abs_services.processes import ProcessId
 
 _OWNER = "abs-sinks.owner"
@@ -39,11 +39,6 @@ def engine() -> Iterator[Any]:
     try:
         with contextlib.closing(DockerClient(timeout=_TIMEOUT_S).client) as client:
             yield client
-    except docker.errors.ImageNotFound as error:
-        raise ConfigError(
-            f"a container image is neither here nor can it be pulled: {error.explanation}",
-            remedy="run docker/build-images.sh, or name another image (abs_services.images).",
-        ) from error
     except (docker.errors.DockerException, RequestException) as error:
         raise UnavailableError(
             f"the container engine does not answer, or refuses: {error}",
@@ -76,6 +71,22 @@ def is_here(client: Any, image: str) -> bool:
     except ImageNotFound:
         return False
     return True
+
+
+def find_image(client: Any, kind: Kind) -> str:
+    """The image to use, pulled where it is not here; ConfigError where that cannot be done."""
+    from docker.errors import DockerException
+
+    name = image_of(kind, lambda image: is_here(client, image))
+    if not is_here(client, name):
+        try:
+            client.images.pull(name)
+        except DockerException as error:
+            raise ConfigError(
+                f"the container image {name} is not here and cannot be pulled: {error}",
+                remedy=f"run docker/build-images.sh, or set {IMAGES[kind].variable} to another.",
+            ) from error
+    return name
 
 
 def owner_label() -> dict[str, str]:
@@ -113,5 +124,5 @@ def is_container_running(container: str) -> bool:
             return False
 
 
-def _image(client: Any, kind: Any) -> str:
+def _image(client: Any, kind: Kind) -> str:
     return image_of(kind, lambda name: is_here(client, name))

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from tenacity import RetryError, retry, retry_if_result, stop_after_delay, wait_fixed
 
 from abs_core.errors import ConfigError, UnavailableError
-from abs_services.containers.engine import engine, is_here, owner_label, remove
+from abs_services.containers.engine import engine, find_image, owner_label, remove
 from abs_services.contracts import Kind, Running, Way
-from abs_services.images import image_of
 from abs_services.leash import LEASH
 from abs_services.processes import free_port
 
@@ -146,7 +145,7 @@ class DockerService(ABC):
         from testcontainers.core.container import DockerContainer
 
         with engine() as client:
-            name = image_of(self.kind, lambda image: is_here(client, image))
+            name = find_image(client, self.kind)
         container = DockerContainer(name)
         found = container.get_docker_client().host()
         # "localhost" may mean ::1 first, where nothing listens.
