@@ -8,12 +8,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from abs_core.coordinator import Report
+from abs_core.errors import ReplayMismatchError
 from abs_spark import run as runs
 from abs_spark.context import partition
 from abs_spark.logs import show_logs
-from abs_spark.message import EpochMessage, RunName
-from abs_spark.share import take_share
-from abs_spark.stream import give_up, reported_by
+from abs_spark.message import Announced, EpochMessage, RunName
+from abs_spark.share import take_part
+from abs_spark.stream import reported_by, show_once
 from abs_spark.target import Target
 
 EPOCH = 0
@@ -30,7 +31,7 @@ class BatchWriter(DataSourceArrowWriter):
         name: the run; ``name.lineage`` follows from job and token, so every repetition has the same.
     """
 
-    def __init__(self, target: Target, name: RunName, announced: bool) -> None:
+    def __init__(self, target: Target, name: RunName, announced: Announced) -> None:
         self._target = target
         self._name = name
         self._announced = announced
@@ -38,9 +39,7 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochMessage:
         """In a task: as ``StreamWriter.write``."""
         show_logs()
-        run = runs.attach(self._target, self._name)
-        share = take_share(run, EPOCH, partition(), iterator, self._target.schema)
-        return EpochMessage(self._name, EPOCH, share, self._announced, run.warnings)
+        return take_part(self._target, self._name, EPOCH, partition(), iterator, self._announced)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: as ``StreamWriter.commit``; there is no fingerprint of the input.
@@ -49,11 +48,21 @@ class BatchWriter(DataSourceArrowWriter):
             AbsError: ``save()`` fails with its text; to write the batch again is safe.
         """
         show_logs()
-        shares = [message.share for message in reported_by(messages, EPOCH)]
-        runs.attach(self._target, self._name).coordinator.commit(Report(EPOCH, shares, None))
-        runs.drop(self._target, self._name)
+        reported = reported_by(messages, EPOCH)
+        if any(message.started for message in reported):
+            show_once(self._target, reported)
+        report = Report(EPOCH, [message.share for message in reported], None)
+        try:
+            runs.attach(self._target, self._name).coordinator.commit(report)
+        except ReplayMismatchError as error:
+            raise ReplayMismatchError(
+                f"This batch was written before, with another number of rows than {report.rows}.",
+                job=self._name.job,
+                remedy="name another batch by another value of the option epoch; to replace what "
+                "was written, undo it in the target first and take a new epoch.",
+            ) from error
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: a task or ``commit`` failed. Never raises."""
         show_logs()
-        give_up(self._target, self._name, EPOCH)
+        runs.give_up(self._target, self._name, EPOCH)

@@ -24,6 +24,19 @@ class RunName:
     run: str
 
 
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """What the planner has done for this epoch's run, before the first row.
+
+    Args:
+        checked: the preflight; its warnings are on the driver's console.
+        shown: the guarantee.
+    """
+
+    checked: bool = False
+    shown: bool = False
+
+
 @dataclass(frozen=True)
 class EpochMessage(WriterCommitMessage):
     """A task's share of an epoch. Some hundred bytes, no secret (I9).
@@ -32,12 +45,14 @@ class EpochMessage(WriterCommitMessage):
         name: the run that the task worked for.
         epoch: the epoch that it wrote or drained.
         share: what it wrote or drained.
-        announced: whether the driver has shown the run's guarantee already.
-        warnings: what the task's preflight warned of; the driver shows it where nobody has.
+        started: whether this task is the one that raised the generation, in this epoch.
+        announced: what the planner has shown already.
+        warnings: what the task's preflight warned of, where the planner made none.
     """
 
     name: RunName
     epoch: int
     share: Share
-    announced: bool
+    started: bool
+    announced: Announced
     warnings: tuple[str, ...] = ()

@@ -8,12 +8,12 @@ nothing is shared between threads.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
-from abs_core.cell import DEFAULT_PATIENCE
+from abs_core.cell import DEFAULT_PATIENCE, Patience
 from abs_core.contracts import Sink
 from abs_core.coordinator import Coordinator
-from abs_core.events import Observer
+from abs_core.errors import AbsError
+from abs_core.events import Event, Started
 from abs_core.model import JobState
 from abs_core.protocol import Identity, Skip, Write
 from abs_spark.message import RunName
@@ -24,19 +24,29 @@ from abs_spark.target import Target
 _KEPT = 8
 """Runs that a process keeps at most; a worker process may serve many queries in its life."""
 
-_log = logging.getLogger("abs_spark.start")
+_HASTE = Patience(seconds=5.0)
+"""For giving up: the query is about to end with an error, and the next start does it anyway."""
+
+_log = logging.getLogger("abs_spark.recovery")
 
 
-@dataclass
 class Run:
-    """One run's sink and coordinator in this process, and whether it has begun here."""
+    """One run's sink and coordinator in this process.
 
-    name: RunName
-    sink: Sink
-    coordinator: Coordinator
-    observe: Observer
-    begun: bool = False
-    warnings: tuple[str, ...] = ()
+    Args:
+        identity: the run, as the protocol knows it.
+        sink: is closed with the run.
+    """
+
+    def __init__(self, identity: Identity, sink: Sink) -> None:
+        self.sink = sink
+        self.warnings: tuple[str, ...] = ()
+        self._identity = identity
+        self._tell = observer(sink.guarantee().protocol)
+        self._checked = False
+        self._epoch = -1
+        self._started_in = -1
+        self.coordinator = self._coordinate(DEFAULT_PATIENCE)
 
     def begin(self, epoch: int) -> tuple[JobState, Write | Skip]:
         """Start the run where no task has, after a preflight; then say what to do with ``epoch``.
@@ -46,29 +56,62 @@ class Run:
             ProtocolError: as ``Coordinator.begin``.
             TargetError: the target does not answer for good.
         """
-        if not self.begun:
+        if not self._checked:
             self._preflight()
-            self.begun = True
+            self._checked = True
+        self._epoch = epoch
         return self.coordinator.begin(epoch)
 
+    def has_started_in(self, epoch: int) -> bool:
+        """Whether ``begin(epoch)`` in this process was what raised the generation."""
+        return self._started_in == epoch
+
+    def observe(self, event: Event) -> None:
+        """Take note of what the protocol reports, and tell logs and metrics."""
+        if isinstance(event, Started):
+            self._started_in = self._epoch
+        self._tell(event)
+
+    def give_up(self, epoch: int) -> None:
+        """Abandon the epoch and abort its handles, unless it is decided; with little patience.
+
+        Raises:
+            AbsError: it was not done; the next start sweeps.
+        """
+        self._coordinate(_HASTE).abort(epoch)
+
+    def _coordinate(self, patience: Patience) -> Coordinator:
+        return Coordinator(
+            self._identity,
+            self.sink.register(),
+            self.sink.committer(),
+            patience=patience,
+            observe=self.observe,
+            fence=self.sink.fence,
+        )
+
     def _preflight(self) -> None:
-        job = self.name.job
+        job = self._identity.job
         register = self.sink.register()
         stored = DEFAULT_PATIENCE.retry(lambda: register.load(job))
-        if stored is not None and self.name.run in (stored.state.run, *stored.state.superseded):
+        if stored is not None and self._identity.run in (
+            stored.state.run,
+            *stored.state.superseded,
+        ):
             return  # another task has started this run, or it is fenced
         findings = DEFAULT_PATIENCE.retry(lambda: self.sink.preflight(job))
         self.warnings = check(findings, job)
-        for warning in self.warnings:
-            _log.warning(warning)
 
 
 _runs: dict[tuple[Target, RunName], Run] = {}
 _latest: dict[str, RunName] = {}
 
 
-def attach(target: Target, name: RunName) -> Run:
+def attach(target: Target, name: RunName, patience: Patience = DEFAULT_PATIENCE) -> Run:
     """The run, as it is kept in this process or built now; nothing is started by it.
+
+    Args:
+        patience: for asking the target who it is, where the run is built now.
 
     Raises:
         TargetError: the target does not answer for good.
@@ -79,16 +122,20 @@ def attach(target: Target, name: RunName) -> Run:
             _runs.pop(key).sink.close()  # of an earlier run
         while len(_runs) >= _KEPT:
             _runs.pop(next(iter(_runs))).sink.close()
-        run = _build(target, name)
+        run = _build(target, name, patience)
     _runs[target, name] = run  # the last one is the one used last
     return run
 
 
-def drop(target: Target, name: RunName) -> None:
-    """Forget the run and close its sink: something failed, so its connection may be of no use."""
-    run = _runs.pop((target, name), None)
-    if run is not None:
-        run.sink.close()
+def give_up(target: Target, name: RunName, epoch: int) -> None:
+    """Abandon the epoch and abort its handles, unless it is decided.
+
+    Logs errors and raises none: the error that led here is the one that people must see.
+    """
+    try:
+        attach(target, name, _HASTE).give_up(epoch)
+    except AbsError as error:
+        _log.warning("job %s: epoch %d: cannot be given up now: %s", name.job, epoch, error)
 
 
 def remember(query_start: str, name: RunName) -> None:
@@ -103,21 +150,17 @@ def recall(query_start: str) -> RunName | None:
     return _latest.get(query_start)
 
 
-def _build(target: Target, name: RunName) -> Run:
+def _build(target: Target, name: RunName, patience: Patience) -> Run:
     sink = target.sink()
     try:
         identity = Identity(
             job=name.job,
             lineage=name.lineage,
             run=name.run,
-            target=DEFAULT_PATIENCE.retry(lambda: sink.target),
+            target=patience.retry(lambda: sink.target),
             adopt=target.options.common.adopt,
         )
-        observe = observer(sink.guarantee().protocol)
-        coordinator = Coordinator(
-            identity, sink.register(), sink.committer(), observe=observe, fence=sink.fence
-        )
+        return Run(identity, sink)
     except BaseException:
         sink.close()
         raise
-    return Run(name, sink, coordinator, observe)

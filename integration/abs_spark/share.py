@@ -12,21 +12,40 @@ from abs_core.contracts import Task, Writer
 from abs_core.events import PreCommitted
 from abs_core.model import Drained, Share, Wrote
 from abs_core.protocol import Skip
-from abs_spark.run import Run
+from abs_spark.message import Announced, EpochMessage, RunName
+from abs_spark.run import Run, attach
 from abs_spark.schema import conform
+from abs_spark.start import warn
+from abs_spark.target import Target
 
 
-def take_share(
-    run: Run, epoch: int, partition: int, batches: Iterator[pa.RecordBatch], schema: pa.Schema
-) -> Share:
-    """Do what the register says of the epoch: write these batches, or only count their rows.
+def take_part(
+    target: Target,
+    name: RunName,
+    epoch: int,
+    partition: int,
+    batches: Iterator[pa.RecordBatch],
+    announced: Announced,
+) -> EpochMessage:
+    """A task's whole work for one epoch; what it tells the commit process.
 
     Deduplication is of whole epochs (I8): whatever rows a replay gives to this partition, they are
     all written or all drained.
 
     Raises:
-        AbsError: nothing of the share becomes visible.
+        AbsError: nothing of the task's rows becomes visible.
     """
+    run = attach(target, name)
+    share = _take_share(run, epoch, partition, batches, target.schema)
+    started = run.has_started_in(epoch)
+    warnings = run.warnings if started and not announced.checked else ()
+    warn(warnings)
+    return EpochMessage(name, epoch, share, started, announced, warnings)
+
+
+def _take_share(
+    run: Run, epoch: int, partition: int, batches: Iterator[pa.RecordBatch], schema: pa.Schema
+) -> Share:
     state, plan = run.begin(epoch)
     if isinstance(plan, Skip):
         return Drained(sum(batch.num_rows for batch in batches))

@@ -14,7 +14,7 @@ from abs_core.model import job_key
 from abs_spark.batch import BatchWriter
 from abs_spark.checkpoint import query_id
 from abs_spark.logs import show_logs
-from abs_spark.message import RunName
+from abs_spark.message import Announced, RunName
 from abs_spark.schema import arrow_schema
 from abs_spark.start import announce
 from abs_spark.stream import StreamWriter
@@ -62,7 +62,7 @@ class AbsDataSource(DataSource):
                 f"{self.name()}: the option epoch names a batch write; a stream counts its own.",
                 remedy="leave it out.",
             )
-        announced = False
+        announced = Announced()
         if self._planning:
             job = common.job or query_id(common.checkpoint)
             announced = announce(target, None if job is None else job_key(job))

@@ -7,42 +7,40 @@ from collections.abc import Sequence
 
 from abs_core.errors import PreflightError
 from abs_core.model import Finding, Guarantee, Severity
+from abs_spark.message import Announced
 from abs_spark.target import Target
 
 _log = logging.getLogger("abs_spark.start")
 
-_announced: set[tuple[Target, str | None]] = set()
+_announced: set[tuple[Target, str]] = set()
 
 
-def announce(target: Target, job: str | None) -> bool:
-    """On the driver, before the first row: check the target and show the guarantee, once.
+def announce(target: Target, job: str | None) -> Announced:
+    """On the driver, before the first row: check the target; of a new job, show the guarantee.
 
-    Spark asks its planner process for a writer at every epoch, and does not say for which run; so
-    "once" is for each target and job in the life of that process. Where that leaves a run out (a
-    query restarted in the same driver), the commit process shows the guarantee instead.
+    Spark asks its planner process for a writer at every epoch, without saying for which run. So the
+    check is once in the life of that process, and the guarantee is shown here for a job that has no
+    register yet. Where a job goes on, the commit process shows it, with the run's first commit.
 
     Args:
         job: the register key; None where the driver cannot know it: then the tasks check.
-
-    Returns:
-        whether it was done now.
 
     Raises:
         PreflightError: the target cannot keep the promise.
         TargetError: it cannot be reached, or refuses; there is no patience at a start.
     """
-    if (target, job) in _announced:
-        return False
+    if job is None or (target, job) in _announced:
+        return Announced()
     sink = target.sink()
     try:
-        if job is not None:
-            for warning in check(sink.preflight(job), job):
-                _log.warning(warning)
-        show(target, sink.guarantee(), job)
+        warn(check(sink.preflight(job), job))
+        is_new = sink.register().load(job) is None
+        if is_new:
+            show(target, sink.guarantee(), job)
     finally:
         sink.close()
     _announced.add((target, job))
-    return True
+    return Announced(checked=True, shown=is_new)
 
 
 def check(findings: Sequence[Finding], job: str) -> tuple[str, ...]:
@@ -66,14 +64,20 @@ def check(findings: Sequence[Finding], job: str) -> tuple[str, ...]:
     )
 
 
-def show(target: Target, guarantee: Guarantee, job: str | None) -> None:
+def warn(warnings: Sequence[str]) -> None:
+    """Log each, once."""
+    for warning in dict.fromkeys(warnings):
+        _log.warning(warning)
+
+
+def show(target: Target, guarantee: Guarantee, job: str) -> None:
     """Print what the sink promises with these options."""
     _log.info("%s", describe(target.format.name, guarantee, job))
 
 
-def describe(sink: str, guarantee: Guarantee, job: str | None) -> str:
+def describe(sink: str, guarantee: Guarantee, job: str) -> str:
     """The guarantee as one text for people."""
-    who = f"{sink}{f', job {job}' if job else ''}"
+    who = f"{sink}, job {job}"
     how = f"protocol {guarantee.protocol}, write {guarantee.write}"
     lines = [
         f"{who}: every row exactly once ({how}).",

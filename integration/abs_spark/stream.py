@@ -9,20 +9,18 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from abs_core.coordinator import Report
-from abs_core.errors import AbsError, ProtocolError
+from abs_core.errors import ProtocolError
 from abs_core.model import job_key
 from abs_spark import run as runs
 from abs_spark.checkpoint import fingerprint
 from abs_spark.context import stream_task
 from abs_spark.logs import show_logs
-from abs_spark.message import EpochMessage, RunName
-from abs_spark.run import Run
-from abs_spark.share import take_share
-from abs_spark.start import show
+from abs_spark.message import Announced, EpochMessage, RunName
+from abs_spark.share import take_part
+from abs_spark.start import show, warn
 from abs_spark.target import Target
 
 _log = logging.getLogger("abs_spark.start")
-_recovery = logging.getLogger("abs_spark.recovery")
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -33,10 +31,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     Args:
         query_start: names this start of the query in the commit process.
-        announced: whether the driver has just shown the guarantee.
+        announced: what the planner has just shown.
     """
 
-    def __init__(self, target: Target, query_start: str, announced: bool) -> None:
+    def __init__(self, target: Target, query_start: str, announced: Announced) -> None:
         self._target = target
         self._query_start = query_start
         self._announced = announced
@@ -50,9 +48,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         show_logs()
         task = stream_task()
         name = RunName(job_key(self._target.options.common.job or task.query), task.query, task.run)
-        run = runs.attach(self._target, name)
-        share = take_share(run, task.epoch, task.partition, iterator, self._target.schema)
-        return EpochMessage(name, task.epoch, share, self._announced, run.warnings)
+        partition, target = task.partition, self._target
+        return take_part(target, name, task.epoch, partition, iterator, self._announced)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: all tasks have pre-committed; decide and commit.
@@ -66,20 +63,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         show_logs()
         reported = reported_by(messages, batchId)
         name = reported[0].name
-        known = runs.recall(self._query_start)
-        run = runs.attach(self._target, name)
         runs.remember(self._query_start, name)
-        if known != name and not reported[0].announced:
-            _show_late(self._target, run, reported)
         digest = fingerprint(self._target.options.common.checkpoint, batchId)
-        if digest is None and known != name:
-            _log.warning(
-                "job %s: the checkpoint's offsets cannot be read from the driver; a replayed "
-                "epoch is recognised by its row count only. Set the option checkpointLocation.",
-                name.job,
-            )
+        if any(message.started for message in reported):
+            show_once(self._target, reported)
+            if digest is None:
+                _log.warning("job %s: %s", name.job, _NO_FINGERPRINT)
         shares = [message.share for message in reported]
-        run.coordinator.commit(Report(batchId, shares, digest))
+        report = Report(batchId, shares, digest)
+        runs.attach(self._target, name).coordinator.commit(report)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: a task or ``commit`` failed, or the query was stopped.
@@ -92,15 +84,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         name = name or runs.recall(self._query_start)
         if name is None:
             return  # no epoch of this run is known here: the next start sweeps
-        give_up(self._target, name, batchId)
-
-
-def give_up(target: Target, name: RunName, epoch: int) -> None:
-    """Abandon the epoch and abort its handles, unless it is decided. Logs errors, raises none."""
-    try:
-        runs.attach(target, name).coordinator.abort(epoch)
-    except AbsError as error:
-        _recovery.warning("job %s: epoch %d: cannot be given up: %s", name.job, epoch, error)
+        runs.give_up(self._target, name, batchId)
 
 
 def reported_by(messages: Sequence[WriterCommitMessage | None], epoch: int) -> list[EpochMessage]:
@@ -118,8 +102,15 @@ def reported_by(messages: Sequence[WriterCommitMessage | None], epoch: int) -> l
     return reported
 
 
-def _show_late(target: Target, run: Run, reported: Sequence[EpochMessage]) -> None:
-    """The planner has not shown it for this run: show it with the first commit."""
-    show(target, run.sink.guarantee(), run.name.job)
-    for warning in dict.fromkeys(w for message in reported for w in message.warnings):
-        _log.warning(warning)
+def show_once(target: Target, reported: Sequence[EpochMessage]) -> None:
+    """On the driver, with a run's first commit: what the planner has not shown."""
+    name = reported[0].name
+    if not reported[0].announced.shown:
+        show(target, runs.attach(target, name).sink.guarantee(), name.job)
+    warn([warning for message in reported for warning in message.warnings])
+
+
+_NO_FINGERPRINT = (
+    "the driver cannot read the checkpoint's offsets; a replayed epoch is recognised by its row count "
+    "only. Set the option checkpointLocation, in a file system that pyarrow can read."
+)

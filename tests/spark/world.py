@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from abs_core.model import JobState
-from abs_sinks.postgres import PostgresOptions, PostgresRegister
+from abs_sinks.postgres import PostgresOptions, PostgresRegister, PostgresSink
 from tests.spark.jobs.stream_files import Job
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -28,6 +28,8 @@ WAYS = {
     "idempotent": {"protocol": "idempotent", "write": "upsert", "key": "id"},
 }
 """Every protocol with every write it can do; the name is for the test's id."""
+
+ARROW = pa.schema([("id", pa.int64()), ("word", pa.string()), ("at", pa.timestamp("us", "UTC"))])
 
 Row = tuple[int, str, datetime]
 
@@ -69,13 +71,8 @@ class World:
     def add_file(self, number: int, rows: int = 40) -> list[Row]:
         """Put one input file in place, at once; its rows."""
         content = rows_of(number, rows)
-        table = pa.table(
-            {
-                "id": pa.array([row[0] for row in content], pa.int64()),
-                "word": pa.array([row[1] for row in content], pa.string()),
-                "at": pa.array([row[2] for row in content], pa.timestamp("us", "UTC")),
-            }
-        )
+        columns = [list(column) for column in zip(*content, strict=True)] or [[], [], []]
+        table = pa.table([pa.array(c, f.type) for c, f in zip(columns, ARROW, strict=True)], ARROW)
         self.put(number, table)
         return content
 
@@ -123,17 +120,27 @@ class World:
         assert not extra, f"{extra.total()} rows are too many: {list(extra)[:3]}"
 
     def in_doubt(self) -> int:
-        """Prepared transactions of this database."""
+        """How many prepared transactions the database has."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             found = connection.execute(
                 "select count(*) from pg_prepared_xacts where database = current_database()"
             ).fetchone()
         return 0 if found is None else int(found[0])
 
+    def left_behind(self, job: str = JOB) -> list[str]:
+        """What the target still holds for the job besides rows and register."""
+        sink = PostgresSink(self._options, ARROW)
+        doubts = [doubt.detail for doubt in sink.committer().in_doubt(job)]
+        sink.close()
+        return doubts
+
+    @property
+    def _options(self) -> PostgresOptions:
+        return PostgresOptions.parse({"url": self.url, **self.job.options})
+
     def state(self, job: str = JOB) -> JobState | None:
         """The job's register."""
-        options = PostgresOptions.parse({"url": self.url, **self.job.options})
-        stored = PostgresRegister(options).load(job)
+        stored = PostgresRegister(self._options).load(job)
         return None if stored is None else stored.state
 
     def frontier(self, job: str = JOB) -> int:

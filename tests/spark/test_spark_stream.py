@@ -1,0 +1,176 @@
+"""Streams through one Spark session into PostgreSQL: what restarts, replays and bad input do."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from tests.spark.drivers import until
+from tests.spark.jobs.stream_files import Job, start
+from tests.spark.world import JOB, WAYS, World, rows_of
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+NewWorld = Callable[[str], World]
+
+
+def run(spark: SparkSession, world: World, job: Job | None = None) -> None:
+    """Run the job until its files are read; raises what stops it."""
+    start(spark, job or world.job, world.url).awaitTermination()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_lost_commit_file_changes_nothing(
+    way: str, new_world: NewWorld, spark: SparkSession
+) -> None:
+    world = new_world(way)
+    job = replace(world.job, tasks=2)
+    expected = world.add_files(range(3))
+    run(spark, world, job)
+    world.holds(expected)
+    for newest in (1, 2):
+        world.forget_commits(newest)
+        run(spark, world, replace(job, scramble=True))
+        world.holds(expected)
+        assert world.frontier() == 2
+    expected += world.add_file(3)
+    world.forget_commits(1)
+    run(spark, world, job)
+    world.holds(expected)
+    assert world.left_behind() == []
+
+
+def test_a_query_that_runs_on_is_stopped_and_goes_on(
+    new_world: NewWorld, spark: SparkSession
+) -> None:
+    world = new_world("2pc")
+    expected = world.add_files(range(2))
+    query = start(spark, replace(world.job, continuous=True, tasks=2), world.url)
+    until(lambda: world.frontier() >= 1, "epoch 1 is finished")
+    expected += world.add_files(range(2, 6))
+    until(lambda: world.frontier() >= 2, "epoch 2 is finished")
+    query.stop()  # most likely in the middle of an epoch
+    run(spark, world)
+    world.holds(expected)
+    assert world.left_behind() == []
+
+
+def test_a_rolled_back_checkpoint_is_refused(new_world: NewWorld, spark: SparkSession) -> None:
+    world = new_world("2pc")
+    expected = world.add_files(range(2))
+    run(spark, world)
+    old = world.with_checkpoint_copy("old").checkpoint
+    expected += world.add_file(2)
+    run(spark, world)
+    shutil.rmtree(world.checkpoint)
+    old.rename(world.checkpoint)
+    with pytest.raises(StreamingQueryException, match="checkpoint was rolled back or edited"):
+        run(spark, world)
+    world.holds(expected)
+
+
+def test_another_checkpoint_under_the_same_job_is_refused_unless_it_is_adopted(
+    new_world: NewWorld, spark: SparkSession
+) -> None:
+    world = new_world("2pc")
+    expected = world.add_file(0)
+    run(spark, world)
+    shutil.rmtree(world.checkpoint)
+    with pytest.raises(StreamingQueryException, match="IdentityError") as refused:
+        run(spark, world)
+    world.holds(expected)
+    token = str(refused.value).split("adopt=")[1].split(".")[0]
+    shutil.rmtree(world.checkpoint)
+    run(spark, world, replace(world.job, options={**world.job.options, "adopt": token}))
+    world.holds(expected + expected)  # what the consent said
+
+
+def test_an_epoch_without_rows_counts(new_world: NewWorld, spark: SparkSession) -> None:
+    world = new_world("2pc")
+    world.add_file(0, rows=0)
+    run(spark, world)
+    assert world.frontier() == 0
+    expected = world.add_file(1)
+    run(spark, world)
+    world.holds(expected)
+    assert world.frontier() == 1
+
+
+def test_a_bad_row_leaves_nothing_and_the_mended_file_is_written_once(
+    new_world: NewWorld, spark: SparkSession
+) -> None:
+    world = new_world("2pc")
+    expected = world.add_file(0)
+    bad = rows_of(1)
+    words = [row[1] for row in bad]
+    words[17] = "nul \0 inside"
+    world.put(
+        1,
+        pa.table(
+            {
+                "id": [row[0] for row in bad],
+                "word": words,
+                "at": pa.array([row[2] for row in bad], pa.timestamp("us", "UTC")),
+            }
+        ),
+    )
+    with pytest.raises(StreamingQueryException, match=r"RowError.*word"):
+        run(spark, world, replace(world.job, tasks=2))
+    world.holds(expected)
+    expected += world.add_file(1)
+    run(spark, world, replace(world.job, tasks=2))
+    world.holds(expected)
+    assert world.left_behind() == []
+
+
+def test_what_a_stream_cannot_do_is_said_before_anything_is_written(
+    new_world: NewWorld, spark: SparkSession, spark_log: Path
+) -> None:
+    world = new_world("2pc")
+    world.add_file(0)
+
+    def refused(expected: str, url: str | None = None, **options: str) -> None:
+        job = replace(world.job, options={**world.job.options, **options})
+        with pytest.raises(StreamingQueryException, match=expected):
+            start(spark, job, url or world.url).awaitTermination()
+
+    refused("did you mean protocol", protokol="wal")
+    refused("names a batch write", epoch="2026-01-01")
+    refused("cannot upsert", write="upsert", key="id")
+    refused("does not exist", dbtable="nowhere")
+    secret = "geheim-5Q"
+    refused("RefusedError|UnavailableError", password=secret)
+    counts = spark.readStream.schema("id long").parquet(world.job.input).groupBy("id").count()
+    complete = counts.writeStream.format("abs-postgres").outputMode("complete")
+    complete = complete.options(url=world.url, dbtable="t", job=JOB)
+    complete = complete.option("checkpointLocation", str(world.folder / "other"))
+    with pytest.raises(StreamingQueryException, match="outputMode complete would replace"):
+        complete.trigger(availableNow=True).start().awaitTermination()
+    world.holds([])
+    assert world.state() is None
+    assert secret not in spark_log.read_text(errors="replace")
+
+
+def test_each_start_shows_its_guarantee_once_on_the_drivers_console(
+    new_world: NewWorld, spark: SparkSession, spark_log: Path
+) -> None:
+    world = new_world("wal")
+    job = replace(world.job, options={**world.job.options, "job": f"shown-{world.folder.name}"})
+    password = world.url.split("//")[1].split("@")[0].split(":")[1]
+
+    def shown() -> int:
+        text = spark_log.read_text(errors="replace")
+        assert password not in text
+        return text.count(f"job {job.options['job']}: every row exactly once (protocol wal")
+
+    for starts in (1, 2):
+        world.add_files((10 * starts, 10 * starts + 1))
+        run(spark, world, job)
+        assert shown() == starts
