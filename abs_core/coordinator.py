@@ -159,6 +159,15 @@ class Coordinator:
             self._observe(Abandoned(self._who.job, epoch))
             self.sweep(state)
 
+    def roll_forward(self) -> JobState:
+        """Commit what is decided and not finished, without an epoch of one's own.
+
+        Raises:
+            FencedError: a newer run has taken over, and does it.
+            HandleLostError: as ``commit``.
+        """
+        return self._roll_forward(self._mine())
+
     def sweep(self, state: JobState) -> None:
         """Abort every handle that no decision, present or future, can name (I4).
 

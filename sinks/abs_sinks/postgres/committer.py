@@ -73,7 +73,8 @@ class PostgresCommitter:
             self._prepared.abort(connection, handles)
             self._staging.abort(connection, handles)
 
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        """See ``Committer``; with None, of every job."""
         with leased(self._options) as connection, mapped("listing what is in doubt"):
             prepared = self._prepared.in_doubt(connection, job)
             return [*prepared, *self._staging.in_doubt(connection, job)]

@@ -115,12 +115,12 @@ class PreparedTransactions:
             self._end(connection, "ROLLBACK PREPARED {}", handle)
             ended += 1
 
-    def in_doubt(self, connection: Connection[Any], job: str) -> list[InDoubt]:
-        """Every prepared transaction whose gid parses as a handle of exactly this job."""
+    def in_doubt(self, connection: Connection[Any], job: str | None) -> list[InDoubt]:
+        """Every prepared transaction whose gid parses as a handle of exactly this job (None: any)."""
         found = []
         for gid, age, owner in connection.execute(_IN_DOUBT):
             handle = HandleName.parse(gid)
-            if handle is not None and handle.job == job:
+            if handle is not None and job in (None, handle.job):
                 found.append(InDoubt(handle, age, f"prepared transaction {gid!r} of role {owner}"))
         return found
 

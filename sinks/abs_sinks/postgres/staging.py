@@ -84,14 +84,16 @@ class Staging:
             query = sql.SQL("drop table if exists {}").format(self.table(handle))
             connection.execute(query)
 
-    def in_doubt(self, connection: Connection[Any], job: str) -> list[InDoubt]:
-        """Every staging table whose comment is a handle of exactly this job."""
+    def in_doubt(self, connection: Connection[Any], job: str | None) -> list[InDoubt]:
+        """Every staging table whose comment is a handle of exactly this job (None: of any)."""
         found = []
         for name, comment in connection.execute(
             _IN_DOUBT, (sql.Identifier(self._schema).as_string(),)
         ):
             handle = HandleName.parse(comment)
-            if handle is not None and handle.job == job and _table_name(handle) == name:
+            if handle is None or _table_name(handle) != name:
+                continue
+            if job in (None, handle.job):
                 found.append(InDoubt(handle, None, f"staging table {self._schema}.{name}"))
         return found
 

@@ -1,0 +1,122 @@
+"""``abs in-doubt``: what is pre-committed, and neither committed nor aborted yet.
+
+A running job deals with all of it by itself. These commands are for a job that will not start again.
+Neither can break a promise: only what a decision names is committed, only what none can name is
+aborted.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.table import Table
+
+from abs_cli.codes import FAILED
+from abs_cli.output import AsJson, errors, people, print_json
+from abs_cli.state import Job, Schema, State, Url
+from abs_core import protocol
+from abs_core.errors import ConfigError
+from abs_core.model import HandleName, InDoubt, JobState
+
+app = typer.Typer(help="What is prepared and not committed.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_handles(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False) -> None:
+    """Every handle, with its age and what will become of it. Exit code 1 if there is any."""
+    state = State.at(url, stateschema)
+    states = {stored.state.job: stored.state for stored in state.register.jobs()}
+    doubts = state.committer.in_doubt(None)
+    fates = [(doubt, fate(states.get(doubt.handle.job), doubt.handle)) for doubt in doubts]
+    if as_json:
+        print_json([_document(doubt, what) for doubt, what in fates])
+    else:
+        table = Table("job", "epoch", "task", "age", "fate", "handle", box=None)
+        for doubt, what in fates:
+            handle = doubt.handle
+            age = "" if doubt.age_seconds is None else f"{doubt.age_seconds:.0f} s"
+            where = str(handle.epoch), str(handle.partition)
+            table.add_row(handle.job, *where, age, what, str(handle))
+        people.print(table)
+    if fates:
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def commit(job: Job, url: Url, stateschema: Schema = "abs") -> None:
+    """Commit what is decided for a job and not yet committed, as its next start would."""
+    state = State.at(url, stateschema)
+    before = state.of(job)
+    after = state.coordinator(before).roll_forward()
+    handles = sum(len(decision.handles) for decision in before.open)
+    errors.print(
+        f"[green]committed[/] {handles} handles of {len(before.open)} decided epochs; job {job} is "
+        f"finished up to epoch {after.frontier}",
+        highlight=False,
+    )
+
+
+@app.command()
+def abort(
+    job: Job,
+    url: Url,
+    stateschema: Schema = "abs",
+    *,
+    orphan: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--orphan",
+            help="Also abort this handle, whose register is not here. Make sure that it is in no "
+            "other state schema either: what its decision names would be lost.",
+        ),
+    ] = None,
+) -> None:
+    """Abort what a job left prepared and no decision can name. What is decided is left alone.
+
+    Handles of the last run's unfinished epoch stay: that run may still be alive. Start the job
+    again; or retire it, and name the handles as orphans.
+    """
+    state = State.at(url, stateschema)
+    stored = state.register.load(job)
+    known = None if stored is None else stored.state
+    names = [doubt.handle for doubt in state.committer.in_doubt(job)]
+    doomed = [] if known is None else protocol.sweep(known, known.generation, names)
+    doomed += [_orphan(text, names, known) for text in orphan or ()]
+    state.committer.abort(doomed)
+    left = len(names) - len(doomed)
+    errors.print(f"[green]aborted[/] {len(doomed)} handles; {left} left", highlight=False)
+
+
+def fate(state: JobState | None, handle: HandleName) -> str:
+    """What will become of a handle, by the register as it is now."""
+    if state is None or state.register != handle.register:
+        return "unknown: its register is not here"
+    if any(handle in decision.handles for decision in state.open):
+        return "decided: will be committed"
+    if protocol.sweepable(state, state.generation, handle):
+        return "will be aborted"
+    return "undecided: its epoch is under way"
+
+
+def _orphan(text: str, names: list[HandleName], known: JobState | None) -> HandleName:
+    for name in names:
+        if str(name) == text and (known is None or name.register != known.register):
+            return name
+    raise ConfigError(
+        f"{text!r} is no handle of this job in doubt, or its register is here.",
+        remedy="see `abs in-doubt list`; a handle whose register is here needs no --orphan.",
+    )
+
+
+def _document(doubt: InDoubt, what: str) -> dict[str, object]:
+    handle = doubt.handle
+    return {
+        "handle": str(handle),
+        "job": handle.job,
+        "epoch": handle.epoch,
+        "partition": handle.partition,
+        "age_seconds": doubt.age_seconds,
+        "fate": what,
+        "detail": doubt.detail,
+    }

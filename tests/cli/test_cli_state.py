@@ -1,0 +1,145 @@
+"""`abs register` and `abs in-doubt` on a real server: they show the truth and break no promise."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner, Result
+
+from abs_cli.main import app
+from abs_core.contracts import Task
+from abs_core.coordinator import Coordinator
+from abs_core.model import Committable, HandleName, Share, Wrote
+from abs_core.protocol import Identity, decide
+from abs_sinks.postgres import PostgresOptions, PostgresSink
+
+pytestmark = pytest.mark.services
+
+SCHEMA = pa.schema([("id", pa.int64())])
+
+
+class Job:
+    """One run of a job that appends to the table ``t``, step by step."""
+
+    def __init__(self, url: str, run: str = "run-1") -> None:
+        self.url = url
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("create table if not exists t (id bigint)")
+        self.sink = PostgresSink(PostgresOptions.parse({"url": url, "dbtable": "t"}), SCHEMA)
+        who = Identity("flights", "lineage", run, self.sink.target)
+        self.coordinator = Coordinator(who, self.sink.register(), self.sink.committer())
+
+    def prepare(self, epoch: int, *ids: int) -> Committable:
+        state, _ = self.coordinator.begin(epoch)
+        task = Task(state.register, state.job, state.generation, epoch, 0, "ab")
+        writer = self.sink.writer(task)
+        writer.write(pa.record_batch([pa.array(ids, pa.int64())], schema=SCHEMA))
+        committable = writer.pre_commit()
+        assert committable is not None
+        return committable
+
+    def decide(self, epoch: int, committable: Committable) -> None:
+        """What a coordinator does before it dies: the decision and no more."""
+        store = self.sink.register()
+        stored = store.load("flights")
+        assert stored is not None
+        shares: list[Share] = [Wrote(committable.rows, committable)]
+        verdict = decide(
+            stored.state,
+            stored.state.generation,
+            epoch,
+            [committable],
+            fingerprint=None,
+            rows=sum(share.rows for share in shares),
+        )
+        store.compare_and_set("flights", stored.version, verdict.state)  # type: ignore[union-attr]
+
+    def rows(self) -> list[int]:
+        with psycopg.connect(self.url) as connection:
+            return [row[0] for row in connection.execute("select id from t order by id")]
+
+    def prepared(self) -> list[str]:
+        with psycopg.connect(self.url) as connection:
+            query = "select gid from pg_prepared_xacts where database = current_database()"
+            return [row[0] for row in connection.execute(query)]
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def parsed(*arguments: str) -> Any:
+    return json.loads(run(*arguments, "--json").stdout)
+
+
+def test_what_is_undecided_is_shown_as_under_way_and_left_alone(database: str) -> None:
+    job = Job(database)
+    committable = job.prepare(0, 1, 2)
+    listed = parsed("in-doubt", "list", "--url", database)
+    assert [one["handle"] for one in listed] == [str(committable.handle)]
+    assert listed[0]["fate"] == "undecided: its epoch is under way"
+    run("in-doubt", "abort", "flights", "--url", database)
+    assert job.prepared() == [str(committable.handle)]
+    run("in-doubt", "commit", "flights", "--url", database)
+    assert job.rows() == []
+
+
+def test_what_is_decided_is_committed_and_never_aborted(database: str) -> None:
+    job = Job(database)
+    job.decide(0, job.prepare(0, 1, 2))
+    assert parsed("in-doubt", "list", "--url", database)[0]["fate"] == "decided: will be committed"
+    run("in-doubt", "abort", "flights", "--url", database)
+    assert len(job.prepared()) == 1
+    assert run("in-doubt", "commit", "flights", "--url", database).exit_code == 0
+    assert (job.rows(), job.prepared()) == ([1, 2], [])
+    assert run("in-doubt", "list", "--url", database).exit_code == 0
+    assert parsed("register", "show", "flights", "--url", database)["frontier"] == 0
+
+
+def test_what_an_older_run_left_is_aborted(database: str) -> None:
+    Job(database).prepare(0, 1)
+    successor = Job(database, "run-2")
+    # The successor's start sweeps; a zombie of the older run prepares after it.
+    store = successor.sink.register()
+    successor.coordinator.begin(0)
+    stored = store.load("flights")
+    assert stored is not None
+    zombie = Task(stored.state.register, "flights", 1, 0, 0, "cd")
+    writer = successor.sink.writer(zombie)
+    writer.write(pa.record_batch([pa.array([7], pa.int64())], schema=SCHEMA))
+    writer.pre_commit()
+    assert parsed("in-doubt", "list", "--url", database)[0]["fate"] == "will be aborted"
+    run("in-doubt", "abort", "flights", "--url", database)
+    assert (successor.rows(), successor.prepared()) == ([], [])
+
+
+def test_a_handle_without_register_is_aborted_only_by_name(database: str) -> None:
+    job = Job(database)
+    committable = job.prepare(0, 1)
+    assert run("register", "retire", "flights", "--yes", "--url", database).exit_code == 0
+    assert parsed("register", "list", "--url", database) == []
+    run("in-doubt", "abort", "flights", "--url", database)
+    assert job.prepared() == [str(committable.handle)]
+    wrong = HandleName("0" * 16, "flights", 1, 0, 0, "ab")
+    refused = run("in-doubt", "abort", "flights", "--orphan", str(wrong), "--url", database)
+    assert refused.exit_code != 0
+    handle = str(committable.handle)
+    assert run("in-doubt", "abort", "flights", "--orphan", handle, "--url", database).exit_code == 0
+    assert job.prepared() == []
+
+
+def test_a_register_with_an_open_decision_is_not_retired(database: str) -> None:
+    job = Job(database)
+    job.decide(0, job.prepare(0, 1))
+    assert run("register", "retire", "flights", "--yes", "--url", database).exit_code != 0
+    assert parsed("register", "show", "flights", "--url", database)["open"][0]["epoch"] == 0
+
+
+def test_an_unknown_job_is_an_error_that_lists_the_known_ones(database: str) -> None:
+    Job(database).prepare(0, 1)
+    result = run("register", "show", "flihgts", "--url", database)
+    assert "flights" in str(result.exception)
