@@ -15,6 +15,7 @@ from abs_sinks.postgres.connection import close_idle
 from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.guarantee import guarantee
 from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.preflight import preflight
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.target import resolve
 from abs_sinks.postgres.writer_2pc import PreparingWriter
@@ -83,7 +84,7 @@ class PostgresSink:
         return PostgresRegister(self._options)
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
-        return ()
+        return preflight(self._options, self._schema, job, tasks)
 
     def guarantee(self) -> Guarantee:
         return guarantee(self._options)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import pyarrow as pa
 from psycopg import Connection, sql
 
-from abs_core.errors import CorruptionError, SchemaError
+from abs_core.errors import SchemaError
 from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.apply import resolve_key
 from abs_sinks.postgres.connection import leased
@@ -80,13 +80,10 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         if key in _known:
             return _known[key]
     with leased(options) as connection, mapped(f"reading the shape of table {options.dbtable}"):
-        table = _table(connection, options, schema)
-        found = connection.execute(shape_query(table)).fetchone()
-        place = f"{_plain(table.schema)}.{_plain(table.name)}"
-        identity = f"{database_identity(connection, options)}/{place}"
-    plan = plan_columns(schema, table)
-    unique = resolve_key(plan, options.key)
-    target = Target(identity, plan, "" if found is None else found[0], unique)
+        plan, unique = plan_for(connection, options, schema, create=options.createtable)
+        shape = connection.execute(shape_query(plan.table)).fetchone()
+        identity = identity_of(connection, options, plan.table)
+    target = Target(identity, plan, "" if shape is None else shape[0], unique)
     with _lock:
         _known[key] = target
     return target
@@ -111,11 +108,35 @@ def shape_query(table: Table) -> sql.Composed:
     return sql.SQL(SHAPE).format(table=sql.Literal(table.label))
 
 
-def database_identity(connection: Connection[Any], options: PostgresOptions) -> str:
-    """``postgres:<system identifier>/<database>``, the same on every route to the server.
+def plan_for(
+    connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, *, create: bool
+) -> tuple[CopyPlan, tuple[str, ...]]:
+    """The plan for the table as it is now, and its key's columns; the driver's errors pass through.
+
+    Raises:
+        SchemaError: the table is missing and may not be created, or the input does not fit it.
+        PreflightError: it is of a kind that cannot be written to.
+    """
+    plan = plan_columns(schema, _table(connection, options, schema, create=create))
+    return plan, resolve_key(plan, options.key)
+
+
+@overload
+def identity_of(connection: Connection[Any], options: PostgresOptions, table: Table) -> str: ...
+@overload
+def identity_of(
+    connection: Connection[Any], options: PostgresOptions, table: Table, *, mint: bool
+) -> str | None: ...
+def identity_of(
+    connection: Connection[Any], options: PostgresOptions, table: Table, *, mint: bool = True
+) -> str | None:
+    """``postgres:<system identifier>/<database>/<schema>.<table>``, the same on every route.
 
     The identifier is made by initdb; a physical replica shares it, a logical copy does not. Where
-    the role may not read it, an id minted in the state schema stands in for it.
+    the role may not read it, an id kept in the state schema stands in for it.
+
+    Args:
+        mint: whether such an id may be made; without one the identity is None.
     """
     row = connection.execute(
         "select current_database(), has_function_privilege('pg_control_system()', 'execute')"
@@ -123,17 +144,15 @@ def database_identity(connection: Connection[Any], options: PostgresOptions) -> 
     assert row is not None
     database, readable = row
     if readable:
-        found = connection.execute(
-            "select system_identifier::text from pg_control_system()"
-        ).fetchone()
-    else:
+        query = sql.SQL("select system_identifier::text from pg_control_system()")
+        found = connection.execute(query).fetchone()
+    elif mint:
         found = _minted(connection, StateSchema(options))
+    else:
+        found = None
     if found is None:
-        raise CorruptionError(
-            "The server does not tell its identity.",
-            remedy="grant the role execute on pg_control_system().",
-        )
-    return f"postgres:{found[0]}/{_plain(database)}"
+        return None
+    return f"postgres:{found[0]}/{_plain(database)}/{_plain(table.schema)}.{_plain(table.name)}"
 
 
 def _plain(name: str) -> str:
@@ -158,13 +177,15 @@ insert into {0} (id) values (gen_random_uuid()) on conflict do nothing
 """
 
 
-def _table(connection: Connection[Any], options: PostgresOptions, schema: pa.Schema) -> Table:
+def _table(
+    connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, *, create: bool
+) -> Table:
     name = options.dbtable
     there = connection.execute("select to_regclass(%s) is not null", (str(name),)).fetchone()
     if there == (True,):
         return read_table(connection, name)
     statement = create_table_statement(schema, name, key=options.key)
-    if options.createtable:
+    if create:
         in_turn(connection, lambda: connection.execute(statement))
     return read_table(connection, name, fitting=statement.as_string(connection))
 

@@ -1,0 +1,142 @@
+"""What a server says of itself that matters to the promise. Reads only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import Connection, sql
+from psycopg.rows import dict_row
+
+from abs_sinks.postgres.connection import connect
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.table import Table
+
+_SERVER = """
+select current_setting('server_version_num')::int as version,
+       current_setting('max_prepared_transactions')::int as max_prepared,
+       current_setting('max_connections')::int
+           - current_setting('superuser_reserved_connections')::int as max_connections,
+       current_setting('max_locks_per_transaction')::int * (
+           current_setting('max_connections')::int
+           + current_setting('max_prepared_transactions')::int) as max_locks,
+       pg_is_in_recovery() or current_setting('transaction_read_only')::bool as read_only,
+       current_setting('fsync')::bool as fsync,
+       current_setting('full_page_writes')::bool as full_page_writes,
+       (select reset_val = 'off' from pg_settings where name = 'synchronous_commit')
+           as asynchronous,
+       (select count(*)::int from pg_prepared_xacts) as prepared,
+       (select coalesce(max(extract(epoch from clock_timestamp() - prepared)), 0)::float8
+          from pg_prepared_xacts) as oldest_prepared_s,
+       (select gid from pg_prepared_xacts order by prepared limit 1) as oldest_prepared,
+       has_database_privilege(current_database(), 'CREATE') as may_create_schema,
+       has_database_privilege(current_database(), 'TEMPORARY') as may_create_temporary,
+       to_regnamespace({schema}) is not null as state_exists,
+       coalesce(has_schema_privilege(to_regnamespace({schema})::oid, 'USAGE'), false) as may_use_state,
+       coalesce(has_schema_privilege(to_regnamespace({schema})::oid, 'CREATE'), false)
+           as may_create_in_state,
+       current_user::text as role
+"""
+
+_TABLE = """
+select has_table_privilege(oid, 'INSERT') as may_insert,
+       has_table_privilege(oid, 'UPDATE') as may_update,
+       has_table_privilege(oid, 'SELECT') as may_select,
+       relhasrules as has_rules,
+       coalesce((select array_agg(tgname::text order by tgname) from pg_trigger
+                  where tgrelid = pg_class.oid and not tgisinternal and tgenabled <> 'D'
+                    and tgtype & 4 <> 0), '{{}}') as insert_triggers
+  from pg_class where oid = {oid}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """The server, the database and the role, as one look saw them.
+
+    Args:
+        version: as ``server_version_num``: 180004.
+        max_locks: how many the shared lock table has room for, about.
+        read_only: a standby, or sessions that are read-only by default.
+        asynchronous: whether synchronous_commit is off by default.
+        prepared: prepared transactions of the whole server.
+        oldest_prepared_s: age of the oldest, in seconds.
+        state_exists: whether the state schema is there.
+    """
+
+    version: int
+    max_prepared: int
+    max_connections: int
+    max_locks: int
+    read_only: bool
+    fsync: bool
+    full_page_writes: bool
+    asynchronous: bool
+    prepared: int
+    oldest_prepared_s: float
+    oldest_prepared: str | None
+    may_create_schema: bool
+    may_create_temporary: bool
+    state_exists: bool
+    may_use_state: bool
+    may_create_in_state: bool
+    role: str
+
+
+@dataclass(frozen=True, slots=True)
+class TableFacts:
+    """What the role may do with the table, and what the table does by itself."""
+
+    may_insert: bool
+    may_update: bool
+    may_select: bool
+    has_rules: bool
+    insert_triggers: tuple[str, ...]
+
+
+class Pooling:
+    """Whether a pooler stands between, and what it keeps of a session."""
+
+    NONE = "none"
+    SESSION = "session"
+    TRANSACTION = "transaction"
+
+
+def server_facts(connection: Connection[Any], options: PostgresOptions) -> ServerFacts:
+    schema = sql.Literal(sql.Identifier(options.stateschema).as_string())
+    return ServerFacts(**_one(connection, sql.SQL(_SERVER).format(schema=schema)))
+
+
+def table_facts(connection: Connection[Any], table: Table) -> TableFacts:
+    row = _one(connection, sql.SQL(_TABLE).format(oid=table.oid))
+    return TableFacts(**{**row, "insert_triggers": tuple(row["insert_triggers"])})
+
+
+def pooling(connection: Connection[Any], options: PostgresOptions) -> str:
+    """One of ``Pooling``.
+
+    A pooler makes up the process id that it tells a client. One that hands out another server
+    connection for each transaction lets a second client see a setting of the first, or moves the
+    first when the second is in a transaction.
+    """
+    probe = "select pg_backend_pid(), current_setting('abs.probe', true)"
+    first = connection.execute(probe).fetchone()
+    assert first is not None
+    if first[0] == connection.info.backend_pid:
+        return Pooling.NONE
+    with connect(options) as other:
+        connection.execute("select set_config('abs.probe', 'seen', false)")
+        other.execute("begin")
+        seen = other.execute(probe).fetchone()
+        again = connection.execute(probe).fetchone()
+    shared = seen is not None and seen[1] == "seen"
+    moved = again is None or again[0] != first[0] or again[1] != "seen"
+    return Pooling.TRANSACTION if shared or moved else Pooling.SESSION
+
+
+def _one(connection: Connection[Any], query: sql.Composed) -> Mapping[str, Any]:
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(query).fetchone()
+    assert row is not None
+    return row

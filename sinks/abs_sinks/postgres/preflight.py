@@ -1,0 +1,246 @@
+"""Can the target keep the promise? Judged from facts, by pure functions; then the sink's preflight.
+
+An ERROR would break the promise or stop the job. A WARNING is for a person to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from abs_core.errors import AbsError, DataError, PreflightError
+from abs_core.model import Finding, Severity
+from abs_sinks.postgres.connection import connect
+from abs_sinks.postgres.facts import (
+    Pooling,
+    ServerFacts,
+    TableFacts,
+    pooling,
+    server_facts,
+    table_facts,
+)
+from abs_sinks.postgres.faults import mapped
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.register import PostgresRegister
+from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.target import identity_of, plan_for
+from abs_sinks.postgres.writer_2pc import RAISE_OR_WAL
+
+OLDEST_VERSION = 120000
+"""PostgreSQL 12: the oldest whose catalogs are read here."""
+
+OLD_PREPARED_SECONDS = 3600.0
+"""A transaction that is prepared for longer was most likely forgotten; it holds back vacuum."""
+
+LOCKS_PER_STAGING_TABLE = 4
+"""The table, its TOAST table and index, and its type, while an epoch is applied."""
+
+
+def preflight(
+    options: PostgresOptions, schema: pa.Schema, job: str, tasks: int | None
+) -> list[Finding]:
+    """Look at server, role, table and registers; change nothing.
+
+    Raises:
+        TargetError: the server cannot be looked at.
+    """
+    connection = connect(options)
+    with connection, mapped("looking at the server"):
+        server = server_facts(connection, options)
+        findings = [
+            *judge_server(server, options, tasks),
+            *judge_pooling(pooling(connection, options)),
+        ]
+        try:
+            plan, _key = plan_for(connection, options, schema, create=False)
+        except (DataError, PreflightError) as error:
+            return [*findings, _missing_table(error, options)]
+        table = plan.table
+        findings += judge_table(table, table_facts(connection, table), server, options)
+        identity = identity_of(connection, options, table, mint=False)
+    if identity is not None and server.state_exists and server.may_use_state:
+        register = PostgresRegister(options)
+        known = register.load(job) is not None
+        findings += judge_others(register.others_on(identity, job), known, table)
+    return findings
+
+
+def judge_server(
+    server: ServerFacts, options: PostgresOptions, tasks: int | None
+) -> Iterator[Finding]:
+    if server.version < OLDEST_VERSION:
+        yield _error(f"The server is too old ({server.version}).", "take PostgreSQL 12 or newer.")
+    if server.read_only:
+        yield _error(
+            "The server takes no writes: it is a standby, or read-only by default.",
+            "connect to the primary (target_session_attrs=read-write in the url).",
+        )
+    if not server.fsync or not server.full_page_writes:
+        yield _warning(
+            "fsync or full_page_writes is off: a crash of the machine can lose or damage what was "
+            "committed.",
+            "turn both on, unless the data may be lost.",
+        )
+    if server.asynchronous:
+        yield _note("synchronous_commit is off by default; this sink's sessions turn it on.")
+    yield from _judge_state_schema(server, options)
+    if options.protocol == "2pc":
+        yield from _judge_prepared(server, tasks)
+    if server.oldest_prepared_s > OLD_PREPARED_SECONDS:
+        yield _warning(
+            f"The oldest prepared transaction of the server ({server.oldest_prepared}) is "
+            f"{server.oldest_prepared_s / 3600:.1f} hours old: it holds locks and holds back vacuum.",
+            "find out whose it is, then COMMIT PREPARED or ROLLBACK PREPARED (`abs in-doubt list` "
+            "knows ours).",
+        )
+    if options.protocol == "idempotent" and not server.may_create_temporary:
+        yield _error(
+            f"Role {server.role} may not create temporary tables.",
+            f"GRANT TEMPORARY ON DATABASE ... TO {server.role}.",
+        )
+    if tasks is not None and tasks + 3 > server.max_connections:
+        yield _warning(
+            f"{tasks} tasks take as many connections; the server has {server.max_connections}.",
+            "coalesce the data frame, or raise max_connections.",
+        )
+    needed = LOCKS_PER_STAGING_TABLE * (tasks or 0)
+    if options.protocol == "wal" and needed > server.max_locks / 2:
+        yield _warning(
+            f"To apply {tasks} staging tables takes about {needed} locks; the server has room for "
+            f"{server.max_locks}.",
+            "coalesce the data frame, or raise max_locks_per_transaction.",
+        )
+
+
+def _judge_prepared(server: ServerFacts, tasks: int | None) -> Iterator[Finding]:
+    if server.max_prepared == 0:
+        yield _error(
+            "Prepared transactions are disabled (max_prepared_transactions = 0), and protocol 2pc "
+            "rests on them.",
+            RAISE_OR_WAL,
+        )
+        return
+    wanted = max(1, tasks or 1)
+    free = server.max_prepared - server.prepared
+    if server.max_prepared < wanted:
+        yield _error(
+            f"An epoch has {wanted} tasks, and the server has room for {server.max_prepared} "
+            "prepared transactions.",
+            f"{RAISE_OR_WAL} Or coalesce the data frame.",
+        )
+    elif free < 2 * wanted:
+        # Losing attempts stay prepared until their epoch is finished.
+        yield _warning(
+            f"An epoch has {wanted} tasks, and {free} of {server.max_prepared} prepared "
+            "transactions are free: retried or speculative tasks may find none.",
+            RAISE_OR_WAL,
+        )
+
+
+def _judge_state_schema(server: ServerFacts, options: PostgresOptions) -> Iterator[Finding]:
+    name = options.stateschema
+    if not server.state_exists:
+        if not server.may_create_schema:
+            yield _error(
+                f"The schema {name} for registers and markers does not exist, and role "
+                f"{server.role} may not create it.",
+                f"CREATE SCHEMA {name} AUTHORIZATION {server.role}; as the database's owner.",
+            )
+    elif not (server.may_use_state and server.may_create_in_state):
+        yield _error(
+            f"Role {server.role} lacks rights on the schema {name}, which holds the registers.",
+            f"GRANT USAGE, CREATE ON SCHEMA {name} TO {server.role}, and SELECT, INSERT, UPDATE, "
+            "DELETE on the tables in it.",
+        )
+
+
+def judge_pooling(found: str) -> Iterator[Finding]:
+    if found == Pooling.TRANSACTION:
+        yield _error(
+            "A connection pooler hands out server connections per transaction (pgbouncer's "
+            "pool_mode=transaction): lock timeouts, durable commits and the end of zombies rest on "
+            "session settings, which are lost then.",
+            "connect to the server itself, or to a pool with pool_mode=session.",
+        )
+    elif found == Pooling.SESSION:
+        yield _note("A connection pooler stands between; it keeps sessions whole, which is enough.")
+
+
+def judge_table(
+    table: Table, facts: TableFacts, server: ServerFacts, options: PostgresOptions
+) -> Iterator[Finding]:
+    lacking = [
+        right
+        for right, granted in (
+            ("INSERT", facts.may_insert),
+            ("UPDATE", facts.may_update or options.write == "append"),
+            ("SELECT", facts.may_select or options.write == "append"),
+        )
+        if not granted
+    ]
+    if lacking:
+        yield _error(
+            f"Role {server.role} lacks {', '.join(lacking)} on table {table.label}.",
+            f"GRANT {', '.join(lacking)} ON {table.label} TO {server.role}.",
+        )
+    if table.row_security:
+        yield _error(
+            f"Row-level security of table {table.label} applies to role {server.role}: COPY is "
+            "refused then.",
+            "take a role that owns the table or has BYPASSRLS.",
+        )
+    if not table.logged:
+        yield _warning(
+            f"Table {table.label} is UNLOGGED: a crash of the server empties it, and what was "
+            "committed is not written again.",
+            f"ALTER TABLE {table.label} SET LOGGED.",
+        )
+    if facts.insert_triggers:
+        names = ", ".join(facts.insert_triggers)
+        again = options.protocol == "idempotent"
+        yield (_warning if again else _note)(
+            f"Triggers fire for inserted rows ({names})"
+            + ("; they fire again when an epoch is written again." if again else "."),
+            "see to it that they can be repeated." if again else "",
+        )
+        if options.protocol == "2pc":
+            yield _note(
+                "A trigger that uses NOTIFY or a temporary table cannot be prepared: then each "
+                "epoch fails, with protocol=wal as the remedy."
+            )
+    if facts.has_rules and options.protocol == "2pc":
+        yield _note(f"Rules of table {table.label} do not apply to COPY (manual, COPY).")
+
+
+def judge_others(others: Sequence[str], known: bool, table: Table) -> Iterator[Finding]:
+    if not others:
+        return
+    names = ", ".join(others[:5])
+    if known:
+        yield _note(f"Other jobs write to table {table.label} too: {names}.")
+        return
+    yield _warning(
+        f"This job is new, and table {table.label} has been written by another one: {names}. If "
+        "that was this job before its checkpoint was deleted, everything would be written twice.",
+        f"restore its checkpoint; or set job={others[0]}, and adopt as the error then says; or go "
+        "on, if the input is new.",
+    )
+
+
+def _missing_table(error: AbsError, options: PostgresOptions) -> Finding:
+    if options.createtable and "does not exist" in error.what:
+        return _note(f"Table {options.dbtable} does not exist; it will be created.")
+    return _error(error.what, error.remedy)
+
+
+def _error(what: str, remedy: str) -> Finding:
+    return Finding(Severity.ERROR, what, remedy)
+
+
+def _warning(what: str, remedy: str) -> Finding:
+    return Finding(Severity.WARNING, what, remedy)
+
+
+def _note(what: str, remedy: str = "") -> Finding:
+    return Finding(Severity.NOTE, what, remedy)
