@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyarrow import csv, parquet
 
 from abs_core.errors import ConfigError, CorruptionError
@@ -99,7 +98,9 @@ def write_files(flights: pa.Table, folder: Path, *, days: int = DAYS) -> int:
 
 def _by_day(flights: pa.Table) -> Iterator[pa.Table]:
     """Slices of a table that is sorted by day."""
-    number = pc.add(pc.multiply(flights["month"], 100), flights["day"])
-    runs = pc.run_end_encode(number.combine_chunks()).run_ends.to_pylist()
-    for start, end in zip([0, *runs], runs, strict=False):
-        yield flights.slice(start, end - start)
+    # One thread keeps the order.
+    counted = flights.group_by(["month", "day"], use_threads=False).aggregate([([], "count_all")])
+    start = 0
+    for count in counted["count_all"].to_pylist():
+        yield flights.slice(start, count)
+        start += count

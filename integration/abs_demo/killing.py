@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 from abs_core.errors import UnavailableError
@@ -13,7 +12,6 @@ from abs_demo.job import JobSettings
 from abs_demo.moments import Moment, Sight, story
 from abs_demo.picture import Picture
 from abs_demo.process import JobProcess
-from abs_demo.schedule import Kill
 from abs_demo.settings import DemoSettings, Killed
 from abs_demo.watch import Watch
 
@@ -25,7 +23,6 @@ class Killing:
 
     Args:
         url: of the database, with its password.
-        planned: the kills.
         rows: how many the table will have.
     """
 
@@ -34,7 +31,6 @@ class Killing:
         settings: DemoSettings,
         job: JobSettings,
         url: str,
-        planned: Sequence[Kill],
         watch: Watch,
         display: Display,
         rows: int,
@@ -43,7 +39,7 @@ class Killing:
         self._url = url
         self._log = job.folder / "job.log"
         self._log.touch()
-        self._aim = Aim(planned)
+        self._aim = Aim(settings.planned)
         self._watch = watch
         self._picture = Picture(settings, watch, display, rows, self._log)
         self._kills: list[Killed] = []
@@ -56,14 +52,14 @@ class Killing:
         Raises:
             UnavailableError: the job ended by itself before it was done, or nothing moves any more.
         """
-        process = JobProcess(self._job, self._url, self._log)
+        process = self._start()
         try:
             while not process.has_ended:
                 sight = self._watch.look(closely=self._aim.next is not None)
                 if self._aim.due(sight, time.monotonic()):
                     processes = process.kill()
                     # At once: what was left is looked at while Spark starts, which takes seconds.
-                    process = JobProcess(self._job, self._url, self._log)
+                    process = self._start()
                     self._note(processes)
                     continue
                 pause = self._aim.pause(sight)
@@ -75,6 +71,10 @@ class Killing:
             process.kill()
         self._picture.ended(self._watch.settled())
         return tuple(self._kills), self._picture.elapsed
+
+    def _start(self) -> JobProcess:
+        job = self._job
+        return JobProcess(job.command(), job.environment(self._url), job.scratch, self._log)
 
     def _note(self, processes: int) -> None:
         kill = self._aim.next

@@ -76,6 +76,8 @@ def story(sight: Sight, thing: str, *, recovering: bool = False) -> str:
             return f"{after}{again}: nothing in doubt"
         case Moment.COMMITTED:
             what = f"after commit(), before Spark's commits/{sight.epoch}: all is in the table"
+        case Moment.DECIDED if sight.in_doubt == 0:
+            what = "decided, all committed, not noted as finished yet"
         case Moment.DECIDED:
             what = f"decided, {counted} not committed yet"
         case Moment.PREPARED:

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 from abs_core.errors import UnavailableError
-from abs_demo.job import JobSettings
 from abs_services.leash import LEASH
 from abs_services.processes import ProcessId
 
@@ -25,16 +25,21 @@ class JobProcess:
     the session is what they all share. It ends when this Python process ends, however that ends.
 
     Args:
+        command: of the driver.
+        environment: all of its variables.
+        folder: where it runs.
         log: takes the job's output; appended to over runs.
     """
 
-    def __init__(self, settings: JobSettings, url: str, log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
+    ) -> None:
         self._seen: set[int] = set()
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
-                settings.command(),
-                env=settings.environment(url),
-                cwd=settings.scratch,
+                command,
+                env=environment,
+                cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -55,7 +60,7 @@ class JobProcess:
         return len(self._seen)
 
     def kill(self) -> int:
-        """SIGKILL to every process of the job; returns when none is left.
+        """SIGKILL to every process of the job; returns when none is left. Idempotent.
 
         Returns:
             how many there were, counting those that ``processes()`` saw last.
@@ -63,6 +68,8 @@ class JobProcess:
         Raises:
             UnavailableError: one outlives SIGKILL (uninterruptible sleep).
         """
+        if self._popen.returncode is not None:
+            return 0  # reaped: the pid may be another's now
         # The driver and its JVM share a process group: one call ends both at one instant.
         os.killpg(self._popen.pid, signal.SIGKILL)
         give_up = time.monotonic() + _DEADLINE_S
@@ -82,13 +89,12 @@ class JobProcess:
     def end(self) -> int:
         """The exit code of a driver that has ended, when nothing of the job is left."""
         self.kill()
-        return self._reap()
+        return self._popen.wait()
 
-    def _reap(self) -> int:
-        code = self._popen.wait()
+    def _reap(self) -> None:
+        self._popen.wait()
         if self._id is not None:
             LEASH.untie(self._id)
-        return code
 
     def _members(self) -> list[psutil.Process]:
         """All living processes of the session."""

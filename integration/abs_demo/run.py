@@ -24,7 +24,6 @@ from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
 from abs_demo.job import TABLE, JobSettings
 from abs_demo.killing import Killing
 from abs_demo.machine import check_machine
-from abs_demo.schedule import schedule
 from abs_demo.settings import FILES_PER_EPOCH, DemoSettings, Result
 from abs_demo.watch import watching
 from abs_services import chosen_way, fresh_database, in_database, services
@@ -55,16 +54,14 @@ def run(settings: DemoSettings, display: Display, place: Place) -> Result:
     Blocks for a minute or two. What it started has ended when it returns or raises.
 
     Raises:
-        OptionError: there are more kills than epochs.
         UnavailableError: the job ended by itself, or nothing moves any more.
     """
-    planned = schedule(settings.seed, settings.protocol, settings.kills, settings.epochs)
     job = JobSettings(place.folder, settings.protocol, FILES_PER_EPOCH)
     rows = write_files(read_flights(), job.input, days=settings.days)
     job.scratch.mkdir()
     create_table(place.url, unique=settings.protocol == "idempotent")
     with watching(settings.protocol, place.url, job.checkpoint) as watch, display:
-        killing = Killing(settings, job, place.url, planned, watch, display, rows)
+        killing = Killing(settings, job, place.url, watch, display, rows)
         kills, seconds = killing.run()
     return Result(settings, rows, kills, seconds, audited(job.input, place.url))
 

@@ -10,6 +10,7 @@ from abs_core.errors import OptionError
 from abs_demo.flights import DAYS
 from abs_demo.job import UNSAFE
 from abs_demo.moments import Moment
+from abs_demo.schedule import Kill, schedule
 from abs_sinks.options import PROTOCOLS
 
 FILES_PER_EPOCH = 8
@@ -27,7 +28,7 @@ class DemoSettings:
         days: how many days of 2013 are written, a file each.
 
     Raises:
-        OptionError: a value makes no sense.
+        OptionError: a value makes no sense, or there is no room for so many kills.
     """
 
     seed: int
@@ -45,10 +46,16 @@ class DemoSettings:
             raise OptionError(
                 f"2013 does not have {self.days} days.", remedy=f"choose from 1 to {DAYS}."
             )
+        _ = self.planned
 
     @property
     def epochs(self) -> int:
         return -(-self.days // FILES_PER_EPOCH)
+
+    @property
+    def planned(self) -> tuple[Kill, ...]:
+        """The kills, as the seed draws them."""
+        return schedule(self.seed, self.protocol, self.kills, self.epochs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,102 @@
+"""The demo kills all of the job: also children that went into groups of their own."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from abs_core.errors import ConfigError
+from abs_demo import machine
+from abs_demo.process import JobProcess
+
+# A driver with a child in a process group of its own, which has a child again: as PySpark's are.
+_DRIVER = """
+import os, subprocess, sys, time
+inner = "import time; time.sleep(600)"
+outer = (
+    "import os, subprocess, sys, time; os.setpgid(0, 0); "
+    f"print(subprocess.Popen([sys.executable, '-c', {inner!r}]).pid, os.getpid(), flush=True); "
+    "time.sleep(600)"
+)
+subprocess.Popen([sys.executable, "-c", outer])
+time.sleep(600)
+"""
+
+
+def test_a_kill_leaves_none_of_the_jobs_processes(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    job = JobProcess([sys.executable, "-c", _DRIVER], dict(os.environ), tmp_path, log)
+    try:
+        assert _until(lambda: len(log.read_text().split()) == 2, within_s=30)
+        pids = [int(pid) for pid in log.read_text().split()]
+        assert job.processes() == 3
+        assert not job.has_ended
+    finally:
+        killed = job.kill()
+    assert killed == 3
+    assert not any(_lives(pid) for pid in pids)
+    assert job.kill() == 0
+
+
+def test_the_exit_code_of_a_job_that_ends_by_itself_is_told(tmp_path: Path) -> None:
+    job = JobProcess(
+        [sys.executable, "-c", "raise SystemExit(7)"], dict(os.environ), tmp_path, tmp_path / "log"
+    )
+    try:
+        assert _until(lambda: job.has_ended, within_s=30)
+        assert job.end() == 7
+    finally:
+        job.kill()
+
+
+def _until(condition: Callable[[], bool], within_s: float) -> bool:
+    give_up = time.monotonic() + within_s
+    while not condition() and time.monotonic() < give_up:
+        time.sleep(0.01)
+    return condition()
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("said", "release"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('openjdk version "21" 2023-09-19', 21),
+        ('java version "1.8.0_392"', 8),
+        ("no such thing", None),
+    ],
+)
+def test_the_release_of_java_is_read_from_what_it_says(said: str, release: int | None) -> None:
+    assert machine.java_release(said) == release
+
+
+def test_a_machine_without_java_is_told_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match=r"Java 17 or newer, and there is no .*apt-get install"):
+        machine.check_machine()
+
+
+def test_an_old_java_is_refused_by_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"11.0.2\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(ConfigError, match="is Java 11"):
+        machine.check_machine()

@@ -1,0 +1,112 @@
+"""When the demo kills: drawn from the seed alone, and never at a loss for the kill that matters."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abs_core.errors import OptionError
+from abs_demo.aim import PATIENCE_EPOCHS, Aim
+from abs_demo.moments import Moment, Sight, story
+from abs_demo.schedule import MOST_DELAY_S, Kill, schedule
+
+PROTOCOLS = ["2pc", "wal", "idempotent", "unsafe"]
+EPOCHS = 46
+
+
+@given(st.integers(0, 10**6), st.sampled_from(PROTOCOLS), st.integers(1, EPOCHS - 2))
+def test_every_plan_spreads_its_kills_and_has_the_one_before_spark_notes_the_epoch(
+    seed: int, protocol: str, kills: int
+) -> None:
+    planned = schedule(seed, protocol, kills, EPOCHS)
+    assert planned == schedule(seed, protocol, kills, EPOCHS)
+    assert len(planned) == kills
+    assert [kill.moment for kill in planned].count(Moment.COMMITTED) == 1
+    assert all(0 <= kill.delay_s <= MOST_DELAY_S for kill in planned)
+    own = [kill.epoch for kill in planned if kill.moment is not Moment.RECOVERING]
+    assert own == sorted(set(own))
+    assert all(1 <= epoch < EPOCHS - 1 for epoch in own)
+    for before, kill in itertools.pairwise(planned):
+        if kill.moment is Moment.RECOVERING:
+            assert kill.epoch == before.epoch
+    assert planned[0].moment is not Moment.RECOVERING
+
+
+def test_another_seed_is_another_plan() -> None:
+    assert len({schedule(seed, "2pc", 5, EPOCHS) for seed in range(20)}) == 20
+
+
+def test_five_kills_of_2pc_take_every_phase() -> None:
+    moments = {kill.moment for kill in schedule(1, "2pc", 5, EPOCHS)}
+    assert moments == set(Moment) - {Moment.BETWEEN}
+
+
+@pytest.mark.parametrize(("kills", "epochs"), [(3, 4), (-1, 46), (1, 1)])
+def test_more_kills_than_there_is_room_for_are_refused(kills: int, epochs: int) -> None:
+    with pytest.raises(OptionError, match=f"{kills} kills"):
+        schedule(1, "2pc", kills, epochs)
+
+
+WRITING = Sight(planned=7, noted=6, finished=6, generation=1)
+PREPARED = Sight(planned=7, noted=6, finished=6, in_doubt=2, generation=1)
+DECIDED = Sight(planned=7, noted=6, finished=6, undone=2, in_doubt=1, generation=1)
+COMMITTED = Sight(planned=7, noted=6, finished=7, generation=1)
+BETWEEN = Sight(planned=7, noted=7, finished=7, generation=1)
+
+
+def test_phases_are_told_from_what_target_and_checkpoint_hold() -> None:
+    sights = [WRITING, PREPARED, DECIDED, COMMITTED, BETWEEN]
+    assert [sight.moment for sight in sights] == [
+        Moment.WRITING,
+        Moment.PREPARED,
+        Moment.DECIDED,
+        Moment.COMMITTED,
+        Moment.BETWEEN,
+    ]
+    assert Sight().moment is Moment.BETWEEN
+    assert Sight(planned=0).moment is Moment.WRITING
+
+
+def test_people_are_told_epoch_and_what_is_in_doubt() -> None:
+    assert story(PREPARED, "transaction") == "at epoch 7: 2 transactions in doubt"
+    assert story(COMMITTED, "transaction").startswith("at epoch 7: after commit(), before Spark's")
+    assert "recovering" in story(WRITING, "transaction", recovering=True)
+
+
+@pytest.mark.parametrize("sight", [WRITING, PREPARED, DECIDED, COMMITTED])
+def test_a_kill_waits_for_its_own_phase_and_its_delay(sight: Sight) -> None:
+    aim = Aim([Kill(7, sight.moment, 0.1)])
+    others = {WRITING, PREPARED, DECIDED, COMMITTED, BETWEEN} - {sight}
+    assert not any(aim.due(other, 0.0) for other in others)
+    assert not aim.due(sight, 1.0)
+    assert not aim.due(sight, 1.05)
+    assert aim.due(sight, 1.2)
+
+
+def test_a_kill_does_not_come_before_its_epoch() -> None:
+    assert not Aim([Kill(8, Moment.WRITING, 0.0)]).due(WRITING, 0.0)
+
+
+def test_the_kill_before_spark_notes_the_epoch_is_tried_until_it_hits() -> None:
+    aim = Aim([Kill(7, Moment.COMMITTED, 0.0), Kill(8, Moment.WRITING, 0.0)])
+    aim.killed(BETWEEN)
+    assert aim.next == Kill(8, Moment.COMMITTED, 0.0)
+    aim.killed(Sight(planned=8, noted=7, finished=8))
+    assert aim.next == Kill(9, Moment.WRITING, 0.0)
+
+
+def test_a_kill_during_recovery_waits_for_the_next_generation() -> None:
+    aim = Aim([Kill(7, Moment.PREPARED, 0.0), Kill(7, Moment.RECOVERING, 0.0)])
+    aim.killed(PREPARED)
+    assert not aim.due(PREPARED, 0.0)
+    assert aim.due(Sight(planned=7, noted=6, finished=6, generation=2), 1.0)
+
+
+def test_a_phase_that_never_shows_does_not_hold_up_the_demo() -> None:
+    aim = Aim([Kill(7, Moment.DECIDED, 0.0)])
+    late = 7 + PATIENCE_EPOCHS + 1
+    assert not aim.due(Sight(planned=late - 1, noted=late - 2, finished=late - 2), 0.0)
+    assert aim.due(Sight(planned=late, noted=late - 1, finished=late - 1), 1.0)
