@@ -1,9 +1,9 @@
 """Crash points: the places between two durable effects where a process may die.
 
-Tests arm one by the environment variable ``ABS_TEST_CRASH=<point>[#<nth>][@<marker file>]``; the
-process then kills itself with SIGKILL when it passes the point for the nth time (default 1). With a
-marker file it happens once over all processes and restarts: whoever creates the file dies. Not
-armed, a point costs one comparison.
+Tests arm one by the environment variable ``ABS_TEST_CRASH=<point>[#<nth>][@<marker file>]``, or by
+``arm`` in a process that has imported this module already; the process then kills itself with SIGKILL
+when it passes the point for the nth time (default 1). With a marker file it happens once over all
+processes and restarts: whoever creates the file dies. Not armed, a point costs one comparison.
 """
 
 from __future__ import annotations
@@ -63,7 +63,20 @@ class _Armed:
         return True
 
 
-_armed = _Armed(os.environ[VARIABLE]) if os.environ.get(VARIABLE) else None
+_armed: _Armed | None = None
+
+
+def arm(setting: str | None) -> None:
+    """Die at this point, written as in the environment variable; never where None.
+
+    Raises:
+        ValueError: it names no point.
+    """
+    global _armed
+    _armed = _Armed(setting) if setting else None
+
+
+arm(os.environ.get(VARIABLE))
 
 
 def reached(point: CrashPoint) -> None:

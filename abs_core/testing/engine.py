@@ -99,10 +99,13 @@ class Run:
         task = Task(state.register, self.job, state.generation, epoch, partition, name)
         return Attempt(task, self.sink.writer(task))
 
+    def decided(self, epoch: int) -> bool:
+        """Whether a task that begins now is told to skip the epoch."""
+        return isinstance(self.begin(epoch)[1], Skip)
+
     def task(self, epoch: int, partition: int, rows: Sequence[Row]) -> Share:
         """A whole task: begin; then write and pre-commit, or drain."""
-        _, planned = self.begin(epoch)
-        if isinstance(planned, Skip):
+        if self.decided(epoch):
             return Drained(len(rows))
         return self.attempt(epoch, partition).write(*rows).pre_commit()
 

@@ -1,0 +1,157 @@
+"""Kills a job at every crash point, by SIGKILL, and checks that its target ends up exact.
+
+Each passage of each point is tried: the first time a process gets there, the second, and so on, until
+a life is no longer killed by it. Then pairs: a crash, and a crash while recovering from it.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from signal import SIGKILL
+
+from abs_core.crash import CrashPoint
+from abs_core.testing.case import Case
+from abs_core.testing.crash_child import DONE, EPOCHS, Life
+from abs_core.testing.harness import Harness, Opener, Row
+
+
+class Nursery:
+    """A process that forks the lives of the job.
+
+    Use as a context manager; its end is the end of the process.
+    """
+
+    def __enter__(self) -> Nursery:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "abs_core.testing.crash_child"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def live(self, life: Life) -> int:
+        """How the life ended: an exit code, or minus a signal."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(base64.b64encode(pickle.dumps(life)).decode() + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, "the nursery has died"
+        return int(answer)
+
+
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """What was tried.
+
+    Args:
+        points: how often each point killed a process.
+        histories: how many jobs were run to their end.
+    """
+
+    points: Counter[CrashPoint]
+    histories: int
+
+    def __add__(self, other: Killed) -> Killed:
+        return Killed(self.points + other.points, self.histories + other.histories)
+
+
+def check_crashes(opener: Opener, nursery: Nursery, passages: int = 1000) -> Killed:
+    """Die at every passage of every point, once in a job.
+
+    Args:
+        passages: how many passages of each point are tried at most.
+
+    Raises:
+        AssertionError: a row is missing, there twice or early, or something is left behind.
+    """
+    points: Counter[CrashPoint] = Counter()
+    histories = 0
+    for point in CrashPoint:
+        for nth in range(1, passages + 1):
+            histories += 1
+            if _history(opener, nursery, f"{point}#{nth}") == [False]:
+                break
+            points[point] += 1
+    return Killed(points, histories)
+
+
+def check_crash_pairs(
+    opener: Opener, nursery: Nursery, pairs: Iterable[tuple[CrashPoint, CrashPoint]] | None = None
+) -> Killed:
+    """Die at one point, and in the recovery at another (or the same), for each pair.
+
+    Args:
+        pairs: all of them where not given.
+
+    Raises:
+        AssertionError: as ``check_crashes``.
+    """
+    points: Counter[CrashPoint] = Counter()
+    histories = 0
+    for first, second in product(CrashPoint, CrashPoint) if pairs is None else pairs:
+        deaths = _history(opener, nursery, first, second)
+        points += Counter(p for p, died in zip((first, second), deaths, strict=False) if died)
+        histories += 1
+    return Killed(points, histories)
+
+
+def _history(opener: Opener, nursery: Nursery, *crashes: str) -> list[bool]:
+    """A whole job whose first processes die as armed; whether each of them did."""
+    when = f"a job whose processes die at {' then '.join(crashes)}"
+    with opener() as harness, _life(harness) as life:
+        case = Case(harness)
+        deaths = []
+        for armed in crashes:
+            code = nursery.live(replace(life, crash=armed))
+            assert code in (DONE, -SIGKILL), f"{when}: exit code {code} at {armed}"
+            deaths.append(code == -SIGKILL)
+            if code == DONE:
+                break
+            _nothing_too_much(case, f"{when}, after {armed}")
+        _run_to_the_end(nursery, life, when)
+        expected = _expected(case)
+        case.finished(expected, when=when)
+        # The engine died before it noted its last epoch as done: it runs it again.
+        (life.folder / f"{len(EPOCHS) - 1}.done").unlink()
+        _run_to_the_end(nursery, life, when)
+        case.finished(expected, when=f"{when}, and a replay")
+        case.close()
+        return deaths
+
+
+def _run_to_the_end(nursery: Nursery, life: Life, when: str) -> None:
+    code = nursery.live(life)
+    assert code == DONE, f"{when}: exit code {code} of a process that was not to die"
+
+
+def _nothing_too_much(case: Case, when: str) -> None:
+    """At any time: no row twice, none that was never written."""
+    allowed = Counter(row for parts in EPOCHS for part in parts for row in part)
+    extra = Counter((int(key), str(value)) for key, value in case.harness.read()) - allowed
+    assert not extra, f"{when}: rows that must not be there: {sorted(extra)[:3]}"
+
+
+def _expected(case: Case) -> list[Row]:
+    written = [row for parts in EPOCHS for part in parts for row in part]
+    return list(dict(written).items()) if case.guarantee.write == "upsert" else written
+
+
+@contextmanager
+def _life(harness: Harness) -> Iterator[Life]:
+    with tempfile.TemporaryDirectory(prefix="abs-crash-") as folder:
+        yield Life(harness.new_sink, harness.own_register, Path(folder))

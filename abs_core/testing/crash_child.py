@@ -1,0 +1,123 @@
+"""The process that dies: a job of three epochs whose lives end where a crash point is armed.
+
+``python -m abs_core.testing.crash_child`` is a nursery: it forks one life for each line on its
+standard input, and answers with how that life ended. Python and the sink's modules are imported once
+only, so that a life takes milliseconds, and thousands of crashes can be tried.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from abs_core import crash
+from abs_core.cell import Patience
+from abs_core.contracts import Sink
+from abs_core.model import Drained, Share
+from abs_core.registers.file import FileRegister
+from abs_core.testing.case import JOB, rows
+from abs_core.testing.engine import Run
+from abs_core.testing.harness import Row, batch_of
+
+EPOCHS: tuple[tuple[Sequence[Row], ...], ...] = (
+    (rows(0, 4), rows(10, 4), rows(20, 3)),
+    (rows(30, 4), rows(40, 4)),
+    # A task without a row, and one that writes two old keys again: append has both, upsert the new.
+    (rows(50, 4), [], rows(10, 2, "new")),
+)
+FAILING = 1
+"""The epoch that the engine fails once, after its tasks have pre-committed: abandon and abort."""
+
+DONE, BROKEN = 0, 1
+"""How a life ends that is not killed: all epochs are done; an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """One process of the job.
+
+    Args:
+        new_sink: builds its sink; picklable.
+        own_register: whether the register is the sink's; a file in ``folder`` otherwise.
+        folder: the engine's checkpoint: which epochs it holds for done.
+        crash: where it dies, as in ``ABS_TEST_CRASH``; nowhere where None.
+    """
+
+    new_sink: Callable[[], Sink]
+    own_register: bool
+    folder: Path
+    crash: str | None = None
+
+    def live(self) -> int:
+        """Start, and work through the epochs that the checkpoint does not hold for done."""
+        crash.arm(self.crash)
+        sink = self.new_sink()
+        run = self._start(sink)
+        for epoch, parts in enumerate(EPOCHS):
+            if (self.folder / f"{epoch}.done").exists():
+                continue
+            failed = self.folder / "failed"
+            if epoch == FAILING and not failed.exists() and not run.decided(epoch):
+                _write(run, epoch, parts)
+                run.abort(epoch)
+                failed.touch()
+                run = self._start(sink)
+            run.commit(epoch, _write(run, epoch, parts))
+            (self.folder / f"{epoch}.done").touch()
+        sink.close()
+        return DONE
+
+    def _start(self, sink: Sink) -> Run:
+        store = None if self.own_register else FileRegister(self.folder / "register")
+        return Run(sink, JOB, store=store, patience=Patience(seconds=20.0))
+
+
+def _write(run: Run, epoch: int, parts: Sequence[Sequence[Row]]) -> list[Share]:
+    return [_task(run, epoch, partition, part) for partition, part in enumerate(parts)]
+
+
+def _task(run: Run, epoch: int, partition: int, part: Sequence[Row]) -> Share:
+    """A task, its first partition with an attempt before it that loses."""
+    half = len(part) // 2
+    attempts = 2 if partition == 0 else 1
+    for _ in range(attempts):
+        share: Share = Drained(len(part))
+        if not run.decided(epoch):
+            attempt = run.attempt(epoch, partition)
+            share = attempt.write(*part[:half]).write(*part[half:]).pre_commit()
+    return share
+
+
+def _fork(life: Life) -> int:
+    """Live in a child process; its wait status."""
+    child = os.fork()
+    if child == 0:
+        code = BROKEN
+        try:
+            code = life.live()
+        except Exception:  # noqa: BLE001 - the end of a process: what it was goes to the parent
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+    return os.waitpid(child, 0)[1]
+
+
+def main() -> None:
+    """Read lives (pickled, base64, one a line) and answer with exit codes; -9 is a kill."""
+    batch_of(
+        rows(0, 1)
+    ).to_pylist()  # imports what pyarrow loads lazily, pandas: once, not per life
+    for line in sys.stdin:
+        life = pickle.loads(base64.b64decode(line))  # noqa: S301 - our own parent's
+        print(os.waitstatus_to_exitcode(_fork(life)), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Every crash point, under every protocol, by SIGKILL; and crashes while recovering from a crash."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from itertools import count, product
+from pathlib import Path
+
+import pytest
+
+from abs_core.crash import CrashPoint
+from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
+from abs_core.testing.fakes import FakeHarness, open_fake
+
+Opener = Callable[[], AbstractContextManager[FakeHarness]]
+KINDS = {
+    "2pc-append": ("2pc", "append", True),
+    "2pc-append-foreign-register": ("2pc", "append", False),
+    "wal-append": ("wal", "append", True),
+    "wal-upsert-foreign-register": ("wal", "upsert", False),
+    "idempotent-upsert": ("idempotent", "upsert", True),
+}
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+@pytest.fixture
+def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
+    return _opener(request.param, tmp_path)
+
+
+def _opener(kind: str, folder: Path) -> Opener:
+    protocol, write, own = KINDS[kind]
+    numbers = count()
+
+    @contextmanager
+    def fresh() -> Iterator[FakeHarness]:
+        path = folder / f"{kind}-{next(numbers)}.sqlite"
+        with open_fake(protocol, write, own_register=own, path=path) as harness:
+            yield harness
+        path.unlink()
+
+    return fresh
+
+
+def _count(killed: Killed) -> None:
+    print(f"{killed.histories} jobs, {killed.points.total()} kills, {len(killed.points)} points")
+
+
+ALL = pytest.mark.parametrize("opener", KINDS, indirect=True)
+PAIRS = list(product(CrashPoint, CrashPoint))
+SLICES = [
+    pytest.param(name, PAIRS[number :: len(KINDS)], id=name) for number, name in enumerate(KINDS)
+]
+"""Together the protocols try every pair; in the campaign, each protocol does."""
+
+
+@ALL
+def test_a_crash_at_any_point_loses_and_doubles_nothing(opener: Opener, nursery: Nursery) -> None:
+    _count(check_crashes(opener, nursery, passages=2))
+
+
+@pytest.mark.parametrize(("opener", "pairs"), SLICES, indirect=["opener"])
+def test_a_crash_while_recovering_loses_and_doubles_nothing(
+    opener: Opener, pairs: list[tuple[CrashPoint, CrashPoint]], nursery: Nursery
+) -> None:
+    _count(check_crash_pairs(opener, nursery, pairs))
+
+
+def test_every_crash_point_kills_under_some_protocol(tmp_path: Path, nursery: Nursery) -> None:
+    points: Counter[CrashPoint] = Counter()
+    for kind in ("2pc-append", "wal-append"):
+        points += check_crashes(_opener(kind, tmp_path), nursery, passages=1).points
+    assert set(points) == set(CrashPoint), f"never hit: {set(CrashPoint) - set(points)}"
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@ALL
+def test_a_crash_at_every_passage_of_every_point(opener: Opener, nursery: Nursery) -> None:
+    _count(check_crashes(opener, nursery))
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@ALL
+def test_every_pair_of_crashes(opener: Opener, nursery: Nursery) -> None:
+    _count(check_crash_pairs(opener, nursery))
