@@ -1,0 +1,71 @@
+"""Brings the table in README.md up to the JSON in results/: ``python -m benchmarks.summary``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+_HEADER = (
+    "| speed of | over | median | quartiles | min - max | pairs | bar | |",
+    "|---|---|---|---|---|---|---|---|",
+)
+
+
+def summary(documents: Mapping[str, Mapping[str, Any]]) -> str:
+    """Markdown of what ``--json`` or results/ hold, by benchmark."""
+    return "\n".join(line for doc in documents.values() for line in _benchmark(doc))
+
+
+def _benchmark(document: Mapping[str, Any]) -> Iterator[str]:
+    for result in document["results"]:
+        yield f"### {result['name']}\n"
+        yield from (*_HEADER, *map(_ratio, result["ratios"]), "")
+        for side, samples in result["samples"].items():
+            yield f"- {side}: {_rate(samples, result['unit'])}"
+        for name, value in result["facts"].items():
+            yield f"- {name}: {value}"
+        yield ""
+    loads = f"{document['load before']} before, {document['load after']} after"
+    yield f"`{document['command']}`, {document['started']}, {document['seconds']} s; load {loads}.\n"
+
+
+def _ratio(ratio: Mapping[str, Any]) -> str:
+    cells = [
+        ratio["speed of"],
+        ratio["over"],
+        f"**{ratio['median']:.3f}**",
+        f"{ratio['q1']:.3f} - {ratio['q3']:.3f}",
+        f"{ratio['least']:.3f} - {ratio['most']:.3f}",
+        str(ratio["count"]),
+        ratio["bar"],
+        ratio["verdict"],
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _rate(samples: list[Mapping[str, Any]], unit: str) -> str:
+    middle = sorted(samples, key=lambda s: s["wall_s"])[len(samples) // 2]
+    speed, cpu = middle["amount"] / middle["wall_s"], middle["cpu_s"] / middle["amount"] * 1e6
+    return f"{speed:,.0f} {unit}/s, {cpu:,.2f} us CPU per {unit[:-1]} (its median run)"
+
+
+def main() -> None:
+    """Rewrite what stands between the markers."""
+    documents: dict[str, Any] = {}
+    for path in sorted((HERE / "results").glob("*.json")):
+        documents |= json.loads(path.read_text())
+    environment = next(iter(documents.values()))["environment"]
+    machine = ", ".join(f"{name} {value}" for name, value in environment.items())
+    readme = HERE / "README.md"
+    before, _, rest = readme.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    text = f"{before}{BEGIN}\n\nMachine: {machine}.\n\n{summary(documents)}\n{END}{after}"
+    readme.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
