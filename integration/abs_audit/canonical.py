@@ -17,8 +17,11 @@ from __future__ import annotations
 from abs_audit.families import Family, Type
 
 MACROS = (
+    # duckdb writes a decimal without digits before the point as .5
     """create or replace temp macro trimmed_decimal(t) as
-       case when contains(t, '.') then rtrim(rtrim(t, '0'), '.') else t end""",
+       case when t[1] = '.' or t[1:2] = '-.'
+            then rtrim(rtrim(replace(t, '.', '0.'), '0'), '.')
+            when contains(t, '.') then rtrim(rtrim(t, '0'), '.') else t end""",
     # The Python function is called only for what is not in plain notation.
     r"""create or replace temp macro parsed_decimal(t) as
        case when regexp_full_match(t, '-?(0|[1-9][0-9]*)(\.[0-9]+)?')

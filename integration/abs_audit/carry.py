@@ -1,20 +1,55 @@
-"""How a typed column of a file is carried, see ``families``: nested values become JSON text."""
+"""From a duckdb relation of any types to one as the contract wants it, see ``families``.
+
+For relations whose values duckdb reads itself, or gets as Arrow: nested values become JSON text.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from duckdb import DuckDBPyRelation
 from duckdb.sqltypes import DuckDBPyType
 
-from abs_audit.families import NESTED, Family, type_of
+from abs_audit.families import NESTED, Family, Type, type_of
+from abs_core.errors import SchemaError
 
 
-def carried(name: str, given: DuckDBPyType) -> str:
-    """duckdb's expression for column ``name`` of type ``given``."""
+def types_of(rows: DuckDBPyRelation, name: str) -> dict[str, Type]:
+    """The types of all columns.
+
+    Args:
+        name: of the relation, for the error.
+
+    Raises:
+        SchemaError: the audit cannot compare values of a column's type.
+    """
+    found = {}
+    for column, given in zip(rows.columns, rows.types, strict=True):
+        known = type_of(given)
+        if known is None:
+            raise SchemaError(
+                f"{name}: the audit cannot compare values of type {given} (column {column!r}).",
+                remedy="convert the column in a copy or a view.",
+            )
+        found[column] = known
+    return found
+
+
+def carried(rows: DuckDBPyRelation, names: Sequence[str]) -> DuckDBPyRelation:
+    """The columns ``names``, in that order, carried as the contract wants them."""
+    types = dict(zip(rows.columns, rows.types, strict=True))
+    return rows.project(", ".join(_carried(name, types[name]) for name in names))
+
+
+def _carried(name: str, given: DuckDBPyType) -> str:
     column = quoted(name)
     known = type_of(given)
     if known is not None and known.family in NESTED:
         return f"cast(to_json({_readable(column, given, 0)}) as varchar)"
     if known is not None and known.family is Family.INTERVAL:
         return _INTERVAL.format(c=column)
+    if known is not None and known.family is Family.UNTYPED:
+        return f"cast({column} as varchar)"
     return column
 
 
@@ -30,11 +65,17 @@ _INTERVAL = (
 
 
 def _readable(value: str, given: DuckDBPyType, depth: int) -> str:
-    """The nested value with bytes as ``\\x`` and hexadecimal digits, as PostgreSQL writes them."""
+    """The nested value, with leaves that ``to_json`` spoils made readable.
+
+    Bytes become ``\\x`` and hexadecimal digits, as PostgreSQL writes them. A decimal without room
+    for a digit before the point gets one: it would become ``.5``, which is no JSON.
+    """
     item = f"item{depth}"
     if given.id == "blob":
         return rf"'\x' || lower(hex({value}))"
-    if not _has_bytes(given):
+    if _is_fraction(given):
+        return f"cast({value} as decimal(38, {dict(given.children)['scale']}))"
+    if not _is_spoiled(given):
         return value
     if given.id in ("list", "array"):
         made = _readable(item, _children(given)[0][1], depth + 1)
@@ -54,8 +95,13 @@ def _readable(value: str, given: DuckDBPyType, depth: int) -> str:
     return f"case when {value} is not null then struct_pack({fields}) end"
 
 
-def _has_bytes(given: DuckDBPyType) -> bool:
-    return given.id == "blob" or any(_has_bytes(inner) for _, inner in _children(given))
+def _is_spoiled(given: DuckDBPyType) -> bool:
+    inside = any(_is_spoiled(inner) for _, inner in _children(given))
+    return inside or given.id == "blob" or _is_fraction(given)
+
+
+def _is_fraction(given: DuckDBPyType) -> bool:
+    return given.id == "decimal" and len({size for _, size in given.children}) == 1
 
 
 def _children(given: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:

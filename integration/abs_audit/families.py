@@ -82,6 +82,7 @@ _BY_DUCKDB_NAME = {
         Type(Family.INSTANT, 6),
     ),
     **dict.fromkeys(("timestamp_ns", "timestamp_ns with time zone"), Type(Family.INSTANT, 9)),
+    "null": Type(Family.UNTYPED),  # a column of nulls only
     "boolean": Type(Family.BOOLEAN),
     "float": Type(Family.FLOAT, 32),
     "double": Type(Family.FLOAT, 64),
@@ -109,8 +110,12 @@ def type_of(duckdb_type: DuckDBPyType) -> Type | None:
 
 def _nested(family: Family, children: list[tuple[str, Any]]) -> Type | None:
     known = [(name, child) for name, inner in children if (child := type_of(inner)) is not None]
-    # Intervals inside JSON have no one text form.
-    if len(known) != len(children) or any(c.family is Family.INTERVAL for _, c in known):
+    # Inside JSON, an interval has no one text form; and duckdb cannot write .5 as a number.
+    textless = any(
+        child.family is Family.INTERVAL or str(inner) == "DECIMAL(38,38)"
+        for (_, child), (_, inner) in zip(known, children, strict=False)
+    )
+    if len(known) != len(children) or textless:
         return None
     return Type(family, children=tuple(known))
 

@@ -12,8 +12,8 @@ import duckdb
 import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
-from abs_audit.carry import carried
-from abs_audit.families import Family, Type, type_of
+from abs_audit.carry import carried, types_of
+from abs_audit.families import Family, Type
 from abs_audit.streams import streamed
 from abs_audit.textfiles import csv_batches, csv_columns, json_batches, json_columns, text_schema
 from abs_core.errors import AbsError, DataError, OptionError, SchemaError, UnavailableError
@@ -62,7 +62,7 @@ class Files:
             if kind == "json":
                 return dict.fromkeys(json_columns(connection, found), Type(Family.UNTYPED))
             with _typed(connection, kind, found) as rows:
-                return self._known(dict(zip(rows.columns, rows.types, strict=True)))
+                return types_of(rows, self.name)
 
     @contextlib.contextmanager
     def rows(
@@ -79,8 +79,7 @@ class Files:
                     yield rows
             else:
                 with _typed(connection, kind, found) as rows:
-                    types = dict(zip(rows.columns, rows.types, strict=True))
-                    yield rows.project(", ".join(carried(name, types[name]) for name in names))
+                    yield carried(rows, names)
 
     def _found(self) -> tuple[str, list[Path]]:
         """The format and the files, in a stable order."""
@@ -96,17 +95,6 @@ class Files:
                 remedy="name files of one format.",
             )
         return kinds.pop(), found
-
-    def _known(self, types: Mapping[str, duckdb.sqltypes.DuckDBPyType]) -> dict[str, Type]:
-        known = {name: type_of(given) for name, given in types.items()}
-        for name, found in known.items():
-            if found is None:
-                raise SchemaError(
-                    f"{self.name}: the audit cannot compare values of type {types[name]} (column "
-                    f"{name!r}).",
-                    remedy="convert the column in a file of its own.",
-                )
-        return {name: found for name, found in known.items() if found is not None}
 
     @contextlib.contextmanager
     def _mapped(self, *also_damaged: type[Exception]) -> Iterator[None]:
@@ -172,24 +160,22 @@ def _arrow_reader(path: Path) -> pa.RecordBatchReader | pa.ipc.RecordBatchFileRe
 
 def _expand(text: str) -> list[Path]:
     given = Path(text)
-    roots = [given] if given.exists() else [Path(match) for match in _matches(text)]
-    return [path for root in roots for path in _files_of(root)]
-
-
-def _matches(pattern: str) -> list[str]:
+    if given.exists():
+        return _files_of(given)
     # Path.glob takes no absolute pattern.
-    return glob(pattern, recursive=True)  # noqa: PTH207
+    matches = [Path(match) for match in glob(text, recursive=True)]  # noqa: PTH207
+    return [path for m in matches if not _hidden(m, given.parts) for path in _files_of(m)]
 
 
 def _files_of(root: Path) -> list[Path]:
     if not root.is_dir():
         return [root]
-    below = [path for path in root.rglob("*") if path.is_file()]
-    return [
-        path
-        for path in below
-        if not any(part.startswith(("_", ".")) for part in path.relative_to(root).parts)
-    ]
+    return [p for p in root.rglob("*") if p.is_file() and not _hidden(p, root.parts)]
+
+
+def _hidden(path: Path, named: Sequence[str]) -> bool:
+    """A part of the path is hidden, and not one that the user named."""
+    return any(part.startswith(("_", ".")) and part not in named for part in path.parts)
 
 
 def _format(path: Path) -> str:

@@ -8,6 +8,7 @@ It is the only place of the audit that looks at single records.
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
 from collections.abc import Callable
@@ -17,16 +18,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from abs_audit.families import EXACT_NUMBERS, Family, Type
+from abs_audit.families import Family, Type
 
 
 def canonicaliser(common: Type) -> Callable[[pa.Array], pa.Array]:
     """A function over Arrow arrays of JSON text, NULL for NULL; equal values give equal text.
 
     Object keys are sorted, a field of a struct that is null counts as absent, and a key that the
-    struct does not have is kept, so that it shows as a difference.
-
-    The function raises ValueError for what is not JSON, or not of the type.
+    struct does not have is kept, so that it shows as a difference. A float is what its digits round
+    to. What is not of the type, or no JSON, is kept as it is: equal to nothing but itself.
     """
 
     def apply(texts: pa.Array) -> pa.Array:
@@ -36,77 +36,89 @@ def canonicaliser(common: Type) -> Callable[[pa.Array], pa.Array]:
 
 
 def plain_decimal(texts: pa.Array) -> pa.Array:
-    """Decimal text in any notation (``+007``, ``1e3``) to plain notation without needless zeros."""
-    return pa.array([_plain(text) for text in texts.to_pylist()], pa.string())
+    """Decimal text in any notation (``+007``, ``1e3``) to plain notation without needless zeros.
+
+    Raises:
+        ValueError: a text is no number.
+    """
+    return pa.array([_parsed(text) for text in texts.to_pylist()], pa.string())
+
+
+def _parsed(text: str | None) -> str | None:
+    if text is None:
+        return None
+    try:
+        return _plain(Decimal(text))
+    except InvalidOperation:
+        raise ValueError(f"not a number: {text[:80]!r}") from None
 
 
 def _canonical_text(text: str | None, common: Type) -> str | None:
     if text is None:
         return None
-    value = json.loads(text, parse_float=Decimal, parse_int=Decimal)
+    try:
+        value = json.loads(text, parse_float=Decimal, parse_int=Decimal)
+    except ValueError:
+        return f"no JSON: {text}"
     return json.dumps(_value(value, common), sort_keys=True, ensure_ascii=False)
 
 
 def _value(value: Any, common: Type) -> Any:
-    """The JSON value in canonical form: numbers become marked text, all else stays JSON."""
-    if value is None:
-        return None
+    """The JSON value in canonical form: arrays and numbers are tagged, all else stays as it is."""
     children = dict(common.children)
-    match common.family:
-        case Family.JSON:
-            return _any_json(value)
-        case Family.LIST if isinstance(value, list):
-            return [_value(item, children["element"]) for item in value]
-        case Family.MAP if isinstance(value, dict):
+    match common.family, value:
+        case Family.LIST, list():
+            return ["list", [_value(item, children["element"]) for item in value]]
+        case Family.MAP, dict():
             return {key: _value(item, children["value"]) for key, item in value.items()}
-        case Family.STRUCT if isinstance(value, dict):
+        case Family.STRUCT, dict():
             fields = {
                 name: _value(item, children[name]) if name in children else _any_json(item)
                 for name, item in value.items()
             }
             return {name: item for name, item in fields.items() if item is not None}
-        case Family.LIST | Family.MAP | Family.STRUCT:
-            raise ValueError(f"{json.dumps(value, default=str)[:80]} is no {common.family}")
+        case Family.FLOAT, Decimal() | float() | "NaN" | "Infinity" | "-Infinity":
+            return _float(value, common)
+        case family, str() if family in _TEXT_READERS:
+            return _read(value, _TEXT_READERS[family])
         case _:
-            return _leaf(value, common)
-
-
-def _leaf(value: Any, common: Type) -> Any:
-    if common.family in EXACT_NUMBERS:
-        return {"number": _plain(str(value))}
-    if common.family is Family.FLOAT:
-        number = float(value)
-        if common.precision == 32:
-            (number,) = struct.unpack("f", struct.pack("f", number))
-        return {"float": "nan" if number != number else repr(number + 0.0)}
-    reader = _TEXT_READERS.get(common.family)
-    if reader is None or not isinstance(value, str):
-        return _any_json(value)
-    try:
-        return reader(value)
-    except ValueError:
-        return value  # infinity, years that Python does not know: compared as text
+            return _any_json(value)
 
 
 def _any_json(value: Any) -> Any:
-    if isinstance(value, Decimal):
-        return {"number": _plain(str(value))}
-    if isinstance(value, float):  # NaN and Infinity, which Python's reader lets through
-        return {"float": repr(value)}
-    if isinstance(value, list):
-        return [_any_json(item) for item in value]
-    if isinstance(value, dict):
-        return {key: _any_json(item) for key, item in value.items()}
-    return value
+    match value:
+        case Decimal():
+            return ["number", _plain(value)]
+        case float():  # NaN and Infinity, which Python's reader lets through
+            return ["float", repr(value)]
+        case list():
+            return ["list", [_any_json(item) for item in value]]
+        case dict():
+            return {key: _any_json(item) for key, item in value.items()}
+        case _:
+            return value
 
 
-def _plain(text: str | None) -> str | None:
-    if text is None:
-        return None
+def _float(value: Decimal | float | str, common: Type) -> Any:
+    number = float(value)
     try:
-        number = Decimal(text)
-    except InvalidOperation:
-        raise ValueError(f"not a number: {text[:80]!r}") from None
+        if common.precision == 32:
+            (number,) = struct.unpack("f", struct.pack("f", number))
+    except OverflowError:
+        return _any_json(value)
+    if isinstance(value, Decimal) and math.isinf(number):
+        return _any_json(value)  # too large for a float, and not infinite
+    return ["float", "nan" if math.isnan(number) else repr(number + 0.0)]
+
+
+def _read(text: str, reader: Callable[[str], str]) -> str:
+    try:
+        return reader(text)
+    except ValueError:
+        return text  # infinity, years that Python does not know: compared as text
+
+
+def _plain(number: Decimal) -> str:
     if not number.is_finite():
         return "NaN" if number.is_nan() else f"{'-' if number < 0 else ''}Infinity"
     plain = format(number, "f")

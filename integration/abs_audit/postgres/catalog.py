@@ -86,8 +86,9 @@ def _carriage(name: str, is_array: bool) -> Carriage:
 # 'infinity' is the same word in both; only the place of BC differs.
 _ERA = r"regexp_replace({c}, '^(\S+)(.*) BC$', '\1 (BC)\2')"
 
-_TEXT = Carriage(Type(Family.TEXT), pa.string(), "{c}::text")  # char(n): without its padding
-_JSON = Carriage(Type(Family.JSON), pa.string(), "{c}::text")
+# As the type's output function writes it: a cast to text may write it otherwise (inet).
+_TEXT = Carriage(Type(Family.TEXT), pa.string())
+_JSON = Carriage(Type(Family.JSON), pa.string())
 _JSON_OF_ARRAY = Carriage(Type(Family.JSON), pa.string(), "to_json({c})::text")
 _INTEGER = Carriage(Type(Family.INTEGER, 64), pa.int64(), "{c}::int8")
 _INTERVAL = """case when isfinite({c}) then
@@ -101,6 +102,7 @@ _BY_TYPE = {
     "bool": Carriage(Type(Family.BOOLEAN), pa.bool_()),
     "float4": Carriage(Type(Family.FLOAT, 32), pa.float32()),
     "float8": Carriage(Type(Family.FLOAT, 64), pa.float64()),
+    "bpchar": Carriage(Type(Family.TEXT), pa.string(), "{c}::text"),  # without its padding
     "numeric": Carriage(Type(Family.DECIMAL), pa.string()),
     "bytea": Carriage(Type(Family.BINARY), pa.string(), "encode({c}, 'hex')", "unhex({c})"),
     "uuid": Carriage(Type(Family.UUID), pa.string(), take="cast({c} as uuid)"),

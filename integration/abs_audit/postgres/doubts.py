@@ -91,12 +91,14 @@ def _decisions(
     return tuple(found)
 
 
-# Manual, 53.13 pg_locks: a prepared transaction's locks have no pid, and this virtualtransaction.
+# A prepared transaction's locks have no pid. Its virtual id is the session's that prepared it, or
+# -1/xid after a restart (twophase.c); the lock on its own transaction id leads from one to the other.
 _PREPARED = """
 select p.gid, extract(epoch from clock_timestamp() - p.prepared),
-       exists (select 1 from pg_locks l where l.virtualtransaction = '-1/' || p.transaction
-                  and l.locktype in ('relation', 'tuple') and l.relation = any(%(oids)s)
-                  and l.mode <> 'AccessShareLock')
+       exists (select 1 from pg_locks own join pg_locks l using (virtualtransaction)
+                where own.locktype = 'transactionid' and own.transactionid = p.transaction
+                  and own.pid is null and l.pid is null and l.locktype = 'relation'
+                  and l.relation = any(%(oids)s) and l.mode <> 'AccessShareLock')
   from pg_prepared_xacts p where p.database = current_database() order by p.prepared, p.gid
 """
 
@@ -105,13 +107,17 @@ _WRITES = ("RowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock")
 
 # Vacuum takes such locks too, and changes no row.
 _LOCKS = """
+with prepared as (
+    select p.gid, own.virtualtransaction from pg_prepared_xacts p
+      join pg_locks own on own.locktype = 'transactionid' and own.transactionid = p.transaction
+     where own.pid is null)
 select distinct l.mode,
        coalesce('prepared transaction ' || p.gid, 'process ' || l.pid
                 || coalesce(' (' || nullif(a.application_name, '') || ')', ''),
                 l.virtualtransaction),
        l.mode = any(%(writes)s)
   from pg_locks l
-  left join pg_prepared_xacts p on l.virtualtransaction = '-1/' || p.transaction
+  left join prepared p on l.pid is null and p.virtualtransaction = l.virtualtransaction
   left join pg_stat_activity a on a.pid = l.pid
  where l.locktype = 'relation' and l.relation = any(%(oids)s)
    and l.database = (select oid from pg_database where datname = current_database())

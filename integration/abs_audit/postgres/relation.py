@@ -13,6 +13,7 @@ import pyarrow.csv as pc
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from psycopg import Connection, sql
 
+from abs_audit.carry import quoted
 from abs_audit.families import Type
 from abs_audit.postgres.catalog import Column, Table, find_table
 from abs_audit.postgres.doubts import look
@@ -136,8 +137,7 @@ def _selected(column: Column) -> sql.Composed:
 
 
 def _taken(column: Column) -> str:
-    quoted = '"' + column.name.replace('"', '""') + '"'
-    return column.carriage.take.replace("{c}", quoted)
+    return column.carriage.take.replace("{c}", quoted(column.name))
 
 
 def _blocks(copy: psycopg.Copy) -> Iterator[bytes]:

@@ -1,0 +1,285 @@
+"""Files of every kind give the same records; what cannot be read is an error, never a short read."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from abs_audit import Files, Report, audit
+from abs_core.errors import DataError, OptionError, RowError, SchemaError, UnavailableError
+
+TABLE = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int32()),
+        "text": ['a "b", c\nd', "", None],
+        "real": [0.1, None, float("nan")],
+        "price": pa.array([Decimal("12345678901234567890.10"), None, Decimal("-0.05")]),
+        "at": pa.array(
+            [datetime(2024, 1, 1, 5, tzinfo=UTC), None, None], pa.timestamp("us", "UTC")
+        ),
+        "yes": [True, False, None],
+    }
+)
+
+CSV = (
+    "id,text,real,price,at,yes\n"
+    '1,"a ""b"", c\nd",0.1,12345678901234567890.1,2024-01-01T06:00:00+01:00,true\n'
+    '2,"",,,,false\n'
+    "3,,NaN,-0.0500,,\n"
+)
+
+# Nulls left out, as Spark writes them; numbers with all their digits.
+NDJSON = (
+    r'{"id":1,"text":"a \"b\", c\nd","real":0.1,"price":12345678901234567890.10,'
+    '"at":"2024-01-01T05:00:00.000Z","yes":true}\n'
+    '{"id":2,"text":"","yes":false}\n\n'
+    '{"id":3,"real":NaN,"price":-5e-2}\n'
+)
+
+
+def write_parquet(path: Path) -> Path:
+    pq.write_table(TABLE, path.with_suffix(".parquet"))
+    return path.with_suffix(".parquet")
+
+
+def write_arrow(path: Path) -> Path:
+    with pa.ipc.new_file(path.with_suffix(".arrow"), TABLE.schema) as writer:
+        writer.write_table(TABLE, max_chunksize=2)
+    return path.with_suffix(".arrow")
+
+
+def write_arrow_stream(path: Path) -> Path:
+    with pa.ipc.new_stream(path.with_suffix(".arrows"), TABLE.schema) as writer:
+        writer.write_table(TABLE, max_chunksize=1)
+    return path.with_suffix(".arrows")
+
+
+def write_csv(path: Path) -> Path:
+    path.with_suffix(".csv").write_text(CSV, newline="")
+    return path.with_suffix(".csv")
+
+
+def write_csv_gz(path: Path) -> Path:
+    path.with_suffix(".csv.gz").write_bytes(gzip.compress(CSV.encode()))
+    return path.with_suffix(".csv.gz")
+
+
+def write_ndjson(path: Path) -> Path:
+    path.with_suffix(".ndjson").write_text(NDJSON)
+    return path.with_suffix(".ndjson")
+
+
+def write_json_gz(path: Path) -> Path:
+    path.with_suffix(".json.gz").write_bytes(gzip.compress(NDJSON.encode()))
+    return path.with_suffix(".json.gz")
+
+
+WRITERS: list[Callable[[Path], Path]] = [
+    write_parquet, write_arrow, write_arrow_stream, write_csv, write_csv_gz, write_ndjson,
+    write_json_gz,
+]  # fmt: skip
+
+
+def compared(expected: object, actual: object, **options: object) -> Report:
+    return audit(Files((str(expected),)), Files((str(actual),)), **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("turned", [False, True])
+def test_every_format_holds_the_same_records(
+    write: Callable[[Path], Path], turned: bool, tmp_path: Path
+) -> None:
+    sides = [write_parquet(tmp_path / "typed"), write(tmp_path / "other")]
+    report = compared(*(sides[::-1] if turned else sides), key=["id"])
+    assert report.clean, report.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("column", "right", "wrong"),
+    [
+        ("price", "12345678901234567890.1", "12345678901234567890.2"),
+        ("text", '2,"",', "2,,"),
+        ("at", "06:00:00+01:00", "06:00:00+00:00"),
+        ("real", ",0.1,", ",0.10000000000000002,"),
+        ("yes", "false", "true"),
+    ],
+)
+def test_a_changed_value_in_an_untyped_file_is_found(
+    column: str, right: str, wrong: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "changed.csv"
+    path.write_text(CSV.replace(right, wrong, 1), newline="")
+    report = compared(write_parquet(tmp_path / "typed"), path, key=["id"])
+    assert report.differences.corrupted == 1
+    assert set(report.differences.samples["corrupted"][0].changed) == {column}
+
+
+def test_a_json_number_keeps_every_digit(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"p": [Decimal("0.1000000000000000000001")]}), tmp_path / "e.parquet")
+    (tmp_path / "a.json").write_text('{"p": 0.1}\n')
+    assert compared(tmp_path / "e.parquet", tmp_path / "a.json").differences.absent == 1
+    (tmp_path / "a.json").write_text('{"p": 0.1000000000000000000001}\n')
+    assert compared(tmp_path / "e.parquet", tmp_path / "a.json").clean
+
+
+def test_json_in_a_file_compares_with_a_struct(tmp_path: Path) -> None:
+    nested = pa.table(
+        {"n": [{"a": 1, "b": [1.5, None], "at": datetime(2024, 1, 1, tzinfo=UTC), "x": None}]}
+    )
+    pq.write_table(nested, tmp_path / "e.parquet")
+    path = tmp_path / "a.json"
+    path.write_text('{"n": {"at": "2024-01-01T00:00:00.000000Z", "b": [1.50, null], "a": 1.0}}\n')
+    assert compared(tmp_path / "e.parquet", path).clean
+    for wrong in (
+        '{"n": {"at": "2024-01-01T01:00:00Z", "b": [1.5, null], "a": 1}}',
+        '{"n": {"at": "2024-01-01T00:00:00Z", "b": [1.5], "a": 1}}',
+        '{"n": {"at": "2024-01-01T00:00:00Z", "b": [1.5, null], "a": 1, "more": 0}}',
+        '{"n": {"at": "2024-01-01T00:00:00Z", "b": [1.5, null]}}',
+    ):
+        path.write_text(wrong)
+        assert compared(tmp_path / "e.parquet", path).differences.absent == 1
+
+
+def test_a_folder_is_read_whole_without_hidden_files(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    (target / "deep" / "er").mkdir(parents=True)
+    (target / "_temporary").mkdir()
+    pq.write_table(TABLE.slice(0, 1), target / "part-0.parquet")
+    pq.write_table(TABLE.slice(1), target / "deep" / "er" / "part-1.parquet")
+    pq.write_table(TABLE, target / "_temporary" / "part-2.parquet")
+    pq.write_table(TABLE, target / ".part-3.parquet")
+    (target / "_SUCCESS").touch()
+    whole = write_parquet(tmp_path / "whole")
+    assert compared(whole, target, key=["id"]).clean
+    assert compared(whole, f"{target}/**/part-*.parquet", key=["id"]).clean
+
+
+def test_a_column_that_only_a_later_file_has_is_not_passed_over(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    pq.write_table(pa.table({"id": [1]}), target / "a.parquet")
+    pq.write_table(pa.table({"id": [2], "more": [1]}), target / "b.parquet")
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "e.parquet")
+    with pytest.raises(SchemaError, match="more"):
+        compared(tmp_path / "e.parquet", target)
+
+
+def test_names_with_glob_characters_are_files_too(tmp_path: Path) -> None:
+    odd = tmp_path / "a[1]*"
+    odd.mkdir()
+    pq.write_table(TABLE, odd / "x[2]?.parquet")
+    whole = write_parquet(tmp_path / "whole")
+    assert compared(whole, odd, key=["id"]).clean
+    assert compared(whole, odd / "x[2]?.parquet", key=["id"]).clean
+
+
+def test_a_file_that_appears_after_the_first_read_is_found(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.mkdir()
+    pq.write_table(TABLE, target / "a.parquet")
+
+    class Late(Files):
+        def rows(self, connection, names):  # type: ignore[no-untyped-def]
+            if (target / "b.parquet").exists() or reads.append(1):
+                return super().rows(connection, names)
+            found = super().rows(connection, names)
+            if len(reads) == 2:
+                pq.write_table(TABLE.slice(2), target / "b.parquet")
+            return found
+
+    reads: list[int] = []
+    report = audit(Files((str(write_parquet(tmp_path / "e")),)), Late((str(target),)), key=["id"])
+    assert report.differences.duplicate == 1
+
+
+def test_the_null_marker_of_csv_stands_for_null_only_without_quotes(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": pa.array([None, "NA", "x"])}), tmp_path / "e.parquet")
+    (tmp_path / "a.csv").write_text('a\nNA\n"NA"\nx\n')
+    expected = Files((str(tmp_path / "e.parquet"),))
+    assert audit(expected, Files((str(tmp_path / "a.csv"),), null="NA")).clean
+    assert not audit(expected, Files((str(tmp_path / "a.csv"),))).clean
+
+
+def test_an_empty_line_of_a_csv_with_one_column_is_a_null(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": pa.array([1, None, 2])}), tmp_path / "e.parquet")
+    (tmp_path / "a.csv").write_text("a\n1\n\n2\n")
+    report = compared(tmp_path / "e.parquet", tmp_path / "a.csv")
+    assert report.clean
+    assert report.differences.actual == 3
+
+
+def with_text(kind: pa.DataType, value: str, folder: Path) -> Report:
+    """A typed null against one value of an untyped file."""
+    pq.write_table(pa.table({"id": [1], "v": pa.nulls(1, kind)}), folder / "e.parquet")
+    (folder / "a.csv").write_text(f"id,v\n1,{value}\n")
+    return compared(folder / "e.parquet", folder / "a.csv", key=["id"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.int64(), "x"),
+        (pa.date32(), "2024-01-01 05:00:00"),
+        (pa.timestamp("us"), "2024-01-01 00:00:00.0000001"),
+        (pa.float64(), "x"),
+        (pa.bool_(), "perhaps"),
+    ],
+)
+def test_text_that_would_lose_a_part_as_the_other_sides_type_is_an_error(
+    kind: pa.DataType, value: str, tmp_path: Path
+) -> None:
+    with pytest.raises(RowError, match="'v'"):
+        with_text(kind, value, tmp_path)
+
+
+def test_a_fraction_beside_an_integer_column_is_not_rounded(tmp_path: Path) -> None:
+    report = with_text(pa.int64(), "1.5", tmp_path)
+    assert report.differences.samples["corrupted"][0].changed == {"v": (None, "1.5")}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "error"),
+    [
+        ("a.csv", "a,b\n1,2\n1,2,3\n", DataError),
+        ("a.csv", "", DataError),
+        ("a.json", '[{"a": 1}]', DataError),
+        ("a.json", '{"a": 1\n', DataError),
+        ("a.json", '{"a": 1}{"a": 2}\n', DataError),
+        ("a.json", "1\n", DataError),
+        ("a.parquet", "no parquet", DataError),
+        ("a.arrow", "no arrow", DataError),
+        ("a.csv.gz", "no gzip", UnavailableError),
+        ("a.xlsx", "x", OptionError),
+        ("a", "x", OptionError),
+    ],
+)
+def test_a_damaged_file_is_a_typed_error(
+    name: str, content: str, error: type[Exception], tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content)
+    pq.write_table(pa.table({"a": [1], "b": [2]}), tmp_path / "e.parquet")
+    with pytest.raises(error, match=name.partition(".")[0]):
+        compared(tmp_path / "e.parquet", tmp_path / name, columns=["a"])
+
+
+def test_a_parquet_file_cut_off_is_a_typed_error(tmp_path: Path) -> None:
+    whole = write_parquet(tmp_path / "whole")
+    (tmp_path / "cut.parquet").write_bytes(whole.read_bytes()[:-20])
+    with pytest.raises(DataError, match="cut"):
+        compared(whole, tmp_path / "cut.parquet")
+
+
+def test_no_file_and_files_of_two_formats_are_errors(tmp_path: Path) -> None:
+    whole = write_parquet(tmp_path / "whole")
+    with pytest.raises(OptionError, match="no file"):
+        compared(whole, tmp_path / "*.csv")
+    write_csv(tmp_path / "whole")
+    with pytest.raises(OptionError, match="several formats"):
+        compared(whole, tmp_path)
