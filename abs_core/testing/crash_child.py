@@ -1,17 +1,7 @@
-"""The process that dies: a job of three epochs whose lives end where a crash point is armed.
-
-``python -m abs_core.testing.crash_child`` is a nursery: it forks one life for each line on its
-standard input, and answers with how that life ended. Python and the sink's modules are imported once
-only, so that a life takes milliseconds, and thousands of crashes can be tried.
-"""
+"""The process that dies: a job of three epochs whose lives end where a crash point is armed."""
 
 from __future__ import annotations
 
-import base64
-import os
-import pickle
-import sys
-import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +13,7 @@ from abs_core.model import Drained, Share
 from abs_core.registers.file import FileRegister
 from abs_core.testing.case import JOB, rows
 from abs_core.testing.engine import Run
-from abs_core.testing.harness import Row, batch_of
+from abs_core.testing.harness import Row
 
 EPOCHS: tuple[tuple[Sequence[Row], ...], ...] = (
     (rows(0, 4), rows(10, 4), rows(20, 3)),
@@ -34,8 +24,8 @@ EPOCHS: tuple[tuple[Sequence[Row], ...], ...] = (
 FAILING = 1
 """The epoch that the engine fails once, after its tasks have pre-committed: abandon and abort."""
 
-DONE, BROKEN = 0, 1
-"""How a life ends that is not killed: all epochs are done; an error."""
+DONE = 0
+"""How a life ends that is not killed: all epochs are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,32 +82,3 @@ def _task(run: Run, epoch: int, partition: int, part: Sequence[Row]) -> Share:
             attempt = run.attempt(epoch, partition)
             share = attempt.write(*part[:half]).write(*part[half:]).pre_commit()
     return share
-
-
-def _fork(life: Life) -> int:
-    """Live in a child process; its wait status."""
-    child = os.fork()
-    if child == 0:
-        code = BROKEN
-        try:
-            code = life.live()
-        except Exception:  # noqa: BLE001 - the end of a process: what it was goes to the parent
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    return os.waitpid(child, 0)[1]
-
-
-def main() -> None:
-    """Read lives (pickled, base64, one a line) and answer with exit codes; -9 is a kill."""
-    batch_of(
-        rows(0, 1)
-    ).to_pylist()  # imports what pyarrow loads lazily, pandas: once, not per life
-    for line in sys.stdin:
-        life = pickle.loads(base64.b64decode(line))  # noqa: S301 - our own parent's
-        print(os.waitstatus_to_exitcode(_fork(life)), flush=True)
-
-
-if __name__ == "__main__":
-    main()
