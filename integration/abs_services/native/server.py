@@ -68,10 +68,14 @@ class ServerProcess:
             LEASH.tie(self._id)
 
     def detach(self) -> None:
-        """From now on the server outlives this Python process; its ProcessId is how to find it."""
+        """Lets go of the server: it outlives this Python process, and is down for this object."""
         if self._id is None or not self.is_running:
             raise ConfigError(f"{self._name} does not run", remedy="start it first.")
         LEASH.untie(self._id)
+        assert self._popen is not None
+        # Not waited for any more: else Python warns of a child that still runs.
+        self._popen.returncode = 0
+        self._popen = None
 
     def await_ready(self, is_ready: Callable[[], bool]) -> None:
         """Waits until ``is_ready()``; kills what was started where it ends or is late instead."""
