@@ -143,6 +143,11 @@ class World:
         stored = PostgresRegister(self._options).load(job)
         return None if stored is None else stored.state
 
+    def generation(self) -> int:
+        """How many runs have started."""
+        state = self.state()
+        return 0 if state is None else state.generation
+
     def frontier(self, job: str = JOB) -> int:
         """The last finished epoch; -1 before the first."""
         state = self.state(job)
