@@ -56,8 +56,9 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
     if pa.types.is_string(arrow):
         check_text(array, column)
         _check_length(array, pg, column)
-    elif is_list(arrow) and pg.element is not None:
-        check_values(array.flatten(), pg.element, column)
+    elif pg.element is not None:
+        if is_list(arrow):
+            check_values(array.flatten(), pg.element, column)
     elif pa.types.is_timestamp(arrow):
         _check_timestamp(array, pg, column)
     elif pa.types.is_date32(arrow):

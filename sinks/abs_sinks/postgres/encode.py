@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import is_
 from typing import Protocol
 
 import pyarrow as pa
@@ -93,11 +94,15 @@ class BinaryEncoder:
     def encode(self, batch: pa.RecordBatch) -> bytes:
         """See ``Encoder``."""
         self._expected.check(batch)
-        made = [
-            bytes(self._pgpq.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self._schema)))
-            for arrays in _converted(batch, self._columns, _to_wire)
-        ]
+        made = [bytes(self._pgpq.write_batch(self._ready(piece))) for piece in _pieces(batch)]
         return made[0] if len(made) == 1 else b"".join(made)
+
+    def _ready(self, piece: pa.RecordBatch) -> pa.RecordBatch:
+        given = piece.columns
+        arrays = _converted(given, self._columns, _to_wire)
+        if len(arrays) == len(given) and all(map(is_, arrays, given)):
+            return piece  # as it came; pgpq goes by position here
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def finish(self) -> bytes:
         """What was held back, and the trailer."""
@@ -119,7 +124,8 @@ class TextEncoder:
         """See ``Encoder``."""
         self._expected.check(batch)
         return b"".join(
-            _lines(arrays) for arrays in _converted(batch, self._columns, _to_copy_text)
+            _lines(_converted(piece.columns, self._columns, _to_copy_text))
+            for piece in _pieces(batch)
         )
 
     def finish(self) -> bytes:
@@ -162,30 +168,27 @@ _Convert = Callable[[pa.Array, PlannedColumn], pa.Array]
 
 
 def _converted(
-    batch: pa.RecordBatch, columns: Sequence[PlannedColumn], convert: _Convert
-) -> Iterator[list[pa.Array]]:
-    """The columns of each slice of the batch, checked and ready for the wire."""
-    for piece in _pieces(batch):
-        arrays = piece.columns
-        yield [_convert_column(arrays[c.position], c, convert) for c in columns]
+    given: Sequence[pa.Array], columns: Sequence[PlannedColumn], convert: _Convert
+) -> list[pa.Array]:
+    """The columns of a batch in the order of the plan, checked and ready for the wire."""
+    return [_convert_column(given[c.position], c, convert) for c in columns]
 
 
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def _pieces(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
     # The buffers' size is cheap to get, and no less than what the rows take of them.
     if batch.get_total_buffer_size() <= SLICE_BYTES:
-        yield batch
-        return
+        return [batch]
     slices = -(-batch.nbytes // SLICE_BYTES) or 1
     rows = -(-batch.num_rows // slices) or 1
-    for start in range(0, batch.num_rows, rows):
-        yield batch.slice(start, rows)
+    return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
 
 
 def _convert_column(array: pa.Array, planned: PlannedColumn, convert: _Convert) -> pa.Array:
     name, conversion = planned.source, planned.conversion
     try:
-        array = cast_plain(cast_plain(array, conversion.plain), conversion.arrow)
-        if array.null_count and planned.column.not_null:
+        if array.type != conversion.arrow:
+            array = cast_plain(cast_plain(array, conversion.plain), conversion.arrow)
+        if planned.column.not_null and array.null_count:
             raise row_error(
                 name,
                 f"{array.null_count} of {len(array)} values are NULL, and the column is NOT NULL",
