@@ -66,10 +66,10 @@ class LiveDisplay:
     """One panel that is drawn over and over; the last one stays on the screen."""
 
     def __init__(self, console: Console) -> None:
-        self._live = Live(console=console, refresh_per_second=8)
+        self._live = Live(console=console, auto_refresh=False)
 
     def show(self, view: View) -> None:
-        self._live.update(panel(view))
+        self._live.update(panel(view), refresh=True)
 
     def __enter__(self) -> Self:
         self._live.__enter__()

@@ -38,6 +38,8 @@ class Picture:
         self._log_read = 0
         self._events: list[str] = []
         self._shown_at = 0.0
+        # What the register and Spark said before this run of the job did anything.
+        self._before: tuple[int | None, int | None] = (None, None)
         self._began = time.monotonic()
 
     @property
@@ -57,11 +59,12 @@ class Picture:
             self._rows = self._watch.rows()
             self._hear_recovery()
         processes = process.processes()
-        state = "starting" if sight.generation is None and sight.epoch is None else "running"
+        state = "starting" if (sight.generation, sight.noted) == self._before else "running"
         self._draw(sight, f"{state}, {processes} processes")
 
     def killed(self, number: int, kill: Killed, sight: Sight) -> None:
-        """A kill has happened."""
+        """A kill has happened, and the next run is starting."""
+        self._before = (sight.generation, sight.noted)
         self._hear_recovery()
         self._rows = self._watch.rows()
         self._events.append(f"SIGKILL #{number} {kill.story} ({kill.processes} processes)")
