@@ -37,10 +37,7 @@ def workspace(memory_mib: int, temp_directory: Path | None) -> Iterator[DuckDBPy
         ConfigError: memory or disk is too small for the work.
         RowError: a value cannot be read as the type it is compared in.
     """
-    with (
-        _mapped(memory_mib),
-        tempfile.TemporaryDirectory(prefix="abs-audit-", dir=temp_directory) as folder,
-    ):
+    with _mapped(memory_mib), _folder(temp_directory) as folder:
         connection = duckdb.connect(
             ":memory:",
             config={
@@ -54,12 +51,28 @@ def workspace(memory_mib: int, temp_directory: Path | None) -> Iterator[DuckDBPy
         )
         with connection:
             connection.execute("set timezone = 'UTC'")
+            # It would go to stdout, into the midst of a JSON document.
+            connection.execute("set enable_progress_bar = false")
             connection.create_function(
                 "plain_decimal", plain_decimal, ["VARCHAR"], "VARCHAR", type=PythonUDFType.ARROW
             )
             for macro in MACROS:
                 connection.execute(macro)
             yield connection
+
+
+@contextlib.contextmanager
+def _folder(parent: Path | None) -> Iterator[str]:
+    try:
+        folder = tempfile.TemporaryDirectory(prefix="abs-audit-", dir=parent)
+    except OSError as error:
+        raise ConfigError(
+            f"There is no room for temporary files in {parent or tempfile.gettempdir()}: "
+            f"{error.strerror}.",
+            remedy="name a folder that can be written as the temporary one.",
+        ) from error
+    with folder as path:
+        yield path
 
 
 def prepare(connection: DuckDBPyConnection, plan: Plan) -> None:

@@ -12,6 +12,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from abs_audit import Files, audit
+from abs_core.errors import ConfigError
+
 RECORDS = 2_000_000
 BATCH = 200_000
 MEMORY_MIB = 256
@@ -69,11 +72,8 @@ def test_two_million_records_are_audited_in_bounded_memory(tmp_path: Path) -> No
     assert found["peak_mib"] < MEMORY_MIB + BESIDES_MIB
 
 
-def test_too_little_room_on_disk_is_a_clear_error(tmp_path: Path) -> None:
-    from abs_audit import Files, audit
-    from abs_core.errors import ConfigError
-
+def test_a_temporary_folder_that_is_not_there_is_a_clear_error(tmp_path: Path) -> None:
     write(tmp_path / "e.parquet", [batch(0)])
     sides = Files((str(tmp_path / "e.parquet"),))
-    with pytest.raises(ConfigError, match="temporary folder"):
+    with pytest.raises(ConfigError, match="temporary"):
         audit(sides, sides, temp_directory=tmp_path / "absent")

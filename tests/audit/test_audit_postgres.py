@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from abs_audit import Files, PostgresTable, Report, audit
+from abs_core.contracts import Task
 from abs_core.errors import (
     ContentionError,
     OptionError,
@@ -29,6 +30,7 @@ from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.name import TableName
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.register import PostgresRegister
+from abs_sinks.postgres.sink import PostgresSink
 
 pytestmark = pytest.mark.services
 
@@ -241,6 +243,49 @@ def test_a_leftover_staging_table_with_rows_makes_the_audit_unclean(
     assert staging == {'"abs"."s_empty"': 0, '"abs"."s_left"': 3}
     session.execute("truncate abs.s_left")
     assert audited().clean
+
+
+def test_a_staging_table_of_any_name_is_known_by_its_comment(
+    session: Session, audited: Callable[..., Report]
+) -> None:
+    session.execute("create schema abs; create table abs.anything as select 1 as id")
+    assert audited().clean
+    session.execute(f"comment on table abs.anything is '{HANDLE}'")
+    assert audited().reasons == ("1 staging table(s) with rows",)
+
+
+SINKS = [("2pc", "append"), ("wal", "append"), ("wal", "upsert")]
+
+
+@pytest.mark.parametrize(("protocol", "write"), SINKS)
+def test_what_a_sink_leaves_behind_is_seen_until_it_is_committed_or_swept(
+    protocol: str,
+    write: str,
+    session: Session,
+    database: str,
+    expected: Files,
+    audited: Callable[..., Report],
+) -> None:
+    session.execute("alter table t add primary key (id)")
+    options = {"url": database, "dbtable": "t", "protocol": protocol, "write": write}
+    if write == "upsert":
+        options["key"] = "id"
+    more = pq.read_table(expected.paths[0]).slice(0, 3).set_column(0, "id", pa.array([0, -1, -2]))
+    sink = PostgresSink(PostgresOptions.parse(options), more.schema)
+    sink.register().compare_and_set(
+        HANDLE.job, None, JobState(HANDLE.register, HANDLE.job, sink.target, "l", 1, "run")
+    )
+    assert audited().clean
+    writer = sink.writer(Task(HANDLE.register, HANDLE.job, 1, 7, 0, "a1"))
+    for batch in more.to_batches():
+        writer.write(batch)
+    assert writer.pre_commit() is not None
+    report = audited()
+    assert report.differences.none
+    assert not report.clean
+    sink.committer().abort([HANDLE])
+    assert audited().clean
+    sink.close()
 
 
 def test_an_open_decision_makes_the_audit_unclean(

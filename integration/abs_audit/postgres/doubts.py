@@ -11,9 +11,12 @@ from abs_audit.postgres.catalog import Table
 from abs_audit.report import LeftBehind, Lock, OpenDecision, Prepared, Staging
 from abs_core.codec import state_from_text
 from abs_core.errors import CorruptionError
+from abs_core.model import HandleName
 
 GID_PREFIX = "abs1:"
-STAGING_PREFIX = "s_"
+STAGING_PREFIXES = ("staged_", "s_")
+"""A table of the state schema with another name is staging too, if its comment names a handle."""
+
 COUNTED_UP_TO = 1_000_000
 
 
@@ -53,9 +56,11 @@ def _locks(connection: Connection[Any], table: Table) -> tuple[Lock, ...]:
 def _staging(
     connection: Connection[Any], stateschema: str, unchecked: list[str]
 ) -> tuple[Staging, ...]:
-    rows = connection.execute(_STAGING, {"schema": stateschema, "prefix": STAGING_PREFIX})
+    tables = connection.execute(_TABLES, {"schema": stateschema}).fetchall()
     found = []
-    for (name,) in rows.fetchall():
+    for name, comment in tables:
+        if not name.startswith(STAGING_PREFIXES) and HandleName.parse(comment) is None:
+            continue
         table = sql.Identifier(stateschema, name)
         try:
             count = connection.execute(_COUNT.format(table=table, most=sql.Literal(COUNTED_UP_TO)))
@@ -126,10 +131,10 @@ select distinct l.mode,
  order by 1, 2
 """
 
-_STAGING = """
-select c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
- where n.nspname = %(schema)s and c.relkind in ('r', 'p') and starts_with(c.relname, %(prefix)s)
- order by 1
+_TABLES = """
+select c.relname, coalesce(obj_description(c.oid, 'pg_class'), '')
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace
+ where n.nspname = %(schema)s and c.relkind in ('r', 'p') order by 1
 """
 
 _COUNT = sql.SQL("select count(*) from (select 1 from {table} limit {most}) counted")
