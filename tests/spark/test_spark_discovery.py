@@ -1,0 +1,101 @@
+"""Spark finds the format in an environment where only the built wheel is installed."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import psycopg
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+_JOB = """
+import os, sys
+from pathlib import Path
+import abs_spark
+assert Path(abs_spark.__file__).is_relative_to(sys.prefix), abs_spark.__file__
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+for _ in range(2):
+    frame = spark.range(5).selectExpr("id", "'w' as word", "timestamp'2026-01-01' as at")
+    frame.write.format("abs-postgres").mode("append").options(
+        url=os.environ["ABS_TEST_URL"], dbtable="t", job="wheel", epoch="1"
+    ).save()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.services
+def test_the_wheel_in_an_empty_environment_is_found_by_spark(tmp_path: Path, database: str) -> None:
+    wheel = _wheel(tmp_path / "dist")
+    python = _environment(tmp_path / "env", wheel)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table t (id bigint, word text, at timestamptz)")
+        script = tmp_path / "job.py"
+        script.write_text(_JOB)
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment |= {
+            "ABS_TEST_URL": database,
+            "PYSPARK_PYTHON": str(python),
+            "PYSPARK_DRIVER_PYTHON": str(python),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        ended = subprocess.run(
+            [python, script], cwd=tmp_path, env=environment, capture_output=True, text=True
+        )
+        assert ended.returncode == 0, ended.stderr[-4000:]
+        found = connection.execute("select count(*), count(distinct id) from t").fetchone()
+    assert found == (5, 5)
+
+
+def test_a_broken_installation_is_told_to_who_uses_it_and_hides_no_other_format(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "abs_spark.postgres", None)  # cannot be imported any more
+    source = importlib.util.find_spec("pyspark_abs_postgres")
+    assert source is not None
+    assert source.loader is not None
+    module = importlib.util.module_from_spec(source)  # not the one that others have imported
+    source.loader.exec_module(module)
+    assert module.DefaultSource.name() == "abs-postgres"
+    with pytest.raises(ImportError, match=r"abs-postgres cannot be used: .*abs_spark\.postgres"):
+        module.DefaultSource({})
+
+
+def test_the_discovered_format_is_the_registered_one() -> None:
+    from abs_spark.postgres import PostgresDataSource
+    from pyspark_abs_postgres import DefaultSource
+
+    assert DefaultSource is PostgresDataSource
+
+
+def _pip(*arguments: str) -> None:
+    quiet = ("--quiet", "--disable-pip-version-check")
+    subprocess.run([sys.executable, "-m", "pip", *arguments, *quiet], check=True)
+
+
+def _wheel(folder: Path) -> Path:
+    """Build it with what is installed here; the sources are not touched."""
+    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
+    (wheel,) = folder.glob("abs_sinks-*.whl")
+    return wheel
+
+
+def _environment(folder: Path, wheel: Path) -> Path:
+    """A new environment with the wheel; Spark and other libraries are lent by this one.
+
+    A path in a ``.pth`` file lends packages, and not the editable installation: that is itself a
+    ``.pth`` file, and those are read only where Python looks for site packages.
+    """
+    venv.create(folder, with_pip=False, symlinks=True)
+    python = folder / "bin" / "python"
+    _pip("--python", str(python), "install", "--no-deps", "--no-index", str(wheel))
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python

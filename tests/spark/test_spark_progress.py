@@ -1,0 +1,139 @@
+"""Progress as metrics and log lines, from the protocol's own events."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from abs_core import events
+from abs_spark.progress import observer
+
+JOB = "observed"
+EVENTS = (
+    events.Started(JOB, 3, minted=False),
+    events.PreCommitted(JOB, 7, 0, 100, 0.5),
+    events.PreCommitted(JOB, 7, 1, 20, 0.25),
+    events.Committed(JOB, 7, 120, 2, 0.125),
+    events.Skipped(JOB, 6, 80),
+    events.RolledForward(JOB, 5, 2),
+    events.Swept(JOB, ("a", "b", "c")),
+    events.Abandoned(JOB, 8),
+)
+
+
+@pytest.fixture(scope="module")
+def reader() -> Iterator[InMemoryMetricReader]:
+    """Collects what the process measures. A provider can be set once in a process."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    metrics.set_meter_provider(provider)
+    yield reader
+    provider.shutdown()
+
+
+def test_metrics_tell_rows_epochs_skips_sweeps_and_times(reader: InMemoryMetricReader) -> None:
+    for event in EVENTS:
+        observer("2pc")(event)
+    data = reader.get_metrics_data()
+    assert data is not None
+    points = {
+        metric.name: point
+        for resource in data.resource_metrics
+        for scope in resource.scope_metrics
+        if scope.scope.name == "abs_spark"
+        for metric in scope.metrics
+        for point in metric.data.data_points
+    }
+    assert {dict(p.attributes or {}).get("protocol") for p in points.values()} == {"2pc"}
+    assert {dict(p.attributes or {}).get("job") for p in points.values()} == {JOB}
+    counted = {name: getattr(p, "value", None) for name, p in points.items()}
+    assert counted["abs.rows"] == 120
+    assert counted["abs.epochs"] == 1
+    assert counted["abs.skips"] == 1
+    assert counted["abs.sweeps"] == 3
+    timed = {name: getattr(p, "sum", None) for name, p in points.items()}
+    assert timed["abs.pre_commit.duration"] == pytest.approx(0.75)
+    assert timed["abs.commit.duration"] == pytest.approx(0.125)
+
+
+def test_every_event_is_one_log_line_that_names_the_job(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, logger="abs_spark"):
+        for event in EVENTS:
+            caplog.clear()
+            observer("2pc")(event)
+            assert [f"job {JOB}: " in record.message for record in caplog.records] == [True]
+
+
+def test_without_an_sdk_an_observation_costs_microseconds() -> None:
+    """In a process of its own: nothing has set a provider there, as in Spark's workers."""
+    found = subprocess.run(
+        [sys.executable, "-c", _COST], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert found[0] == "False"  # the SDK is not even imported
+    assert float(found[1]) < 100e-6
+
+
+_COST = """
+import sys, time
+from abs_core.events import Committed
+from abs_spark.progress import observer
+observe = observer("2pc")
+best = 1.0
+for _ in range(20):
+    began = time.perf_counter()
+    for epoch in range(100):
+        observe(Committed("job", epoch, 1000, 2, 0.1))
+    best = min(best, (time.perf_counter() - began) / 100)
+print("opentelemetry.sdk" in sys.modules, best)
+"""
+
+
+def test_lines_about_recovery_are_shown_where_nobody_has_set_up_logging() -> None:
+    shown = {
+        setting: subprocess.run(
+            [sys.executable, "-c", _LOG],
+            env={"ABS_LOG": setting},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stderr
+        for setting in ("", "progress")
+    }
+    for text in shown.values():
+        assert text.count("INFO abs_spark.recovery: job j: epoch 1: committed before") == 1
+    assert "rows of 1 handles committed" not in shown[""]
+    assert "job j: epoch 2: 5 rows of 1 handles committed in 0.100 s" in shown["progress"]
+
+
+_LOG = """
+from abs_core.events import Committed, Skipped
+from abs_spark.logs import show_logs
+from abs_spark.progress import observer
+show_logs(); show_logs()
+observer("2pc")(Skipped("j", 1, 5))
+observer("2pc")(Committed("j", 2, 5, 1, 0.1))
+"""
+
+
+def test_a_process_with_logging_of_its_own_is_left_alone() -> None:
+    found = subprocess.run([sys.executable, "-c", _OWN], capture_output=True, text=True, check=True)
+    assert found.stderr == ""
+    assert found.stdout.splitlines() == ["mine job j: epoch 1: given up; the next run writes it"]
+
+
+_OWN = """
+import logging, sys
+logging.basicConfig(stream=sys.stdout, format="mine %(message)s", level=logging.INFO)
+from abs_core.events import Abandoned
+from abs_spark.logs import show_logs
+from abs_spark.progress import observer
+show_logs()
+observer("2pc")(Abandoned("j", 1))
+"""
