@@ -74,6 +74,18 @@ def speed_ratios(ours: Sequence[Sample], theirs: Sequence[Sample]) -> list[float
     return [a.speed / b.speed for a, b in zip(ours, theirs, strict=True)]
 
 
+def cpu_ratios(ours: Sequence[Sample], theirs: Sequence[Sample]) -> list[float]:
+    """How many times as much CPU ours took as theirs for the same amount, pair by pair.
+
+    Pairs in which theirs took less than the meter can see are left out.
+
+    Raises:
+        ValueError: the two do not pair up.
+    """
+    pairs = zip(ours, theirs, strict=True)
+    return [a.cpu_us_each / b.cpu_us_each for a, b in pairs if b.cpu_s > 0]
+
+
 class Verdict(StrEnum):
     """Whether a bar is reached. ``UNCLEAR``: by the median yes, but not by the worse quartile."""
 

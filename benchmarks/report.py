@@ -11,7 +11,16 @@ from statistics import median
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.ratios import NO_BAR, Bar, Sample, Spread, Verdict, speed_ratios, spread
+from benchmarks.ratios import (
+    NO_BAR,
+    Bar,
+    Sample,
+    Spread,
+    Verdict,
+    cpu_ratios,
+    speed_ratios,
+    spread,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,11 @@ class Result:
         """The spread of one ratio over the rounds."""
         pair = self.samples[comparison.ours], self.samples[comparison.theirs]
         return spread(speed_ratios(*pair))
+
+    def cpu(self, comparison: Comparison) -> float | None:
+        """Median ratio of CPU for the same amount; None where there was too little to measure."""
+        ratios = cpu_ratios(self.samples[comparison.ours], self.samples[comparison.theirs])
+        return median(ratios) if ratios else None
 
     def verdicts(self) -> list[Verdict]:
         return [comparison.bar.judge(self.found(comparison)) for comparison in self.comparisons]
@@ -86,7 +100,17 @@ def show(result: Result, console: Console) -> None:
 
 def _ratio_table(result: Result) -> Table:
     table = Table()
-    for header in ("speed of", "over", "median", "quartiles", "min - max", "pairs", "bar", ""):
+    for header in (
+        "speed of",
+        "over",
+        "median",
+        "quartiles",
+        "min - max",
+        "pairs",
+        "CPU",
+        "bar",
+        "",
+    ):
         table.add_column(header)
     for comparison in result.comparisons:
         found = result.found(comparison)
@@ -99,6 +123,7 @@ def _ratio_table(result: Result) -> Table:
             f"{found.q1:.3f} - {found.q3:.3f}",
             f"{found.least:.3f} - {found.most:.3f}",
             str(found.count),
+            "-" if (cpu := result.cpu(comparison)) is None else f"x {cpu:.2f}",
             str(comparison.bar),
             f"[{colour}]{verdict}",
         )
@@ -115,6 +140,7 @@ def as_json(result: Result) -> dict[str, object]:
                 "speed of": comparison.ours,
                 "over": comparison.theirs,
                 **asdict(result.found(comparison)),
+                "cpu": result.cpu(comparison),
                 "bar": str(comparison.bar),
                 "verdict": comparison.bar.judge(result.found(comparison)),
             }

@@ -10,8 +10,8 @@ from typing import Any
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 _HEADER = (
-    "| speed of | over | median | quartiles | min - max | pairs | bar | |",
-    "|---|---|---|---|---|---|---|---|",
+    "| speed of | over | median | quartiles | min - max | pairs | CPU | bar | |",
+    "|---|---|---|---|---|---|---|---|---|",
 )
 
 
@@ -41,6 +41,7 @@ def _ratio(ratio: Mapping[str, Any]) -> str:
         f"{ratio['q1']:.3f} - {ratio['q3']:.3f}",
         f"{ratio['least']:.3f} - {ratio['most']:.3f}",
         str(ratio["count"]),
+        "-" if ratio["cpu"] is None else f"x {ratio['cpu']:.2f}",
         ratio["bar"],
         ratio["verdict"],
     ]

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.pairs import Side, interleave, order
-from benchmarks.ratios import NO_BAR, Bar, Sample, Verdict, speed_ratios, spread
+from benchmarks.ratios import NO_BAR, Bar, Sample, Verdict, cpu_ratios, speed_ratios, spread
 from benchmarks.report import Comparison, Result, as_json
 
 POSITIVE = st.floats(min_value=1e-3, max_value=1e3)
@@ -44,6 +44,11 @@ def test_drift_that_hits_both_sides_of_a_pair_does_not_move_its_ratio(
 
 def test_speed_counts_what_was_done_in_the_time() -> None:
     assert speed_ratios([sample(1.0, amount=3000)], [sample(2.0, amount=2000)]) == [3.0]
+
+
+def test_cpu_too_little_to_measure_gives_no_ratio() -> None:
+    idle = Sample(wall_s=1.0, cpu_s=0.0, amount=1000)
+    assert cpu_ratios([sample(1.0), sample(1.0)], [idle, sample(2.0)]) == [0.5]
 
 
 def test_samples_that_do_not_pair_up_are_an_error() -> None:
@@ -123,6 +128,7 @@ def test_the_json_has_ratios_with_their_spread_and_every_sample() -> None:
             "least": 2.0,
             "most": 3.0,
             "count": 2,
+            "cpu": pytest.approx(5 / 12),
             "bar": ">= 2",
             "verdict": Verdict.MET,
         }
