@@ -20,7 +20,7 @@ def plain_text(array: pa.Array, column: str) -> pa.StringArray:
 
     Floats are the shortest text that reads back as the same float; NaN, Infinity, -Infinity.
     Decimals are exact. Moments are in UTC, ``2024-02-29T12:00:00.000000Z``. Durations are hours,
-    ``26:03:04.500000``; intervals ``+1 mons -2 days +26:03:04.500000``. Bytes are hexadecimal,
+    ``26:03:04.500000``; intervals ``+1 mons -2 days 26:03:04.500000``. Bytes are hexadecimal,
     ``\\x00ff``, which PostgreSQL casts to bytea.
 
     Raises:
@@ -103,15 +103,13 @@ def interval_parts(array: pa.Array, column: str) -> Array:
 
 def _interval(array: pa.Array, column: str) -> pa.StringArray:
     parts = interval_parts(array, column)
-    clock = _clock(pa.array(parts["nanos"] // 1000))
-    # Every field has a sign: under IntervalStyle sql_standard a lone first one would go for all.
+    # Months and days have both a sign: under IntervalStyle sql_standard a lone one goes for all.
     made = pc.binary_join_element_wise(
         _signed(pa.array(parts["months"])),
         " mons ",
         _signed(pa.array(parts["days"])),
         " days ",
-        pc.if_else(pc.starts_with(clock, "-"), "", "+"),
-        clock,
+        _clock(pa.array(parts["nanos"] // 1000)),
         "",
     )
     return pc.if_else(array.is_valid(), made, None)
