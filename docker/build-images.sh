@@ -36,21 +36,29 @@ build_base() {
         /etc/apt/sources.list.d/ubuntu.sources; do
         [ -s "$file" ] && sources="$sources $file"
     done
+    # shellcheck disable=SC1091
     release=$(. /etc/os-release && echo "$VERSION_CODENAME")
     # shellcheck disable=SC2086  # several files
     mmdebstrap --quiet --variant=minbase --mode=root --format=tar \
-        --include=ca-certificates "$release" "$scratch/base.tar" $sources
+        --include=ca-certificates --dpkgopt=force-unsafe-io "$release" "$scratch/base.tar" $sources
     docker import "$scratch/base.tar" "$base" >/dev/null
 }
 
 # build KIND TAG: from docker/KIND and what stage.py put beside it.
 build() {
     cp -R "$here/$1/." "$scratch/$1/"
-    docker build --quiet --tag "$2" "$scratch/$1" >/dev/null
+    docker build --quiet --tag "$2" "$scratch/$1" >"$scratch/said" 2>&1 || {
+        cat "$scratch/said" >&2
+        exit 1
+    }
     echo "built $2" >&2
 }
 
-if [ "${1:-}" = --force ] || ! has "$base"; then build_base; fi
-"$python" "$here/stage.py" "$scratch" | while read -r kind tag; do
-    build "$kind" "$tag"
-done
+"$python" "$here/stage.py" "$scratch" >"$scratch/tags"
+if [ "${1:-}" = --force ]; then
+    # Untagged, the old ones would stay on the disk.
+    while read -r _ tag; do ! has "$tag" || docker image rm "$tag" >/dev/null; done <"$scratch/tags"
+    ! has "$base" || docker image rm "$base" >/dev/null
+fi
+has "$base" || build_base
+while read -r kind tag; do build "$kind" "$tag" </dev/null; done <"$scratch/tags"

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -113,6 +114,12 @@ def test_the_environment_names_the_image_and_a_built_one_comes_before_the_public
         assert image_of(kind, lambda name: False) == image.public
         monkeypatch.setenv(image.variable, "mine:1")
         assert image_of(kind, lambda name: True) == "mine:1"
+
+
+def test_the_file_for_people_has_the_same_images_and_variables() -> None:
+    compose = (Path(__file__).parents[2] / "docker" / "compose.yaml").read_text()
+    for image in IMAGES.values():
+        assert f"image: ${{{image.variable}:-{image.public}}}" in compose
 
 
 def test_where_no_engine_answers_the_error_says_how_to_start_one(
