@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from inspect import signature
+from typing import Any
+
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from abs_core.errors import SchemaError
+
+# 4.1 and 4.2 have a flag where 4.3 has a name.
+_IS_NAMED = "timezone" in signature(to_arrow_schema).parameters
+_UTC: dict[str, Any] = {"timezone": "UTC"} if _IS_NAMED else {"timestamp_utc": True}
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -17,9 +24,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         SchemaError: a type has no Arrow counterpart, or two columns of a struct share a name.
     """
     try:
-        converted = to_arrow_schema(
-            schema, error_on_duplicated_field_names_in_struct=True, timezone="UTC"
-        )
+        converted = to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, **_UTC)
     except PySparkException as error:
         raise SchemaError(
             f"The input has a column that cannot be written: {error}",
