@@ -53,6 +53,9 @@ class PostgresCommitter:
             seen |= {handle: Inspection(Outcome.PREPARED) for handle in there}
             gone = [handle for handle in staged if handle not in there]
             seen |= self._prepared.inspect(connection, gone)
+        if staged and not gone:
+            # What a decision names must be able to be applied; a constraint may object.
+            EpochTransaction(self._options, self._target()).rehearse(_of("wal", committables))
         return seen
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:

@@ -152,6 +152,16 @@ def give_back(options: PostgresOptions, tag: Tag | None, connection: Connection[
     connection.close()
 
 
+@contextmanager
+def or_close(connection: Connection[Any]) -> Iterator[None]:
+    """Close the connection where something goes wrong: the server rolls back and lets go at once."""
+    try:
+        yield
+    except BaseException:
+        connection.close()
+        raise
+
+
 def close_idle() -> None:
     """Close every idle connection of this process."""
     with _lock:

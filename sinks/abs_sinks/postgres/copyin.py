@@ -10,6 +10,7 @@ import xxhash
 from psycopg import Connection, Copy, sql
 from psycopg.copy import LibpqWriter
 
+from abs_sinks.postgres.connection import or_close
 from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
@@ -18,7 +19,7 @@ from abs_sinks.postgres.plan import CopyPlan
 class CopyIn:
     """One COPY FROM STDIN in the transaction that ``connection`` is in, fed with batches.
 
-    After an error the connection must be closed.
+    After an error the connection is closed: the server rolls back at once.
 
     Args:
         statement: the COPY, for the bytes of the plan's encoder.
@@ -39,11 +40,11 @@ class CopyIn:
         self._digest = xxhash.xxh3_128()
         self._encoder = plan.encoder()
         self._stack = ExitStack()
-        with mapped(self._doing):
+        with or_close(self.connection), mapped(self._doing):
             cursor = connection.cursor()
             copy = cursor.copy(statement, writer=_OnlyWhole(cursor))
             self._copy: Copy = self._stack.enter_context(copy)
-        self._send(self._encoder.header())
+            self._send(self._encoder.header())
 
     @property
     def digest(self) -> str:
@@ -51,20 +52,20 @@ class CopyIn:
         return f"xxh3_128:{self._digest.hexdigest()}"
 
     def write(self, batch: pa.RecordBatch) -> None:
-        for start in range(0, batch.num_rows, self._batchsize):
-            self._send(self._encoder.encode(batch.slice(start, self._batchsize)))
+        with or_close(self.connection), mapped(self._doing):
+            for start in range(0, batch.num_rows, self._batchsize):
+                self._send(self._encoder.encode(batch.slice(start, self._batchsize)))
         self.rows += batch.num_rows
 
     def finish(self) -> None:
         """Return when the server has taken all rows."""
-        self._send(self._encoder.finish())
-        with mapped(self._doing):
+        with or_close(self.connection), mapped(self._doing):
+            self._send(self._encoder.finish())
             self._stack.close()
 
     def _send(self, data: bytes) -> None:
         self._digest.update(data)
-        with mapped(self._doing):
-            self._copy.write(data)
+        self._copy.write(data)
 
 
 class _OnlyWhole(LibpqWriter):

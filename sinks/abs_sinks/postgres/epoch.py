@@ -68,6 +68,18 @@ class EpochTransaction:
                 self._commit(connection, staged)
         return str(version[0])
 
+    def rehearse(self, staged: Sequence[Committable]) -> None:
+        """Apply the rows and roll back: an epoch that cannot be applied must not be decided.
+
+        Costs as much as applying them. Where register and rows co-commit it is not needed.
+
+        Raises:
+            DataError, RefusedError: the table does not take the rows.
+        """
+        with leased(self._options) as connection, mapped(self._doing):
+            self._begin(connection, sql.Composed([sql.SQL("select 1")]), staged)
+            connection.execute("ROLLBACK")
+
     def apply_with_markers(self, staged: Sequence[Committable]) -> dict[HandleName, Outcome]:
         """Apply what is still staged, with a marker for each handle, where the register is elsewhere.
 

@@ -23,10 +23,13 @@ select pid, application_name from pg_stat_activity
    and application_name like 'abs:%' and xact_start is not null
 """
 
+# Looked at once more right before, for a pid can be another session's by now; materialized, or the
+# server would end them before it looks.
 _TERMINATE = """
-select count(*) from unnest(%s::int[]) as zombie(pid)
-  join pg_stat_activity using (pid)
- where application_name like %s and pg_terminate_backend(pid, %s)
+with zombie as materialized (
+    select pid from pg_stat_activity
+     where pid = any(%s) and application_name like %s and xact_start is not null)
+select count(*) filter (where pg_terminate_backend(pid, %s)) from zombie
 """
 
 _WAIT_MS = 2000

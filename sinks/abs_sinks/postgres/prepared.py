@@ -35,7 +35,9 @@ values ({register}, {generation}, {epoch}, {partition}, {attempt}, {job}, {rows}
 """
 
 _MARKED = """
-select 1 from {marker} where (register, generation, epoch, partition, attempt) = (%s, %s, %s, %s, %s)
+select 1 from {marker}
+ where (register, generation, epoch, partition, attempt)
+       = ({register}, {generation}, {epoch}, {partition}, {attempt})
 """
 
 # The predicate is protocol.sweepable: below the state's generation, or of it with the epoch finished
@@ -43,16 +45,27 @@ select 1 from {marker} where (register, generation, epoch, partition, attempt) =
 _FORGET = """
 with lazily as materialized (select set_config('synchronous_commit', 'off', true))
 delete from {marker} m using lazily
- where m.register = %(register)s
-   and (m.generation < %(generation)s
-        or m.generation = %(generation)s
-           and (m.epoch <= %(frontier)s or m.epoch = any(%(abandoned)s::bigint[])))
-   and not exists (select from unnest(%(generations)s::bigint[], %(epochs)s::bigint[],
-                                      %(partitions)s::bigint[], %(attempts)s::text[])
+ where m.register = {register}
+   and (m.generation < {generation}
+        or m.generation = {generation}
+           and (m.epoch <= {frontier} or m.epoch = any({abandoned}::bigint[])))
+   and not exists (select from unnest({generations}::bigint[], {epochs}::bigint[],
+                                      {partitions}::bigint[], {attempts}::text[])
                                as o(generation, epoch, partition, attempt)
                     where (m.generation, m.epoch, m.partition, m.attempt)
                           = (o.generation, o.epoch, o.partition, o.attempt))
 """
+
+
+def _columns(handle: HandleName) -> dict[str, str | int]:
+    """The marker's columns that make its key."""
+    return {
+        "register": handle.register,
+        "generation": handle.generation,
+        "epoch": handle.epoch,
+        "partition": handle.partition,
+        "attempt": handle.attempt,
+    }
 
 
 class _BusyError(Exception):
@@ -129,22 +142,17 @@ class PreparedTransactions:
         handle = committable.handle
         return sql.SQL(_MARK).format(
             marker=self._schema.table("marker"),
-            register=handle.register,
-            generation=handle.generation,
-            epoch=handle.epoch,
-            partition=handle.partition,
-            attempt=handle.attempt,
             job=handle.job,
             rows=committable.rows,
             digest=committable.digest,
+            **_columns(handle),
         )
 
     def is_marked(self, connection: Connection[Any], handle: HandleName) -> bool:
         """Whether the handle's marker is visible: proof that it was committed."""
-        query = sql.SQL(_MARKED).format(marker=self._schema.table("marker"))
-        key = (handle.register, handle.generation, handle.epoch, handle.partition, handle.attempt)
+        query = sql.SQL(_MARKED).format(marker=self._schema.table("marker"), **_columns(handle))
         try:
-            return connection.execute(query, key).fetchone() is not None
+            return connection.execute(query).fetchone() is not None
         except psycopg.errors.UndefinedTable:
             return False
 
@@ -154,19 +162,18 @@ class PreparedTransactions:
         Not waiting for the disk: a marker that comes back after a crash of the server does no harm.
         """
         open_handles = [handle for decision in state.open for handle in decision.handles]
-        connection.execute(
-            sql.SQL(_FORGET).format(marker=self._schema.table("marker")),
-            {
-                "register": state.register,
-                "generation": state.generation,
-                "frontier": -1 if state.frontier is None else state.frontier,
-                "abandoned": list(state.abandoned),
-                "generations": [handle.generation for handle in open_handles],
-                "epochs": [handle.epoch for handle in open_handles],
-                "partitions": [handle.partition for handle in open_handles],
-                "attempts": [handle.attempt for handle in open_handles],
-            },
+        query = sql.SQL(_FORGET).format(
+            marker=self._schema.table("marker"),
+            register=state.register,
+            generation=state.generation,
+            frontier=-1 if state.frontier is None else state.frontier,
+            abandoned=list(state.abandoned),
+            generations=[handle.generation for handle in open_handles],
+            epochs=[handle.epoch for handle in open_handles],
+            partitions=[handle.partition for handle in open_handles],
+            attempts=[handle.attempt for handle in open_handles],
         )
+        connection.execute(query)
 
     def _ended(self, connection: Connection[Any], handle: HandleName) -> Outcome:
         # No gid and no marker: rolled back, or committed, finished and forgotten. The caller

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 SWAP_TRIES = 3
 
-_LOAD = "select state::text, version::text from {register} where job = %s"
+_LOAD = "select state::text, version::text from {register} where job = {job}"
 
 _INSERT = """
 insert into {register} (job, version, target, state)
@@ -89,11 +89,14 @@ class PostgresRegister:
         """
         query = self._sql(
             "select distinct split_part(job, '@', 1) from {register}"
-            " where target = %s and split_part(job, '@', 1) <> split_part(%s, '@', 1) order by 1"
+            " where target = {target} and split_part(job, '@', 1) <> split_part({job}, '@', 1)"
+            " order by 1",
+            target=target,
+            job=job,
         )
         with leased(self._options) as connection, mapped("looking for other jobs' registers"):
             try:
-                return [row[0] for row in connection.execute(query, (target, job))]
+                return [row[0] for row in connection.execute(query)]
             except psycopg.errors.UndefinedTable:
                 return []
 
@@ -116,9 +119,13 @@ class PostgresRegister:
                 epoch=stored.state.open[0].epoch,
                 remedy="start the job once more, so that they are committed, then retire it.",
             )
-        query = self._sql("delete from {register} where job = %s and version = %s")
+        query = self._sql(
+            "delete from {register} where job = {job} and version = {version}",
+            job=job,
+            version=int(stored.version),
+        )
         with leased(self._options) as connection, mapped(f"deleting the register of job {job}"):
-            if connection.execute(query, (job, stored.version)).rowcount == 1:
+            if connection.execute(query).rowcount == 1:
                 return True
         raise ContentionError(
             "The job's register changed meanwhile: the job is running.",
@@ -128,13 +135,14 @@ class PostgresRegister:
 
     def _read(self, connection: Connection[Any], job: str) -> tuple[str, str] | None:
         try:
-            return connection.execute(self._sql(_LOAD), (job,)).fetchone()
+            return connection.execute(self._sql(_LOAD, job=job)).fetchone()
         except psycopg.errors.UndefinedTable:
             self._schema.forget()
             return None
 
-    def _sql(self, text: str) -> sql.Composed:
-        return sql.SQL(text).format(register=self._schema.table("register"))
+    def _sql(self, text: str, **values: str | int) -> sql.Composed:
+        # Values as literals, not as parameters: an identifier may have a % in it.
+        return sql.SQL(text).format(register=self._schema.table("register"), **values)
 
     def _where(self, job: str) -> str:
         return f"{self._schema.table('register').as_string()} row {job!r}"

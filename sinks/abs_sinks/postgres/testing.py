@@ -83,6 +83,11 @@ class TableHarness:
         key = " primary key" if variant.write == "upsert" else ""
         self.db.execute(f"create table {self.table} (id bigint{key}, value text)")
 
+    def reconnect(self) -> None:
+        """Look at the server over a new connection: the old one has gone with the server."""
+        self.db.close()
+        self.db = psycopg.connect(self.url, autocommit=True)
+
     def read(self) -> Sequence[Row]:
         return self.db.execute(f"select id, value from {self.table}").fetchall()
 

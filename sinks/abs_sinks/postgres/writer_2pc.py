@@ -20,7 +20,7 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import Committable
-from abs_sinks.postgres.connection import Tag, give_back, leased, take
+from abs_sinks.postgres.connection import Tag, give_back, leased, or_close, take
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.faults import mapped, to_abs_error
 from abs_sinks.postgres.options import PostgresOptions
@@ -64,7 +64,7 @@ class PreparingWriter:
     def pre_commit(self) -> Committable | None:
         if self._copy is None:
             return None
-        copy = self._copy
+        copy, self._copy = self._copy, None
         copy.finish()
         reached(CrashPoint.BEFORE_PRE_COMMIT)
         committable = Committable(self._handle, copy.rows, copy.digest, (("protocol", "2pc"),))
@@ -80,13 +80,10 @@ class PreparingWriter:
     def _begin(self) -> CopyIn:
         target = resolve(self._options, self._schema)
         connection = take(self._options, self._tag)
-        try:
+        with or_close(connection):
             StateSchema(self._options).ensure(connection)
             begin_on_planned_shape(connection, self._options, self._schema, target)
-            return CopyIn(connection, target.plan, target.plan.copy_statement(), self._options)
-        except BaseException:
-            connection.close()
-            raise
+        return CopyIn(connection, target.plan, target.plan.copy_statement(), self._options)
 
     def _prepare(self, connection: Connection[Any], committable: Committable) -> None:
         transactions = PreparedTransactions(self._options)

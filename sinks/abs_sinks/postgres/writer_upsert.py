@@ -23,7 +23,7 @@ from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbandonedError, FencedError, ProtocolError
 from abs_core.model import Committable
 from abs_sinks.postgres.apply import columns_of, duplicate_key, inserting, staging_columns, union_of
-from abs_sinks.postgres.connection import Tag, give_back, take
+from abs_sinks.postgres.connection import Tag, give_back, or_close, take
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
@@ -32,6 +32,8 @@ from abs_sinks.postgres.state import StateSchema
 from abs_sinks.postgres.target import resolve
 
 DEADLOCK_TRIES = 5
+
+_STAGE = "BEGIN; create temporary table if not exists {} ({}) on commit delete rows"
 
 _MAY_WRITE = """
 select from {register}
@@ -84,10 +86,11 @@ class UpsertingWriter:
         """
         if self._copy is None:
             return None
-        copy = self._copy
+        copy, self._copy = self._copy, None
         copy.finish()
         reached(CrashPoint.BEFORE_PRE_COMMIT)
-        with mapped(f"upserting rows into table {copy.plan.table.label}"):
+        doing = f"upserting rows into table {copy.plan.table.label}"
+        with or_close(copy.connection), mapped(doing):
             changed = self._upsert(copy.connection, copy.plan)
             if changed < copy.rows:
                 self._check_may_write(copy.connection)
@@ -110,17 +113,9 @@ class UpsertingWriter:
             self._may_write(), inserting(plan, source, target.key)
         )
         connection = take(self._options, self._tag)
-        try:
-            with mapped("creating a temporary table"):
-                connection.execute(
-                    sql.SQL(
-                        "BEGIN; create temporary table if not exists {} ({}) on commit delete rows"
-                    ).format(staged, staging_columns(plan))
-                )
-            return CopyIn(connection, plan, plan.copy_statement(staged), self._options)
-        except BaseException:
-            connection.close()
-            raise
+        with or_close(connection), mapped("creating a temporary table"):
+            connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
+        return CopyIn(connection, plan, plan.copy_statement(staged), self._options)
 
     def _may_write(self) -> sql.Composed:
         return sql.SQL(_MAY_WRITE).format(
@@ -163,9 +158,9 @@ class UpsertingWriter:
     def _check_may_write(self, connection: Connection[Any]) -> None:
         """Fewer rows changed than were sent: a trigger's doing, or the register has moved on."""
         assert connection.info.transaction_status == TransactionStatus.IDLE
-        query = sql.SQL("select state::text from {} where job = %s").format(self._register)
-        row = connection.execute(query, (self._task.job,)).fetchone()
         task = self._task
+        query = sql.SQL("select state::text from {} where job = {}")
+        row = connection.execute(query.format(self._register, task.job)).fetchone()
         state = None if row is None else state_from_text(row[0], f"job {task.job}")
         if state is None or state.register != task.register:
             raise ProtocolError(
@@ -197,4 +192,3 @@ def _staged(plan: CopyPlan) -> sql.Identifier:
     """The session's temporary table for rows of this shape; sessions live through many epochs."""
     shape = staging_columns(plan).as_string()
     return sql.Identifier("pg_temp", f"abs_{blake2b(shape.encode(), digest_size=12).hexdigest()}")
-

@@ -8,7 +8,7 @@ from psycopg import sql
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable
-from abs_sinks.postgres.connection import Tag, give_back, take
+from abs_sinks.postgres.connection import Tag, give_back, or_close, take
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
@@ -50,10 +50,10 @@ class StagingWriter:
     def pre_commit(self) -> Committable | None:
         if self._copy is None:
             return None
-        copy = self._copy
+        copy, self._copy = self._copy, None
         copy.finish()
         reached(CrashPoint.BEFORE_PRE_COMMIT)
-        with mapped("committing staged rows"):
+        with or_close(copy.connection), mapped("committing staged rows"):
             copy.connection.execute("COMMIT")
         give_back(self._options, self._tag, copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
@@ -67,13 +67,9 @@ class StagingWriter:
         plan = resolve(self._options, self._schema).plan
         staging = Staging(self._options)
         connection = take(self._options, self._tag)
-        try:
+        with or_close(connection), mapped("creating a staging table"):
             StateSchema(self._options).ensure(connection)
             creating = staging.creating(self._handle, plan, logged=self._logged)
-            with mapped("creating a staging table"):
-                connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
-            statement = plan.copy_statement(staging.table(self._handle))
-            return CopyIn(connection, plan, statement, self._options)
-        except BaseException:
-            connection.close()
-            raise
+            connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
+        statement = plan.copy_statement(staging.table(self._handle))
+        return CopyIn(connection, plan, statement, self._options)

@@ -27,9 +27,10 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 
 @pytest.fixture
 def opener(
-    shared_database: str, variant: Variant
+    postgres: PostgresService, shared_database: str, variant: Variant
 ) -> Callable[[], AbstractContextManager[TableHarness]]:
     """Opens a harness on an empty table, for the variant."""
+    postgres.start()  # the test before may have left it killed
     return partial(open_table, shared_database, variant)
 
 

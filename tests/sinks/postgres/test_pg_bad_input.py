@@ -1,0 +1,355 @@
+"""Bad options, roles, tables and rows: typed errors, nothing written, no secret told."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+from abs_core.contracts import Task
+from abs_core.coordinator import Coordinator, Report
+from abs_core.errors import (
+    AbsError,
+    ContentionError,
+    DataError,
+    PreflightError,
+    RefusedError,
+    RowError,
+    SchemaError,
+    UnavailableError,
+)
+from abs_core.model import JobState, Wrote
+from abs_core.protocol import Identity
+from abs_core.testing import SCHEMA, batch_of
+from abs_core.testing.case import Case, rows
+from abs_services import PostgresService
+from abs_services.native import NativePostgres
+from abs_services.processes import free_port
+from abs_sinks.postgres import PostgresOptions, PostgresSink
+from abs_sinks.postgres.address import Address
+from abs_sinks.postgres.connection import close_idle
+from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
+
+pytestmark = pytest.mark.services
+
+SECRET = "s3cr3t"
+TASK = Task("0123456789abcdef", "job", 1, 0, 0, "ab")
+LEFT, RIGHT = rows(0, 3), rows(10, 3)
+UPSERTS = ["wal-upsert", "wal-upsert-foreign-register", "idempotent-upsert"]
+
+
+@pytest.fixture
+def table(shared_database: str) -> Iterator[TableHarness]:
+    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
+        yield harness
+
+
+def _change_address(harness: TableHarness, **change: str) -> PostgresSink:
+    parameters = {**dict(harness.options.address.parameters), **change}
+    address = Address(tuple(sorted(parameters.items())))
+    return PostgresSink(replace(harness.options, address=address), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "told"),
+    [
+        ({"port": str(free_port())}, UnavailableError, "Cannot connect"),
+        ({"host": "no-such-host.invalid"}, UnavailableError, "no-such-host.invalid"),
+        ({"password": f"{SECRET}-wrong"}, RefusedError, "password authentication failed"),
+        ({"user": "nobody-here"}, RefusedError, "authentication failed"),
+        ({"dbname": "not_there"}, RefusedError, "does not exist"),
+    ],
+)
+@pytest.mark.parametrize("use", ["target", "register", "writer", "committer", "preflight"])
+def test_a_wrong_address_is_a_typed_error_wherever_it_is_met(
+    table: TableHarness,
+    change: dict[str, str],
+    kind: type[AbsError],
+    told: str,
+    use: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    table.db.execute("select 1")
+    sink = _change_address(table, **{"password": f"{SECRET}-wrong", **change})
+    if "password" not in change and "user" not in change:
+        password = dict(table.options.address.parameters)["password"]
+        sink = _change_address(table, **{"password": password, **change})
+    calls = {
+        "target": lambda: sink.target,
+        "register": lambda: sink.register().load("job"),
+        "writer": lambda: sink.writer(TASK).write(batch_of(LEFT)),
+        "committer": lambda: sink.committer().in_doubt("job"),
+        "preflight": lambda: sink.preflight("job"),
+    }
+    with pytest.raises(kind, match=told) as caught:
+        calls[use]()
+    everything = "".join(traceback.format_exception(caught.value)) + caplog.text + repr(sink)
+    for secret in (SECRET, dict(table.options.address.parameters)["password"]):
+        assert secret not in everything
+
+
+def test_a_missing_table_is_told_with_a_statement_that_makes_it(table: TableHarness) -> None:
+    table.db.execute(f"drop table {table.table}")
+    with pytest.raises(SchemaError, match="does not exist") as caught:
+        _ = PostgresSink(table.options, SCHEMA).target
+    assert "CREATE TABLE" in caught.value.remedy
+
+
+def test_a_missing_table_is_created_on_demand_by_tasks_at_once(table: TableHarness) -> None:
+    table.db.execute(f"drop table {table.table}")
+    table.new_sink = partial(PostgresSink, replace(table.options, createtable=True), SCHEMA)
+    case = Case(table)
+    case.run().epoch(0, LEFT, RIGHT)
+    case.finished(LEFT, RIGHT, when="after the table was created")
+    case.close()
+
+
+def test_a_role_that_may_not_write_is_refused(
+    table: TableHarness, postgres: PostgresService
+) -> None:
+    with psycopg.connect(postgres.admin_url, autocommit=True) as admin:
+        admin.execute("drop role if exists reader")
+        admin.execute(f"create role reader login password '{SECRET}'")
+    try:
+        table.db.execute(f"grant select on {table.table} to reader")
+        PostgresSink(table.options, SCHEMA).register().compare_and_set(
+            "x", None, _any_state()
+        )  # makes the schema
+        table.db.execute(f"grant usage on schema {table.schema} to reader")
+        writer = _change_address(table, user="reader", password=SECRET).writer(TASK)
+        with pytest.raises(RefusedError, match="permission denied") as caught:
+            writer.write(batch_of(LEFT))
+        writer.abort()
+        assert SECRET not in "".join(traceback.format_exception(caught.value))
+    finally:
+        close_idle()
+        table.db.execute(f"revoke all on {table.table} from reader")
+        table.db.execute(f"revoke all on schema {table.schema} from reader")
+        with psycopg.connect(postgres.admin_url, autocommit=True) as admin:
+            admin.execute("drop role reader")
+
+
+def test_a_session_that_is_read_only_is_refused(table: TableHarness) -> None:
+    sink = _change_address(table, options="-cdefault_transaction_read_only=on")
+    writer = sink.writer(TASK)
+    with pytest.raises(RefusedError, match="read-only"):
+        writer.write(batch_of(LEFT))
+    writer.abort()
+
+
+def test_a_table_that_is_altered_under_way_is_looked_at_again(table: TableHarness) -> None:
+    case = Case(table)
+    run = case.run()
+    run.epoch(0, LEFT)
+    # A binary COPY of numbers into dates would be taken without a word.
+    table.db.execute(
+        f"alter table {table.table} alter column id type timestamp using 'epoch'::timestamp"
+    )
+    attempt = run.attempt(1)
+    with pytest.raises(SchemaError, match="altered"):
+        attempt.write(*RIGHT)
+    attempt.writer.abort()
+    with pytest.raises(SchemaError, match='"id"'):
+        run.attempt(1).write(*RIGHT)
+    assert table.db.execute(f"select count(*) from {table.table}").fetchone() == (3,)
+    case.close()
+
+
+def test_a_row_that_does_not_fit_is_an_error_and_nothing_of_the_epoch_is_there(
+    harness: TableHarness,
+) -> None:
+    case = Case(harness)
+    attempt = case.run().attempt(0).write(*LEFT)
+    with pytest.raises(RowError, match="value"):
+        attempt.write((7, "a\0b"))
+    attempt.writer.abort()
+    case.run().epoch(0, RIGHT)
+    case.finished(RIGHT, when="after a row that does not fit")
+    case.close()
+
+
+def test_a_violated_constraint_is_an_error_that_names_it(harness: TableHarness) -> None:
+    harness.db.execute(
+        f"alter table {harness.table} add constraint short check (length(value) < 9)"
+    )
+    case = Case(harness)
+    run = case.run()
+    with pytest.raises(RefusedError, match="short") as caught:
+        run.epoch(0, [(1, "much too long")])
+    assert "much too long" not in str(caught.value)
+    case.run().epoch(0, LEFT)
+    case.finished(LEFT, when="after a violated constraint")
+    case.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("perform pg_notify('c', 'x')", "NOTIFY"),
+        ("create temporary table if not exists seen (id int)", "temporary"),
+    ],
+)
+def test_a_trigger_that_cannot_be_prepared_is_refused_and_wal_takes_it(
+    table: TableHarness, body: str, told: str
+) -> None:
+    name = f"{table.table}_touch"
+    table.db.execute(
+        f"create function {name}() returns trigger language plpgsql as"
+        f" $$ begin {body}; return new; end $$"
+    )
+    table.db.execute(
+        f"create trigger touch before insert on {table.table}"
+        f" for each row execute function {name}()"
+    )
+    try:
+        case = Case(table)
+        attempt = case.run().attempt(0).write(*LEFT)
+        with pytest.raises(RefusedError, match=told) as caught:
+            attempt.pre_commit()
+        assert "protocol=wal" in caught.value.remedy
+        attempt.writer.abort()
+        common = replace(table.options.common, protocol="wal")
+        table.new_sink = partial(PostgresSink, replace(table.options, common=common), SCHEMA)
+        case = Case(table)
+        case.run().epoch(0, LEFT)
+        case.finished(LEFT, when="after the same job with protocol=wal")
+        case.close()
+    finally:
+        table.db.execute(f"drop function {name} cascade")
+
+
+def test_no_room_for_one_more_prepared_transaction_is_told_with_both_remedies(
+    table: TableHarness,
+) -> None:
+    case = Case(table)
+    run = case.run()
+    (most,) = table.db.execute("show max_prepared_transactions").fetchone() or ("0",)
+    run.begin(0)
+    for number in range(int(most)):
+        table.db.execute("begin")
+        table.db.execute("select pg_current_xact_id()")
+        table.db.execute(f"prepare transaction 'filler {number}'")
+    attempt = run.attempt(0).write(*LEFT)
+    with pytest.raises(ContentionError, match="one more") as caught:
+        attempt.pre_commit()
+    assert "max_prepared_transactions" in caught.value.remedy
+    assert "protocol=wal" in caught.value.remedy
+    attempt.writer.abort()
+    for number in range(int(most)):
+        table.db.execute(f"rollback prepared 'filler {number}'")
+    run.epoch(0, LEFT)
+    case.finished(LEFT, when="after room was made")
+    case.close()
+
+
+def test_without_prepared_transactions_2pc_is_refused_and_wal_works() -> None:
+    with NativePostgres(settings={"max_prepared_transactions": "0"}) as server:
+        with open_table(server.url, VARIANTS["2pc-append"]) as harness:
+            case = Case(harness)
+            attempt = case.run().attempt(0).write(*LEFT)
+            with pytest.raises(PreflightError, match="max_prepared_transactions is 0") as caught:
+                attempt.pre_commit()
+            assert "protocol=wal" in caught.value.remedy
+            attempt.writer.abort()
+            case.close()
+        with open_table(server.url, VARIANTS["wal-append"]) as harness:
+            case = Case(harness)
+            case.run().epoch(0, LEFT)
+            case.finished(LEFT, when="after wal without prepared transactions")
+            case.close()
+
+
+@pytest.mark.parametrize("name", UPSERTS)
+def test_a_key_that_comes_twice_in_one_task_is_an_error_that_names_it(
+    shared_database: str, name: str
+) -> None:
+    with open_table(shared_database, VARIANTS[name]) as harness:
+        case = Case(harness)
+        run = case.run()
+        with pytest.raises(DataError, match=r'\("id"\): \(7\) comes 2 times') as caught:
+            run.epoch(0, [(7, "a"), (8, "b"), (7, "c")])
+        assert "dropDuplicates" in caught.value.remedy
+        case.hides_all("after a key that came twice")
+        if harness.own_register:
+            case.run().epoch(0, LEFT)
+            case.finished(LEFT, when="after the input was corrected")
+        case.close()
+
+
+def test_a_key_that_comes_twice_in_two_tasks_is_an_error_under_wal(shared_database: str) -> None:
+    with open_table(shared_database, VARIANTS["wal-upsert"]) as harness:
+        case = Case(harness)
+        with pytest.raises(DataError, match="comes 2 times"):
+            case.run().epoch(0, [(7, "a")], [(7, "c")])
+        case.hides_all("after a key that came twice")
+        case.run().epoch(0, LEFT)
+        case.finished(LEFT, when="after the input was corrected")
+        case.close()
+
+
+def test_a_trigger_that_swallows_rows_does_not_stop_the_epoch(harness: TableHarness) -> None:
+    name = f"{harness.table}_odd"
+    harness.db.execute(
+        f"create function {name}() returns trigger language plpgsql as"
+        " $$ begin if new.id % 2 = 0 then return null; end if; return new; end $$"
+    )
+    harness.db.execute(
+        f"create trigger odd before insert on {harness.table}"
+        f" for each row execute function {name}()"
+    )
+    try:
+        case = Case(harness)
+        case.run().epoch(0, LEFT, RIGHT)
+        odd = [row for row in (*LEFT, *RIGHT) if row[0] % 2]
+        case.finished(odd, when="after a trigger swallowed rows")
+        case.close()
+    finally:
+        harness.db.execute(f"drop function {name} cascade")
+
+
+def test_odd_names_of_table_columns_and_schema(shared_database: str) -> None:
+    schema = pa.schema([('I"d', pa.int64()), ("select", pa.string()), ("%s {}", pa.int32())])
+    batch = pa.record_batch([[1], ["x"], [2]], schema=schema)
+    for name in ("2pc-append", "wal-upsert", "idempotent-upsert"):
+        with open_table(shared_database, VARIANTS[name]) as harness:
+            harness.db.execute(
+                'create table "T %s {} ""x"" " ("I""d" bigint primary key, "select" text, "%s {}" int)'
+            )
+            given = {
+                "url": harness.url,
+                "dbtable": '"T %s {} ""x"" "',
+                "stateschema": 'St "%s" {}',
+                "protocol": name.split("-")[0],
+            }
+            if "upsert" in name:
+                given |= {"write": "upsert", "key": '"I""d"'}
+            try:
+                sink = PostgresSink(PostgresOptions.parse(given), schema)
+                _one_epoch(sink, batch)
+                found = harness.db.execute('select * from "T %s {} ""x"" "').fetchall()
+                assert found == [(1, "x", 2)]
+                assert sink.committer().in_doubt("job") == []
+            finally:
+                harness.db.execute('drop table "T %s {} ""x"" "')
+                harness.db.execute('drop schema if exists "St ""%s"" {}" cascade')
+
+
+def _one_epoch(sink: PostgresSink, batch: pa.RecordBatch) -> None:
+    who = Identity("job", "lineage", "run", sink.target)
+    coordinator = Coordinator(who, sink.register(), sink.committer())
+    state, _ = coordinator.begin(0)
+    writer = sink.writer(Task(state.register, "job", state.generation, 0, 0, "ab"))
+    writer.write(batch)
+    share = Wrote(batch.num_rows, writer.pre_commit())
+    coordinator.commit(Report(0, [share], None))
+
+
+def _any_state() -> JobState:
+    return JobState("0123456789abcdef", "x", "t", "l", 1, "r")

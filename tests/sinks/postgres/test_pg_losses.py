@@ -1,0 +1,187 @@
+"""Requests and replies that are lost between the job and the server lose and double nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from abs_core.errors import AbsError, UnavailableError
+from abs_core.model import Committable, Decision, Share, Wrote
+from abs_core.testing import SCHEMA
+from abs_core.testing.case import JOB, Case, rows, within
+from abs_core.testing.engine import Run
+from abs_sinks.postgres import PostgresOptions, PostgresSink
+from abs_sinks.postgres.address import Address
+from abs_sinks.postgres.lossy import Loss, LossyProxy
+from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
+
+pytestmark = pytest.mark.services
+
+EPOCHS = [(rows(0, 3), rows(10, 3)), (rows(20, 3), rows(30, 3))]
+
+REGISTER = [
+    ("insert into", 1),
+    ('."register"\n   set version', 1),
+    ('."register"\n   set version', 2),
+]
+STATEMENTS = {
+    "2pc-append": [
+        ("COPY ", 1),
+        ("PREPARE TRANSACTION", 1),
+        ("PREPARE TRANSACTION", 2),
+        ("COMMIT PREPARED", 1),
+        ("COMMIT PREPARED", 2),
+        ("delete from", 1),
+        *REGISTER,
+    ],
+    "wal-append": [
+        ("create unlogged", 1),
+        ("COMMIT\0", 1),
+        ("BEGIN; \nupdate", 1),
+        ("BEGIN; \nupdate", 2),
+        ("drop table", 1),
+        ("drop table", 2),
+    ],
+    "wal-append-foreign-register": [("COMMIT\0", 2), ("drop table", 1), ("drop table", 2)],
+    "wal-upsert": [("BEGIN; \nupdate", 1), ("drop table", 1), ("drop table", 2)],
+    "idempotent-upsert": [("savepoint staged", 1), ("savepoint staged", 2), *REGISTER],
+}
+CASES = [
+    pytest.param(VARIANTS[name], text, nth, loss, id=f"{name}-{loss}-{nth}-{text.split()[0]}")
+    for name, statements in STATEMENTS.items()
+    for text, nth in statements
+    for loss in (Loss.REQUEST, Loss.REPLY)
+]
+
+
+@pytest.fixture
+def proxy(shared_database: str) -> Iterator[LossyProxy]:
+    with LossyProxy(shared_database) as proxy:
+        yield proxy
+
+
+@pytest.mark.parametrize(("variant", "text", "nth", "loss"), CASES)
+def test_a_loss_at_any_statement_loses_and_doubles_nothing(
+    shared_database: str, proxy: LossyProxy, variant: Variant, text: str, nth: int, loss: Loss
+) -> None:
+    with open_table(shared_database, variant) as harness:
+        _route(harness, proxy, variant)
+        proxy.lose(loss, text, nth)
+        case = Case(harness)
+        _whole_job(case)
+        assert proxy.fired, f"no message had {text!r} in it {nth} times"
+        case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
+        case.close()
+
+
+def _route(harness: TableHarness, proxy: LossyProxy, variant: Variant) -> None:
+    """Let the harness's sinks go through the proxy; its own look at the server does not."""
+    options: PostgresOptions = replace(harness.options, address=Address.parse(proxy.url))
+    harness.new_sink = partial(PostgresSink, options, SCHEMA, co_commit=variant.own_register)
+
+
+def _whole_job(case: Case) -> None:
+    """As an engine does: a task is tried again, a query is started again."""
+    run = case.run()
+    for number, parts in enumerate(EPOCHS):
+        for _restart in range(3):
+            try:
+                shares = [_task(run, number, p, part) for p, part in enumerate(parts)]
+                run.commit(number, shares)
+                break
+            except AbsError:
+                run = case.run()
+        else:
+            raise AssertionError("three restarts did not bring the epoch to its end")
+
+
+def _task(run: Run, epoch: int, partition: int, part: list[tuple[int, str]]) -> Share:
+    for _retry in range(3):
+        try:
+            return run.task(epoch, partition, part)
+        except UnavailableError:
+            pass
+    raise AssertionError("three attempts did not bring the task to its end")
+
+
+def test_a_prepare_that_arrives_late_is_swept(shared_database: str, proxy: LossyProxy) -> None:
+    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
+        _route(harness, proxy, VARIANTS["2pc-append"])
+        case = Case(harness)
+        run = case.run()
+        proxy.lose(Loss.DELAY, "PREPARE TRANSACTION")
+        shares = [_task(run, 0, p, part) for p, part in enumerate(EPOCHS[0])]
+        assert len(harness.prepared()) == 2
+        run.commit(0, shares)
+        proxy.release()
+        assert within(10, lambda: len(harness.prepared()) == 1), "the late PREPARE did not arrive"
+        run.epoch(1, *EPOCHS[1])
+        case.finished(*EPOCHS[0], *EPOCHS[1], when="after a PREPARE that arrived late")
+        case.close()
+
+
+def test_a_commit_that_arrives_late_finds_nothing_to_do(
+    shared_database: str, proxy: LossyProxy
+) -> None:
+    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
+        _route(harness, proxy, VARIANTS["2pc-append"])
+        case = Case(harness)
+        run = case.run()
+        shares = run.tasks(0, *EPOCHS[0])
+        proxy.lose(Loss.DELAY, "COMMIT PREPARED")
+        run.commit(0, shares)
+        assert proxy.fired
+        proxy.release()
+        run.epoch(1, *EPOCHS[1])
+        case.finished(*EPOCHS[0], *EPOCHS[1], when="after a COMMIT PREPARED that arrived late")
+        case.close()
+
+
+def test_a_decision_that_arrives_after_the_epoch_was_abandoned_changes_nothing(
+    shared_database: str, proxy: LossyProxy
+) -> None:
+    with open_table(shared_database, VARIANTS["2pc-append"]) as harness:
+        _route(harness, proxy, VARIANTS["2pc-append"])
+        case = Case(harness)
+        run = case.run()
+        shares = run.tasks(0, *EPOCHS[0])
+        stored = run.store.load(JOB)
+        assert stored is not None
+        proxy.lose(Loss.DELAY, "set version")
+        deciding = replace(stored.state, open=(Decision("lineage", 0, 1, _committables(shares)),))
+        with pytest.raises(UnavailableError):
+            run.store.compare_and_set(JOB, stored.version, deciding)
+        run.abort(0)
+        proxy.release()
+        case.finished(when="after a decision that arrived late")
+        assert run.state().abandoned == (0,)
+        case.run().epoch(0, *EPOCHS[0])
+        case.finished(*EPOCHS[0], when="after the next run")
+        case.close()
+
+
+def test_a_co_commit_whose_last_message_is_held_up_is_waited_for(
+    shared_database: str, proxy: LossyProxy
+) -> None:
+    with open_table(shared_database, VARIANTS["wal-append"]) as harness:
+        _route(harness, proxy, VARIANTS["wal-append"])
+        case = Case(harness)
+        run = case.run()
+        shares = run.tasks(0, *EPOCHS[0])
+        proxy.lose(Loss.DELAY, "drop table")
+        with ThreadPoolExecutor(1) as pool:
+            committed = pool.submit(run.commit, 0, shares)
+            waits = "select 1 from pg_stat_activity where wait_event_type = 'Lock'"
+            assert within(10, lambda: harness.db.execute(waits).fetchone() is not None)
+            proxy.release()
+            committed.result(timeout=20)
+        case.finished(*EPOCHS[0], when="after a co-commit that was held up")
+        case.close()
+
+
+def _committables(shares: list[Share]) -> tuple[Committable, ...]:
+    return tuple(s.committable for s in shares if isinstance(s, Wrote) and s.committable)

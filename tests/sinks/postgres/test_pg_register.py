@@ -1,0 +1,198 @@
+"""The register in PostgreSQL is one linearizable cell per job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
+
+import psycopg
+import pytest
+
+from abs_core.contracts import Conflict, RegisterStore
+from abs_core.errors import ContentionError, CorruptionError, ProtocolError, RefusedError
+from abs_core.model import Committable, Decision, HandleName, JobState
+from abs_services import PostgresService
+from abs_sinks.postgres import PostgresOptions, PostgresRegister
+from abs_sinks.postgres.connection import close_idle, leased
+
+pytestmark = pytest.mark.services
+
+FIRST = JobState("0123456789abcdef", "job", "postgres:1/db/public.t", "lineage", 1, "run")
+SECOND = replace(FIRST, generation=2, run="another", superseded=("run",))
+HANDLE = HandleName(FIRST.register, "job", 1, 0, 0, "ab")
+
+
+@pytest.fixture
+def options(database: str) -> Iterator[PostgresOptions]:
+    yield PostgresOptions.parse({"url": database, "dbtable": "t", "locktimeout": "1"})
+    close_idle()
+
+
+@pytest.fixture
+def register(options: PostgresOptions) -> PostgresRegister:
+    return PostgresRegister(options)
+
+
+def test_it_is_a_register_store(register: PostgresRegister) -> None:
+    assert isinstance(register, RegisterStore)
+
+
+def test_reading_makes_nothing(register: PostgresRegister, database: str) -> None:
+    assert register.load("job") is None
+    assert register.jobs() == []
+    assert register.others_on("target", "job") == []
+    with psycopg.connect(database) as db:
+        assert db.execute("select to_regnamespace('abs')").fetchone() == (None,)
+
+
+def test_what_was_set_is_loaded(register: PostgresRegister) -> None:
+    committable = Committable(HANDLE, 5, "xxh3_128:00", (("protocol", "2pc"), ("q", "'\"\\é%")))
+    state = replace(
+        FIRST,
+        frontier=3,
+        open=(Decision("lineage", 4, 1, (committable,)),),
+        abandoned=(6, 7),
+    )
+    version = register.compare_and_set("job", None, state)
+    stored = register.load("job")
+    assert stored is not None
+    assert (stored.state, stored.version) == (state, version)
+
+
+def test_only_the_expected_version_is_replaced(register: PostgresRegister) -> None:
+    version = register.compare_and_set("job", None, FIRST)
+    assert isinstance(version, str)
+    assert register.compare_and_set("job", None, SECOND) == Conflict()
+    assert register.compare_and_set("job", "99", SECOND) == Conflict()
+    assert register.compare_and_set("other", version, replace(SECOND, job="other")) == Conflict()
+    newer = register.compare_and_set("job", version, SECOND)
+    assert isinstance(newer, str)
+    assert newer != version
+    assert register.compare_and_set("job", version, FIRST) == Conflict()
+    stored = register.load("job")
+    assert stored is not None
+    assert stored.state == SECOND
+
+
+def test_a_request_from_before_a_retirement_does_not_meet_its_version_again(
+    register: PostgresRegister,
+) -> None:
+    version = register.compare_and_set("job", None, FIRST)
+    assert isinstance(version, str)
+    assert register.retire("job")
+    reborn = replace(FIRST, register="fedcba9876543210")
+    assert register.compare_and_set("job", None, reborn) == version
+    assert register.compare_and_set("job", version, SECOND) == Conflict()
+
+
+def test_one_of_many_wins_from_the_very_first_write_on(options: PostgresOptions) -> None:
+    # The schema is made by all of them at once, too.
+    racers = 8
+    ready = Barrier(racers)
+
+    def race(number: int) -> bool:
+        register = PostgresRegister(options)
+        ready.wait()
+        state = replace(FIRST, run=f"run {number}")
+        return isinstance(register.compare_and_set("job", None, state), str)
+
+    with ThreadPoolExecutor(racers) as pool:
+        assert sum(pool.map(race, range(racers))) == 1
+
+
+def test_increments_of_many_are_all_there(options: PostgresOptions) -> None:
+    PostgresRegister(options).compare_and_set("job", None, FIRST)
+
+    def add(times: int) -> None:
+        register = PostgresRegister(options)
+        while times:
+            stored = register.load("job")
+            assert stored is not None
+            raised = replace(stored.state, generation=stored.state.generation + 1)
+            swapped = register.compare_and_set("job", stored.version, raised)
+            times -= isinstance(swapped, str)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(add, [20] * 4))
+    stored = PostgresRegister(options).load("job")
+    assert stored is not None
+    assert stored.state.generation == 81
+
+
+def test_a_row_that_somebody_else_holds_is_waited_for_a_bounded_time(
+    register: PostgresRegister, database: str
+) -> None:
+    version = register.compare_and_set("job", None, FIRST)
+    assert isinstance(version, str)
+    with psycopg.connect(database, application_name="somebody") as holder:
+        holder.execute("select from abs.register for update")
+        with pytest.raises(ContentionError):
+            register.compare_and_set("job", version, SECOND)
+
+
+def test_it_is_durable_where_the_server_is_not_by_default(
+    register: PostgresRegister, options: PostgresOptions, postgres: PostgresService
+) -> None:
+    register.compare_and_set("job", None, FIRST)
+    close_idle()
+    with psycopg.connect(postgres.admin_url, autocommit=True) as admin:
+        database = dict(options.address.parameters)["dbname"]
+        admin.execute(f"alter database {database} set synchronous_commit = off")
+    with leased(options) as connection:
+        assert connection.execute("show synchronous_commit").fetchone() == ("on",)
+
+
+@pytest.mark.parametrize("chosen", ["remote_apply", "local"])
+def test_a_durability_that_was_chosen_is_left_alone(
+    options: PostgresOptions, postgres: PostgresService, chosen: str
+) -> None:
+    with psycopg.connect(postgres.admin_url, autocommit=True) as admin:
+        database = dict(options.address.parameters)["dbname"]
+        admin.execute(f"alter database {database} set synchronous_commit = {chosen}")
+    with leased(options) as connection:
+        assert connection.execute("show synchronous_commit").fetchone() == (chosen,)
+
+
+def test_jobs_are_listed_and_other_jobs_on_a_target_are_found(register: PostgresRegister) -> None:
+    for name in ("b", "a", "batch@1", "batch@2"):
+        register.compare_and_set(name, None, replace(FIRST, job=name))
+    elsewhere = replace(FIRST, job="c", target="postgres:1/db/public.u")
+    register.compare_and_set("c", None, elsewhere)
+    assert [stored.state.job for stored in register.jobs()] == ["a", "b", "batch@1", "batch@2", "c"]
+    assert register.others_on(FIRST.target, "a") == ["b", "batch"]
+    assert register.others_on(FIRST.target, "batch@3") == ["a", "b"]
+    assert register.others_on("postgres:1/db/public.v", "a") == []
+
+
+def test_retire_forgets_a_job_but_none_with_an_open_decision(register: PostgresRegister) -> None:
+    assert not register.retire("job")
+    decision = Decision("lineage", 0, 1, (Committable(HANDLE, 1, "d"),))
+    version = register.compare_and_set("job", None, replace(FIRST, open=(decision,)))
+    with pytest.raises(ProtocolError, match="not finished"):
+        register.retire("job")
+    assert isinstance(version, str)
+    register.compare_and_set("job", version, replace(FIRST, frontier=0))
+    assert register.retire("job")
+    assert register.load("job") is None
+
+
+def test_a_state_of_a_newer_release_is_refused(register: PostgresRegister, database: str) -> None:
+    register.compare_and_set("job", None, FIRST)
+    with psycopg.connect(database) as db:
+        db.execute("update abs.register set state = jsonb_set(state, '{version}', '99')")
+    with pytest.raises(CorruptionError, match="version 99"):
+        register.load("job")
+
+
+def test_a_role_that_may_not_create_the_schema_is_told_what_to_run(
+    options: PostgresOptions, postgres: PostgresService
+) -> None:
+    name = dict(options.address.parameters)["dbname"]
+    with psycopg.connect(postgres.admin_url, autocommit=True) as admin:
+        admin.execute(f"alter database {name} owner to postgres")
+    with pytest.raises(RefusedError) as caught:
+        PostgresRegister(options).compare_and_set("job", None, FIRST)
+    statements = caught.value.remedy.partition("schema: ")[2]
+    assert statements.startswith("CREATE SCHEMA")
