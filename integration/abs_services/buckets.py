@@ -20,6 +20,17 @@ def new_keys() -> tuple[str, str]:
     return secrets.token_hex(10).upper(), secrets.token_urlsafe(30)
 
 
+def s3_env(service: S3Service) -> dict[str, str]:
+    """The variables by which an external S3 service is found; boto3 reads the AWS ones itself."""
+    return {
+        "ABS_S3_ENDPOINT": service.endpoint,
+        "ABS_S3_BUCKET": service.bucket,
+        "AWS_ACCESS_KEY_ID": service.access_key,
+        "AWS_SECRET_ACCESS_KEY": service.secret_key,
+        "AWS_DEFAULT_REGION": service.region,
+    }
+
+
 def s3_client(service: S3Service) -> Any:
     """A boto3 client for this service: path-style, signature 4, no retries, short timeouts."""
     try:

@@ -19,7 +19,7 @@ from typing import ClassVar, Self
 import psycopg
 
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
-from abs_services.buckets import BUCKET, REGION, takes_objects
+from abs_services.buckets import BUCKET, REGION, s3_env, takes_objects
 from abs_services.contracts import KafkaService, Kind, PostgresService, Running, S3Service, Way
 
 _CONNECT_DEADLINE_S = 10
@@ -164,13 +164,7 @@ class ExternalS3(ExternalService):
 
     @property
     def env(self) -> Mapping[str, str]:
-        return {
-            "ABS_S3_ENDPOINT": self.endpoint,
-            "ABS_S3_BUCKET": self.bucket,
-            "AWS_ACCESS_KEY_ID": self.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.secret_key,
-            "AWS_DEFAULT_REGION": self.region,
-        }
+        return s3_env(self)
 
     def start(self) -> None:
         if not takes_objects(self):

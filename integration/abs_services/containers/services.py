@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import psycopg
 
 from abs_core.errors import ConfigError
-from abs_services.buckets import BUCKET, REGION, new_keys, takes_objects
+from abs_services.buckets import BUCKET, REGION, new_keys, s3_env, takes_objects
 from abs_services.containers.engine import is_container_running, remove, remove_orphans
 from abs_services.containers.lifecycle import DockerService
 from abs_services.contracts import KafkaService, Kind, PostgresService, Running, S3Service, Way
@@ -164,13 +164,7 @@ class DockerS3(DockerService):
 
     @property
     def env(self) -> Mapping[str, str]:
-        return {
-            "ABS_S3_ENDPOINT": self.endpoint,
-            "ABS_S3_BUCKET": self.bucket,
-            "AWS_ACCESS_KEY_ID": self.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.secret_key,
-            "AWS_DEFAULT_REGION": self.region,
-        }
+        return s3_env(self)
 
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
         credentials = json.dumps(s3_credentials(self.access_key, self.secret_key))

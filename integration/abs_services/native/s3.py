@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from abs_core.errors import ConfigError
-from abs_services.buckets import BUCKET, REGION, new_keys, takes_objects
+from abs_services.buckets import BUCKET, REGION, new_keys, s3_env, takes_objects
 from abs_services.contracts import Kind
 from abs_services.native.lifecycle import Command, NativeService, read_private, write_private
 from abs_services.native.server import ServerProcess
@@ -67,13 +67,7 @@ class NativeS3(NativeService):
 
     @property
     def env(self) -> Mapping[str, str]:
-        return {
-            "ABS_S3_ENDPOINT": self.endpoint,
-            "ABS_S3_BUCKET": self.bucket,
-            "AWS_ACCESS_KEY_ID": self.access_key,
-            "AWS_SECRET_ACCESS_KEY": self.secret_key,
-            "AWS_DEFAULT_REGION": self.region,
-        }
+        return s3_env(self)
 
     def _set_up(self) -> Command:
         program = find_weed()
