@@ -40,8 +40,8 @@ def audit(
     expected both per identity (typed values) and as a multiset (content digests), the last two
     reads agree, and nothing was in doubt in the looks before and after the last read: no prepared
     transaction of abs-sinks on the table, no staging table with rows, no open decision, no lock of
-    a writer. So a duplicate that comes after the first read is either in the second one, or its
-    transaction was open or prepared at a look, or it began after the audit.
+    a writer. So a duplicate that comes after the first read is either in the last one, or its
+    transaction held a lock or was prepared at a look, or it touched the table after the last look.
 
     What a clean report proves: at the moment of the look between the last two reads, the target
     held exactly the expected records in the compared columns, and no known unfinished write could
@@ -49,8 +49,8 @@ def audit(
 
     What it does NOT prove:
 
-    - anything about later: a job that is restarted, or a zombie that sleeps without an open
-      transaction, can write after the audit;
+    - anything about later: a job that runs or is restarted, or a zombie that sleeps and holds no
+      lock on the table, can write after the audit;
     - that expected is right: it is read once, and taken as the truth;
     - columns that are not compared; the order of records; who wrote them, or when, or in which
       epoch; that no reader saw a wrong state earlier;

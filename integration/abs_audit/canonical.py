@@ -9,6 +9,8 @@ Decisions that an auditor must know:
 - A timestamp is an instant; one without a zone is read in UTC, and a date begins in UTC.
   Nanoseconds count where one side has them: 12:00:00.000000001 is not 12:00:00.
 - Text compares by code point: no collation, no normalisation, no padding. '' is not NULL.
+- An interval compares as months, days and microseconds, each by itself: a month is not 30 days.
+  duckdb cuts off the nanoseconds of a duration.
 - Text of an untyped file takes the other side's type, if that loses nothing; else it is an error.
 """
 
@@ -27,10 +29,11 @@ MACROS = (
        case when regexp_full_match(t, '-?(0|[1-9][0-9]*)(\.[0-9]+)?')
             then case when trimmed_decimal(t) = '-0' then '0' else trimmed_decimal(t) end
             else plain_decimal(t) end""",
-    """create or replace temp macro nanoseconds(t) as
-       case when isfinite(t) then epoch_us(t)::hugeint * 1000
-            when t > timestamp '2000-01-01' then 170141183460469231731687303715884105727::hugeint
-            when t is not null then -170141183460469231731687303715884105727::hugeint end""",
+    # epoch_ns and epoch_us of an infinite timestamp are NULL.
+    """create or replace temp macro or_infinite(ns, t) as
+       case when t is null then null when ns is not null then ns
+            when t > '2000-01-01' then 170141183460469231731687303715884105727::hugeint
+            else -170141183460469231731687303715884105727::hugeint end""",
     r"""create or replace temp macro parsed_instant(t) as
        case when regexp_matches(t, '\.[0-9]{6}[0-9]*[1-9]')
             then error('more digits of a second than the other side can hold: ' || t)
@@ -117,10 +120,11 @@ def _decimal(column: str, source: Type) -> str:
 def _instant(column: str, source: Type, common: Type) -> str:
     if common.precision == 9:
         if source.precision == 9:
-            return f"cast(epoch_ns({column}) as hugeint)"
+            return f"or_infinite(cast(epoch_ns({column}) as hugeint), {column})"
         if source.family is Family.UNTYPED:
             return f"cast(epoch_ns(cast({column} as timestamp_ns)) as hugeint)"
-        return f"nanoseconds(cast({column} as timestamp))"
+        naive = f"cast({column} as timestamp)"
+        return f"or_infinite(cast(epoch_us({naive}) as hugeint) * 1000, {naive})"
     if source.family is Family.UNTYPED:
         return f"parsed_instant({column})"
     return f"cast({column} as timestamp)"

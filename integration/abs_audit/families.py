@@ -81,7 +81,7 @@ _BY_DUCKDB_NAME = {
         ("timestamp", "timestamp_s", "timestamp_ms", "timestamp with time zone"),
         Type(Family.INSTANT, 6),
     ),
-    **dict.fromkeys(("timestamp_ns", "timestamp_ns with time zone"), Type(Family.INSTANT, 9)),
+    **dict.fromkeys(("timestamp_ns", "timestamptz_ns"), Type(Family.INSTANT, 9)),
     "null": Type(Family.UNTYPED),  # a column of nulls only
     "boolean": Type(Family.BOOLEAN),
     "float": Type(Family.FLOAT, 32),

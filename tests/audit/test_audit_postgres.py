@@ -14,6 +14,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from psycopg import sql
 
 from abs_audit import Files, PostgresTable, Report, audit
 from abs_core.contracts import Task
@@ -529,6 +530,69 @@ def test_a_type_arrives_whole(kind: str, session: Session, database: str, tmp_pa
         assert found(report) == ({"corrupted": 1} if corrupted else {}), report.to_dict()
         turned = audit(target(database), Files((str(path),)), key=["id"])
         assert turned.differences.corrupted == corrupted
+
+
+WRITTEN = pa.table(
+    {
+        "id": pa.array([1, 2, 3], pa.int32()),
+        "tiny": pa.array([-128, None, 127], pa.int8()),
+        "large": pa.array([2**64 - 1, 0, None], pa.uint64()),
+        "real": pa.array([0.1, float("nan"), None], pa.float32()),
+        "double": [5e-324, -0.0, float("inf")],
+        "decimal": pa.array([Decimal("0.5"), None, Decimal("-0.05")], pa.decimal128(38, 37)),
+        "fraction": pa.array([Decimal("0.5"), None, Decimal("-0.05")], pa.decimal128(2, 2)),
+        "text": ['é"\\\n,\t', "", None],
+        "bytes": [b"\0\xff\\", b"", None],
+        "yes": [True, None, False],
+        "day": [date(1, 1, 1), date(9999, 12, 31), None],
+        "moment": pa.array([-1, 253_402_300_799_999_999, None], pa.timestamp("us", "UTC")),
+        "clock": pa.array([-1, 10**15, None], pa.timestamp("us")),
+        "span": pa.array([-1, 10**12, None], pa.duration("us")),
+        "months": pa.array([(14, 0, 0), (-1, 0, 0), None], pa.month_day_nano_interval()),
+        "list": pa.array([[1, None], [], None], pa.list_(pa.int64())),
+        "grid": pa.array([[["a"], ["b"]], [["c,"], [None]], None], pa.list_(pa.list_(pa.string()))),
+        "map": pa.array([[("k", 0.1), ("l", None)], [], None], pa.map_(pa.string(), pa.float32())),
+        "struct": pa.array(
+            [{"i": 1, "d": Decimal("0.10"), "t": -1, "b": b"\xff", "l": [{"x": "é\n"}]}, {}, None],
+            pa.struct(
+                {
+                    "i": pa.int64(),
+                    "d": pa.decimal128(38, 18),
+                    "t": pa.timestamp("us", "UTC"),
+                    "b": pa.binary(),
+                    "l": pa.list_(pa.struct({"x": pa.string(), "day": pa.date32()})),
+                }
+            ),
+        ),
+    }
+)
+
+
+def test_all_that_the_sink_can_write_is_audited_clean(database: str, tmp_path: Path) -> None:
+    options = {"url": database, "dbtable": "t", "createtable": "true"}
+    sink = PostgresSink(PostgresOptions.parse(options), WRITTEN.schema)
+    state = JobState(HANDLE.register, HANDLE.job, sink.target, "l", 1, "run")
+    sink.register().compare_and_set(HANDLE.job, None, state)
+    writer = sink.writer(Task(HANDLE.register, HANDLE.job, 1, 7, 0, "a1"))
+    for batch in WRITTEN.to_batches():
+        writer.write(batch)
+    committable = writer.pre_commit()
+    assert committable is not None
+    sink.committer().commit([committable])
+    with pa.ipc.new_file(tmp_path / "e.arrow", WRITTEN.schema) as file:
+        file.write_table(WRITTEN)
+    expected = Files((str(tmp_path / "e.arrow"),))
+    report = audit(expected, target(database), key=["id"])
+    assert report.clean, report.to_dict()
+    assert report.differences.actual == 3
+    # And of each column a change is seen.
+    others = WRITTEN.schema.names[1:]
+    with psycopg.connect(database) as session:
+        nulls = sql.SQL(", ").join(sql.SQL("{} = null").format(sql.Identifier(n)) for n in others)
+        session.execute(sql.SQL("update t set {} where id = 1").format(nulls))
+    report = audit(expected, target(database), key=["id"])
+    assert list(report.differences.samples["corrupted"][0].changed) == others
+    sink.close()
 
 
 def test_a_column_of_nulls_alone_keeps_its_rows(

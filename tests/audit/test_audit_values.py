@@ -54,6 +54,14 @@ SAME: dict[str, tuple[pa.Array, pa.Array]] = {
         pa.array([1000, None], pa.timestamp("ns")),
         pa.array([1, None], UTC_US),
     ),
+    "nanoseconds in a zone": (
+        pa.array([1001, -1, None], pa.timestamp("ns", "Asia/Tokyo")),
+        pa.array([1001, -1, None], pa.timestamp("ns")),
+    ),
+    "infinity, with nanoseconds beside it": (
+        pa.array([2**63 - 1, -(2**63) + 1, 0], pa.timestamp("ns")),
+        pa.array([2**63 - 1, -(2**63) + 1, 0], UTC_US),
+    ),
     "a date and its midnight": (pa.array([date(2024, 1, 1)]), pa.array([MIDNIGHT])),
     "times of any unit": (pa.array([time(1, 2, 3)], pa.time32("s")), pa.array([time(1, 2, 3)])),
     "durations": (pa.array([90], pa.duration("s")), pa.array([90_000_000], pa.duration("us"))),
@@ -90,6 +98,10 @@ OTHER: dict[str, tuple[pa.Array, pa.Array]] = {
     "upper and lower case": (pa.array(["a"]), pa.array(["A"])),
     "composed and decomposed": (pa.array(["\u00e9"]), pa.array(["e\u0301"])),
     "a nanosecond": (pa.array([1], pa.timestamp("ns")), pa.array([0], UTC_US)),
+    "the year 9999 beside nanoseconds": (
+        pa.array([0], pa.timestamp("ns")),
+        pa.array([253_402_300_799_999_999], UTC_US),
+    ),
     "an hour": (pa.array([NOON], UTC_US), pa.array([NOON.replace(hour=13)], UTC_US)),
     "a month and thirty days": (
         pa.array([(1, 0, 0)], pa.month_day_nano_interval()),
