@@ -100,18 +100,18 @@ class Killing:
             self._moved_at = time.monotonic()
         if time.monotonic() - self._moved_at > STALLED_AFTER_S:
             raise UnavailableError(
-                f"No epoch of the job has ended for {STALLED_AFTER_S:.0f} s. The end of its log:\n"
-                f"{last_lines(self._log)}",
-                remedy="look at the log; if it tells nothing, the machine may be too slow.",
+                f"No epoch of the job has ended for {STALLED_AFTER_S:.0f} s. It said last:\n"
+                f"{last_words(self._log)}",
+                remedy="look at the log (--keep leaves it); the machine may be too slow.",
             )
 
     def _check_end(self, process: JobProcess) -> None:
         code = process.end()
         if code != 0:
             raise UnavailableError(
-                f"The job ended by itself with exit code {code}; nobody had killed it. The end of "
-                f"its log:\n{last_lines(self._log)}",
-                remedy="act on what the log says, then run the demo again.",
+                f"The job ended by itself with exit code {code}; nobody had killed it. It said "
+                f"last:\n{last_words(self._log)}",
+                remedy="act on what it said, then run the demo again (--keep leaves its log).",
             )
 
 
@@ -119,7 +119,8 @@ _AIMING_S = 0.005
 _LOG_LINES = 25
 
 
-def last_lines(log: Path) -> str:
-    """The end of a log."""
-    lines = log.read_text(errors="replace").splitlines()
-    return "\n".join(line for line in lines[-_LOG_LINES:] if line.strip())
+def last_words(log: Path) -> str:
+    """The last of our own errors in a job's log; where there is none, the end of the log."""
+    lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("abs_core.errors.")]
+    return "\n".join(ours[-1:] or lines[-_LOG_LINES:])

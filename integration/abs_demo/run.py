@@ -119,7 +119,7 @@ def create_table(url: str, *, unique: bool) -> None:
     types = {pa.int32(): "integer", pa.string(): "text", pa.timestamp("us", "UTC"): "timestamptz"}
     columns = [f"{field.name} {types[field.type]}" for field in SCHEMA]
     if unique:
-        columns.append(f"UNIQUE ({', '.join(KEY)})")
+        columns.append(f"PRIMARY KEY ({', '.join(KEY)})")
     with _connected(url) as connection:
         connection.execute(f"CREATE TABLE {TABLE} ({', '.join(columns)})".encode())
 
