@@ -122,11 +122,12 @@ def test_the_file_for_people_has_the_same_images_and_variables() -> None:
         assert f"image: ${{{image.variable}:-{image.public}}}" in compose
 
 
+@pytest.mark.parametrize("host", ["unix:///nowhere/docker.sock", "tcp://127.0.0.1:1"])
 def test_where_no_engine_answers_the_error_says_how_to_start_one(
-    monkeypatch: pytest.MonkeyPatch,
+    host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DOCKER_HOST", "tcp://127.0.0.1:1")
-    assert "does not answer" in why_unusable()
+    monkeypatch.setenv("DOCKER_HOST", host)
+    assert "engine" in why_unusable()
     with pytest.raises(UnavailableError, match=r"docker/engine\.sh start"):
         DockerServices().postgres().start()
 

@@ -15,6 +15,8 @@ from abs_services.processes import ProcessId
 
 _OWNER = "abs-sinks.owner"
 _TIMEOUT_S = 60
+_DEFAULT_HOST = "unix:///var/run/docker.sock"
+_REMEDY = "start one (docker/engine.sh start does, for root), or set ABS_SERVICES=native."
 
 
 @contextlib.contextmanager
@@ -30,20 +32,38 @@ def engine() -> Iterator[Any]:
     try:
         import docker.errors
         from requests.exceptions import RequestException
-        from testcontainers.core.docker_client import DockerClient
+        from testcontainers.core.docker_client import DockerClient, get_docker_host
     except ModuleNotFoundError as error:
         raise ConfigError(
             "the Python package testcontainers is not installed",
             remedy="pip install testcontainers, or set ABS_SERVICES=native.",
         ) from error
+    _knock(get_docker_host() or _DEFAULT_HOST)
     try:
         with contextlib.closing(DockerClient(timeout=_TIMEOUT_S).client) as client:
             yield client
     except (docker.errors.DockerException, RequestException) as error:
         raise UnavailableError(
-            f"the container engine does not answer, or refuses: {error}",
-            remedy="start one (docker/engine.sh start does, for root), or set ABS_SERVICES=native.",
+            f"the container engine refuses, or has gone away: {error}", remedy=_REMEDY
         ) from error
+
+
+def _knock(host: str) -> None:
+    """UnavailableError where nothing listens at a unix socket.
+
+    The docker client would find out by itself, but then leaves a socket open for the collector.
+    """
+    scheme, _, path = host.partition("://")
+    if scheme != "unix":
+        return
+    with socket.socket(socket.AF_UNIX) as door:
+        door.settimeout(_TIMEOUT_S)
+        try:
+            door.connect(path)
+        except OSError as error:
+            raise UnavailableError(
+                f"no container engine answers at {host}: {error.strerror}", remedy=_REMEDY
+            ) from error
 
 
 def why_unusable() -> str:
