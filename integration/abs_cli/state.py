@@ -6,17 +6,20 @@ PostgreSQL for now; a register lies in its sink's own system, so each sink adds 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import pyarrow as pa
 import typer
 
-from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError
 from abs_core.model import JobState
 from abs_core.protocol import Identity
-from abs_sinks.postgres import PostgresOptions, PostgresRegister
-from abs_sinks.postgres.committer import PostgresCommitter
+
+if (
+    TYPE_CHECKING
+):  # a driver and Arrow take a second to import; `abs --help` shall not wait for them
+    from abs_core.coordinator import Coordinator
+    from abs_sinks.postgres import PostgresRegister
+    from abs_sinks.postgres.committer import PostgresCommitter
 
 Url = Annotated[
     str,
@@ -40,6 +43,11 @@ class State:
     @classmethod
     def at(cls, url: str, schema: str) -> State:
         """Does not connect."""
+        import pyarrow as pa
+
+        from abs_sinks.postgres import PostgresOptions, PostgresRegister
+        from abs_sinks.postgres.committer import PostgresCommitter
+
         # The table is not looked at: handles are ended by name.
         named = {"url": url, "dbtable": f'"{schema}".register', "stateschema": schema}
         options = PostgresOptions.parse(named)
@@ -64,5 +72,7 @@ class State:
 
     def coordinator(self, state: JobState) -> Coordinator:
         """Acts for the run that holds the job now: it raises no generation and fences nobody."""
+        from abs_core.coordinator import Coordinator
+
         who = Identity(state.job, state.lineage, state.run, state.target)
         return Coordinator(who, self.register, self.committer)

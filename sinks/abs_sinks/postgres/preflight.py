@@ -6,8 +6,10 @@ An ERROR would break the promise or stop the job. A WARNING is for a person to l
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pyarrow as pa
+from psycopg import Connection
 
 from abs_core.errors import AbsError, DataError, PreflightError
 from abs_core.model import Finding, Severity
@@ -23,7 +25,7 @@ from abs_sinks.postgres.facts import (
 from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.register import PostgresRegister
-from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.table import Table, read_table
 from abs_sinks.postgres.target import identity_of, plan_for
 from abs_sinks.postgres.writer_2pc import RAISE_OR_WAL
 
@@ -38,9 +40,13 @@ LOCKS_PER_STAGING_TABLE = 4
 
 
 def preflight(
-    options: PostgresOptions, schema: pa.Schema, job: str, tasks: int | None
+    options: PostgresOptions, schema: pa.Schema | None, job: str | None, tasks: int | None
 ) -> list[Finding]:
     """Look at server, role, table and registers; change nothing.
+
+    Args:
+        schema: of the input; None: the table is looked at, and not if any input fits it.
+        job: the register key; None: other jobs' registers are not looked at.
 
     Raises:
         TargetError: the server cannot be looked at.
@@ -53,17 +59,24 @@ def preflight(
             *judge_pooling(pooling(connection, options)),
         ]
         try:
-            plan, _key = plan_for(connection, options, schema, create=False)
+            table = _table(connection, options, schema)
         except (DataError, PreflightError) as error:
             return [*findings, _missing_table(error, options)]
-        table = plan.table
         findings += judge_table(table, table_facts(connection, table), server, options)
         identity = identity_of(connection, options, table, mint=False)
-    if identity is not None and server.state_exists and server.may_use_state:
+    if job and identity is not None and server.state_exists and server.may_use_state:
         register = PostgresRegister(options)
         known = register.load(job) is not None
         findings += judge_others(register.others_on(identity, job), known, table)
     return findings
+
+
+def _table(
+    connection: Connection[Any], options: PostgresOptions, schema: pa.Schema | None
+) -> Table:
+    if schema is None:
+        return read_table(connection, options.dbtable)
+    return plan_for(connection, options, schema, create=False)[0].table
 
 
 def judge_server(

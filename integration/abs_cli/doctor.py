@@ -1,0 +1,99 @@
+"""``abs doctor``: would this job run, and what would it promise? Nothing is changed."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from abs_cli.codes import FAILED
+from abs_cli.output import AsJson, people, print_json
+from abs_core.errors import ConfigError
+from abs_core.model import Finding, Guarantee, Severity, job_key
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COLOUR = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
+
+
+def doctor(
+    option: Annotated[
+        list[str],
+        typer.Option("--option", "-o", metavar="NAME=VALUE", help="One of the job's options."),
+    ],
+    *,
+    sample: Annotated[
+        Path | None,
+        typer.Option("--sample", help="A file or folder of the input (Parquet, Arrow, CSV, JSON)."),
+    ] = None,
+    tasks: Annotated[int | None, typer.Option(help="How many tasks write an epoch.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a job's options, its server, table and role. Exit code 1 if it would not run.
+
+    With --sample it also checks that the input's columns fit the table.
+    """
+    from abs_sinks.postgres import PostgresOptions
+    from abs_sinks.postgres.guarantee import guarantee
+    from abs_sinks.postgres.preflight import preflight
+
+    options = PostgresOptions.parse(_pairs(option))
+    common = options.common
+    job = None if common.job is None else job_key(common.job, common.epoch)
+    schema = None if sample is None else _schema(sample)
+    findings = preflight(options, schema, job, tasks)
+    promise = guarantee(options)
+    if as_json:
+        listed = [dataclasses.asdict(finding) for finding in findings]
+        print_json({"findings": listed, "guarantee": dataclasses.asdict(promise)})
+    else:
+        _show(findings, promise)
+    if any(finding.severity is Severity.ERROR for finding in findings):
+        raise typer.Exit(FAILED)
+
+
+def _show(findings: list[Finding], promise: Guarantee) -> None:
+    for finding in findings:
+        colour = _COLOUR[finding.severity]
+        people.print(f"[{colour}]{finding.severity}[/] {escape(finding.what)}", highlight=False)
+        if finding.remedy:
+            people.print(f"  what to do: {escape(finding.remedy)}", highlight=False)
+    if not findings:
+        people.print("[green]nothing to say against it[/]")
+    people.print(f"protocol {promise.protocol}, write {promise.write}; every row exactly once")
+    people.print(f"  visible: {promise.visibility}", highlight=False)
+    for limit in promise.limits:
+        people.print(f"  limit: {limit}", highlight=False)
+
+
+def _pairs(given: list[str]) -> dict[str, str]:
+    pairs = dict(text.partition("=")[::2] for text in given)
+    # The text itself is not shown: it may be a password.
+    unreadable = [number for number, text in enumerate(given, 1) if "=" not in text]
+    if unreadable:
+        raise ConfigError(
+            f"-o number {unreadable[0]} is not of the form NAME=VALUE.",
+            remedy="write -o dbtable=public.payments, once for each option.",
+        )
+    return pairs
+
+
+def _schema(sample: Path) -> pa.Schema:
+    import pyarrow as pa
+    import pyarrow.dataset
+
+    files = [sample] if sample.is_file() else sorted(p for p in sample.rglob("*.*") if p.is_file())
+    if not files:
+        raise ConfigError(f"There is no file at {sample}.", remedy="name a file of the input.")
+    kind = {"ndjson": "json", "jsonl": "json"}.get(files[0].suffix[1:], files[0].suffix[1:])
+    try:
+        return pyarrow.dataset.dataset(files[0], format=kind).schema
+    except (ValueError, pa.ArrowException, OSError) as error:
+        raise ConfigError(
+            f"{files[0]} cannot be read: {error}.",
+            remedy="name a Parquet, Arrow, CSV or JSON file, with that ending.",
+        ) from error

@@ -1,0 +1,70 @@
+"""`abs doctor`: what it finds of a job's options, server and input; it changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner, Result
+
+from abs_cli.main import app
+from abs_core.errors import OptionError
+
+pytestmark = pytest.mark.services
+
+
+def doctor(*arguments: str) -> Result:
+    return CliRunner().invoke(app, ["doctor", *arguments])
+
+
+def found(result: Result, severity: str) -> list[str]:
+    document: Any = json.loads(result.stdout)
+    return [one["what"] for one in document["findings"] if one["severity"] == severity]
+
+
+@pytest.fixture
+def table(database: str) -> str:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table payments (id int primary key, amount numeric(12,2))")
+    return database
+
+
+def test_a_job_that_would_run_is_shown_with_its_guarantee(table: str) -> None:
+    result = doctor("-o", f"url={table}", "-o", "dbtable=payments", "--json")
+    assert (result.exit_code, found(result, "error")) == (0, [])
+    assert json.loads(result.stdout)["guarantee"]["protocol"] == "2pc"
+    with psycopg.connect(table) as connection:
+        made = connection.execute("select to_regnamespace('abs')").fetchone()
+    assert made == (None,)
+
+
+def test_a_missing_table_is_an_error(table: str) -> None:
+    result = doctor("-o", f"url={table}", "-o", "dbtable=paiments", "--json")
+    assert result.exit_code == 1
+    assert "paiments" in found(result, "error")[0]
+
+
+def test_too_many_tasks_for_the_server_are_an_error(table: str) -> None:
+    result = doctor("-o", f"url={table}", "-o", "dbtable=payments", "--tasks", "1000", "--json")
+    assert result.exit_code == 1
+    assert "1000 tasks" in found(result, "error")[0]
+
+
+def test_input_that_does_not_fit_is_an_error(table: str, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), tmp_path / "input.parquet")
+    result = doctor(
+        "-o", f"url={table}", "-o", "dbtable=payments", "--sample", str(tmp_path), "--json"
+    )
+    assert result.exit_code == 1
+    assert "amount" in found(result, "error")[0]
+
+
+def test_a_wrong_option_is_refused_with_the_nearest_one(table: str) -> None:
+    result = doctor("-o", f"url={table}", "-o", "dbtabel=payments")
+    assert isinstance(result.exception, OptionError)
+    assert "dbtable" in str(result.exception)
