@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -15,6 +16,7 @@ from abs_core.contracts import Conflict, Version
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.postgres.connection import leased
+from abs_sinks.postgres.doubt import in_doubt
 from abs_sinks.postgres.epoch import EpochTransaction
 from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
@@ -22,6 +24,11 @@ from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.register import persistently
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.target import Target, resolve
+
+MANY_HANDLES = 8
+"""From so many on, handles are committed over several connections."""
+
+COMMIT_SESSIONS = 4
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +68,14 @@ class PostgresCommitter:
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         done = dict.fromkeys(_made_by("idempotent", committables), Outcome.COMMITTED)
         prepared = _made_by("2pc", committables)
-        if prepared:
-            with leased(self._options) as connection, mapped("committing prepared transactions"):
-                done |= self._prepared.commit(connection, prepared)
+        if len(prepared) < MANY_HANDLES:
+            done |= self._commit_prepared(prepared)
+        else:
+            # Each waits for the disk; the server flushes for several sessions at once.
+            with ThreadPoolExecutor(COMMIT_SESSIONS) as pool:
+                shares = [prepared[n::COMMIT_SESSIONS] for n in range(COMMIT_SESSIONS)]
+                for outcomes in pool.map(self._commit_prepared, shares):
+                    done |= outcomes
         staged = _of("wal", committables)
         if staged:
             done |= EpochTransaction(self._options, self._target()).apply_with_markers(staged)
@@ -79,8 +91,7 @@ class PostgresCommitter:
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""
         with leased(self._options) as connection, mapped("listing what is in doubt"):
-            prepared = self._prepared.in_doubt(connection, job)
-            return [*prepared, *self._staging.in_doubt(connection, job)]
+            return in_doubt(connection, self._options, job)
 
     def forget(self, state: JobState) -> None:
         try:
@@ -89,6 +100,12 @@ class PostgresCommitter:
         except AbsError as error:
             # They are deleted with the next epoch's.
             log.debug("markers of job %s stay for now: %s", state.job, error)
+
+    def _commit_prepared(self, handles: Sequence[HandleName]) -> dict[HandleName, Outcome]:
+        if not handles:
+            return {}
+        with leased(self._options) as connection, mapped("committing prepared transactions"):
+            return self._prepared.commit(connection, handles)
 
     def _target(self) -> Target:
         return resolve(self._options, self._schema)

@@ -73,7 +73,7 @@ class Tag:
 @dataclass(slots=True)
 class _Idle:
     connection: Connection[Any]
-    tag: str
+    tag: Tag | None
     since: float
 
 
@@ -120,26 +120,28 @@ def leased(options: PostgresOptions, tag: Tag | None = None) -> Iterator[Connect
         # Whatever state it is in, nobody else shall inherit it.
         connection.close()
         raise
-    give_back(options, tag, connection)
+    give_back(options, connection)
 
 
 def take(options: PostgresOptions, tag: Tag | None = None) -> Connection[Any]:
-    """A live connection; to be given back, or closed."""
-    wanted = str(tag) if tag else _NO_TAG
-    while (idle := _pop(options, wanted)) is not None:
+    """A live connection; to be given back, or closed.
+
+    Args:
+        tag: for whom; where None, any name that the session bears already will do.
+    """
+    while (idle := _pop(options, tag)) is not None:
         if not _is_alive(idle):
             idle.connection.close()
             continue
-        if idle.tag != wanted:
-            with mapped("naming the session"):
-                idle.connection.execute(
-                    "select set_config('application_name', %s, false)", (wanted,)
-                )
+        if tag is not None and idle.tag != tag:
+            rename = "select set_config('application_name', %s, false)"
+            with or_close(idle.connection), mapped("naming the session"):
+                idle.connection.execute(rename, (str(tag),))
         return idle.connection
     return connect(options, tag)
 
 
-def give_back(options: PostgresOptions, tag: Tag | None, connection: Connection[Any]) -> None:
+def give_back(options: PostgresOptions, connection: Connection[Any]) -> None:
     """Keep a connection for the next user, if it is in a clean state and there is room."""
     if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
         connection.close()
@@ -147,7 +149,9 @@ def give_back(options: PostgresOptions, tag: Tag | None, connection: Connection[
     with _lock:
         kept = _idle.setdefault(_key(options), [])
         if len(kept) < KEPT_MAX:
-            kept.append(_Idle(connection, str(tag) if tag else _NO_TAG, time.monotonic()))
+            # The server tells of every change of the name, so libpq knows it.
+            name = connection.info.parameter_status("application_name") or ""
+            kept.append(_Idle(connection, Tag.parse(name), time.monotonic()))
             return
     connection.close()
 
@@ -176,15 +180,13 @@ def _key(options: PostgresOptions) -> _Key:
     return options.address, options.locktimeout, options.connecttimeout, os.getpid()
 
 
-def _pop(options: PostgresOptions, wanted: str) -> _Idle | None:
+def _pop(options: PostgresOptions, tag: Tag | None) -> _Idle | None:
     with _lock:
         kept = _idle.get(_key(options))
         if not kept:
             return None
-        for place, one in enumerate(kept):
-            if one.tag == wanted:
-                return kept.pop(place)
-        return kept.pop()
+        place = next((n for n, one in enumerate(kept) if one.tag == tag), -1)
+        return kept.pop(place)
 
 
 def _is_alive(idle: _Idle) -> bool:

@@ -16,17 +16,12 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ContentionError, RefusedError
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.model import Committable, HandleName, Inspection, JobState, Outcome
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.state import StateSchema
 
 _LISTED = """
 select gid from pg_prepared_xacts where database = current_database() and gid = any(%s)
-"""
-
-_IN_DOUBT = """
-select gid, extract(epoch from clock_timestamp() - prepared)::float8, owner::text
-  from pg_prepared_xacts where database = current_database() and gid like 'abs1:%'
 """
 
 _MARK = """
@@ -86,6 +81,8 @@ class PreparedTransactions:
         self, connection: Connection[Any], handles: Sequence[HandleName]
     ) -> dict[HandleName, Inspection]:
         """What each handle is now. A prepared transaction never expires."""
+        if not handles:
+            return {}
         gids = [str(handle) for handle in handles]
         prepared = {row[0] for row in connection.execute(_LISTED, (gids,))}
         # A later statement, hence a later snapshot: what left the list in between is visible to it.
@@ -127,15 +124,6 @@ class PreparedTransactions:
                 reached(CrashPoint.BETWEEN_ABORTS)
             self._end(connection, "ROLLBACK PREPARED {}", handle)
             ended += 1
-
-    def in_doubt(self, connection: Connection[Any], job: str | None) -> list[InDoubt]:
-        """Every prepared transaction whose gid parses as a handle of exactly this job (None: any)."""
-        found = []
-        for gid, age, owner in connection.execute(_IN_DOUBT):
-            handle = HandleName.parse(gid)
-            if handle is not None and job in (None, handle.job):
-                found.append(InDoubt(handle, age, f"prepared transaction {gid!r} of role {owner}"))
-        return found
 
     def marking(self, committable: Committable) -> sql.Composed:
         """The statement that writes the handle's marker row."""

@@ -17,19 +17,12 @@ from typing import Any
 from psycopg import Connection, sql
 
 from abs_core.crash import CrashPoint, reached
-from abs_core.model import HandleName, InDoubt
+from abs_core.model import HandleName
 from abs_sinks.postgres.apply import staging_columns
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 
 _EXISTING = "select t from unnest(%s::text[]) t where to_regclass(t) is not null"
-
-_IN_DOUBT = """
-select c.relname, d.description
-  from pg_class c
-  join pg_description d on d.objoid = c.oid and d.classoid = 'pg_class'::regclass and d.objsubid = 0
- where c.relnamespace = to_regnamespace(%s) and c.relname like 'staged\\_%%' and c.relkind = 'r'
-"""
 
 
 class Staging:
@@ -63,6 +56,8 @@ class Staging:
         self, connection: Connection[Any], handles: Sequence[HandleName]
     ) -> set[HandleName]:
         """Those whose table is there."""
+        if not handles:
+            return set()
         by_name = {self.table(handle).as_string(): handle for handle in handles}
         return {by_name[row[0]] for row in connection.execute(_EXISTING, (list(by_name),))}
 
@@ -84,18 +79,10 @@ class Staging:
             query = sql.SQL("drop table if exists {}").format(self.table(handle))
             connection.execute(query)
 
-    def in_doubt(self, connection: Connection[Any], job: str | None) -> list[InDoubt]:
-        """Every staging table whose comment is a handle of exactly this job (None: of any)."""
-        found = []
-        for name, comment in connection.execute(
-            _IN_DOUBT, (sql.Identifier(self._schema).as_string(),)
-        ):
-            handle = HandleName.parse(comment)
-            if handle is None or _table_name(handle) != name:
-                continue
-            if job in (None, handle.job):
-                found.append(InDoubt(handle, None, f"staging table {self._schema}.{name}"))
-        return found
+
+def is_table_of(name: str, handle: HandleName) -> bool:
+    """Whether this is the name of the handle's staging table."""
+    return name == _table_name(handle)
 
 
 def _table_name(handle: HandleName) -> str:

@@ -69,7 +69,7 @@ class PreparingWriter:
         reached(CrashPoint.BEFORE_PRE_COMMIT)
         committable = Committable(self._handle, copy.rows, copy.digest, (("protocol", "2pc"),))
         self._prepare(copy.connection, committable)
-        give_back(self._options, self._tag, copy.connection)
+        give_back(self._options, copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return committable
 

@@ -94,7 +94,7 @@ class UpsertingWriter:
             changed = self._upsert(copy.connection, copy.plan)
             if changed < copy.rows:
                 self._check_may_write(copy.connection)
-        give_back(self._options, self._tag, copy.connection)
+        give_back(self._options, copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return Committable(self._task.handle, copy.rows, copy.digest, (("protocol", "idempotent"),))
 

@@ -55,7 +55,7 @@ class StagingWriter:
         reached(CrashPoint.BEFORE_PRE_COMMIT)
         with or_close(copy.connection), mapped("committing staged rows"):
             copy.connection.execute("COMMIT")
-        give_back(self._options, self._tag, copy.connection)
+        give_back(self._options, copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return Committable(self._handle, copy.rows, copy.digest, (("protocol", "wal"),))
 
