@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json
@@ -32,7 +31,11 @@ def demo(
         bool, typer.Option("--unsafe", help="Use a plain writer instead, and see the audit fail.")
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave database and files, and say how to look at them.")
+        bool,
+        typer.Option(
+            "--keep",
+            help="Leave database, files and log, and print how to look at them, password and all.",
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -53,33 +56,41 @@ def demo(
         days=days,
     )
     console = errors if as_json else people
+    console.print(
+        f"seed {settings.seed}; getting the flights, and a PostgreSQL of their own, ready ...",
+        highlight=False,
+    )
     if keep:
         place = lasting_place()
         try:
             result = run(settings, display_on(console), place)
+            _show(result, time.monotonic() - began, as_json=as_json)
         finally:
             _show_place(console, place)
     else:
         with temporary_place() as temporary:
             result = run(settings, display_on(console), temporary)
-    if as_json:
-        print_json({**result.to_dict(), "seconds": round(time.monotonic() - began, 3)})
-    else:
-        _show(result, time.monotonic() - began)
+        _show(result, time.monotonic() - began, as_json=as_json)
     if not result.clean:
         raise typer.Exit(FAILED)
 
 
-def _show(result: Result, seconds: float) -> None:
+def _show(result: Result, seconds: float, *, as_json: bool) -> None:
     from abs_audit.render import show
 
+    if as_json:
+        print_json({**result.to_dict(), "seconds": round(seconds, 3)})
+        return
     show(result.report, people)
     figures = (
         f"{result.settings.epochs} epochs, {len(result.kills)} x SIGKILL, "
         f"{result.job_seconds:.0f} s; all in all {seconds:.0f} s"
     )
     if result.clean:
-        people.print(f"[bold green]Every row exactly once.[/] {figures}", highlight=False)
+        people.print(
+            f"[bold green]Every row exactly once, and nothing left behind.[/] {figures}",
+            highlight=False,
+        )
         return
     people.print(f"[bold red]Not shown:[/] {escape('; '.join(result.shortcomings))}.")
     people.print(
@@ -88,13 +99,16 @@ def _show(result: Result, seconds: float) -> None:
 
 
 def _show_place(console: Console, place: Place) -> None:
-    table = Table.grid(padding=(0, 2))
-    table.add_row("files and logs", str(place.folder))
-    table.add_row("look at it", f"psql '{place.url}'")
-    table.add_row(
-        "audit it again",
+    audit = (
         f"abs audit --expected {place.folder / 'input'} --actual '{place.url}' --table flights "
-        "--key year,month,day,carrier,flight,origin",
+        "--key year,month,day,carrier,flight,origin"
     )
-    table.add_row("end it", f"abs down postgres --delete-data; rm -r {place.folder}")
-    console.print(table, soft_wrap=True, highlight=False, markup=False)
+    lines = {
+        "files and log": str(place.folder),
+        "look at it": f"psql '{place.url}'",
+        "audit it again": audit,
+        "end it": f"abs down postgres --delete-data; rm -r {place.folder}",
+    }
+    for what, line in lines.items():
+        # Not wrapped and not coloured: the lines are there to be copied.
+        console.print(f"{what + ':':16}{line}", soft_wrap=True, highlight=False, markup=False)

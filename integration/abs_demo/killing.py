@@ -15,7 +15,7 @@ from abs_demo.process import JobProcess
 from abs_demo.settings import DemoSettings, Killed
 from abs_demo.watch import Watch
 
-STALLED_AFTER_S = 120.0
+STALLED_AFTER_S = 300.0
 
 
 class Killing:

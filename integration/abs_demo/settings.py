@@ -102,6 +102,12 @@ class Result:
     def shortcomings(self) -> tuple[str, ...]:
         """Why the demo has not shown what it should; empty if it has."""
         found = list(self.report.reasons)
+        left = self.report.left_behind
+        if left is not None and (left.prepared or left.staging or left.decisions):
+            found.append(
+                f"left behind: {len(left.prepared)} prepared transactions, "
+                f"{len(left.staging)} staging tables, {len(left.decisions)} open decisions"
+            )
         if len(self.kills) < self.settings.kills:
             found.append(f"the job ended after {len(self.kills)} of {self.settings.kills} kills")
         if self.kills and not any(kill.found is Moment.COMMITTED for kill in self.kills):
