@@ -37,6 +37,9 @@ IDLE_IN_TRANSACTION_SECONDS = 60
 _TAG = re.compile(r"abs:([0-9a-f]{16}):(0|[1-9]\d{0,17})")
 _NO_TAG = "abs"
 
+# A server that vanishes without a word is noticed within a minute.
+_KEEPALIVES = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+
 _SETTINGS = """
 select set_config('lock_timeout', %(lock_ms)s, false),
        set_config('synchronous_commit',
@@ -89,7 +92,9 @@ def connect(options: PostgresOptions, tag: Tag | None = None) -> Connection[Any]
         RefusedError: wrong host name, credentials, database.
         UnavailableError: no server answers there.
     """
+    chosen = dict(options.address.parameters)
     conninfo = options.address.conninfo(
+        **{name: value for name, value in _KEEPALIVES.items() if name not in chosen},
         application_name=str(tag) if tag else _NO_TAG,
         connect_timeout=str(max(2, round(options.connecttimeout))),
         client_encoding="UTF8",

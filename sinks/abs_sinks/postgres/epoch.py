@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
-from psycopg import Connection, sql
+from psycopg import Connection, Cursor, sql
 
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
@@ -20,7 +20,18 @@ from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.register import swapping
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.state import StateSchema
-from abs_sinks.postgres.target import Target
+from abs_sinks.postgres.target import Target, altered
+
+
+class _Result(NamedTuple):
+    """What one of several statements answered."""
+
+    affected: int
+    row: tuple[Any, ...] | None
+
+    @classmethod
+    def of(cls, cursor: Cursor[Any]) -> _Result:
+        return cls(cursor.rowcount, cursor.fetchone() if cursor.description else None)
 
 
 class EpochTransaction:
@@ -107,21 +118,28 @@ class EpochTransaction:
 
         Raises:
             NotPreparedError, DataError: see ``co_commit``. The transaction is rolled back then.
+            SchemaError: the table was altered since the rows were staged.
         """
         source = union_of(self._target.plan, self._tables(staged))
         insert = inserting(self._target.plan, source, self._target.key)
-        statements = sql.SQL("; ").join([sql.SQL("BEGIN"), first, insert])
+        shape = self._target.shape_query()
+        statements = sql.SQL("; ").join([sql.SQL("BEGIN"), first, insert, shape])
         try:
             cursor = connection.execute(statements)
         except (psycopg.errors.UndefinedTable, psycopg.errors.CardinalityViolation) as error:
             connection.execute("ROLLBACK")
             self._explain(connection, staged, error)
             raise
-        cursor.nextset()
-        returned = cursor.fetchone() if cursor.description else None
+        except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
+            raise altered(self._options, self._target.plan.schema, self._target) from error
+        results = [_Result.of(cursor)]
         while cursor.nextset():
-            pass
-        if cursor.rowcount != sum(committable.rows for committable in staged):
+            results.append(_Result.of(cursor))
+        _, (_, returned), *_, (inserted, _), (_, found_shape) = results
+        if found_shape != (self._target.shape,):
+            connection.execute("ROLLBACK")
+            raise altered(self._options, self._target.plan.schema, self._target)
+        if inserted != sum(committable.rows for committable in staged):
             # A trigger may swallow rows as they are inserted. The staged ones must all be there.
             lost = self._incomplete(connection, staged)
             if lost is not None:

@@ -29,8 +29,8 @@ from abs_sinks.postgres.table import Table, read_table
 from abs_sinks.postgres.target import identity_of, plan_for
 from abs_sinks.postgres.writer_2pc import RAISE_OR_WAL
 
-OLDEST_VERSION = 120000
-"""PostgreSQL 12: the oldest whose catalogs are read here."""
+OLDEST_VERSION = 140000
+"""PostgreSQL 14: the oldest whose functions and catalogs are used here."""
 
 OLD_PREPARED_SECONDS = 3600.0
 """A transaction that is prepared for longer was most likely forgotten; it holds back vacuum."""
@@ -83,7 +83,7 @@ def judge_server(
     server: ServerFacts, options: PostgresOptions, tasks: int | None
 ) -> Iterator[Finding]:
     if server.version < OLDEST_VERSION:
-        yield _error(f"The server is too old ({server.version}).", "take PostgreSQL 12 or newer.")
+        yield _error(f"The server is too old ({server.version}).", "take PostgreSQL 14 or newer.")
     if server.read_only:
         yield _error(
             "The server takes no writes: it is a standby, or read-only by default.",

@@ -29,7 +29,7 @@ from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.state import StateSchema
-from abs_sinks.postgres.target import resolve
+from abs_sinks.postgres.target import Target, altered, resolve
 
 DEADLOCK_TRIES = 5
 
@@ -45,6 +45,7 @@ select from {register}
                       and (o ->> 'epoch')::bigint >= {epoch})
    and not exists (select from jsonb_array_elements(state -> 'abandoned') a
                     where a::bigint <= {epoch})
+   and ({shape_query}) = {shape}
    for share
 """
 
@@ -63,6 +64,7 @@ class UpsertingWriter:
         self._register = StateSchema(options).table("register")
         self._copy: CopyIn | None = None
         self._apply: sql.Composed | None = None
+        self._target: Target | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
@@ -109,16 +111,19 @@ class UpsertingWriter:
         source = sql.SQL("select s.* from ({}) s, may order by {}").format(
             union_of(plan, [staged]), columns_of(target.key)
         )
+        self._target = target
         self._apply = sql.SQL("with may as materialized ({}) {}; COMMIT").format(
-            self._may_write(), inserting(plan, source, target.key)
+            self._may_write(target), inserting(plan, source, target.key)
         )
         connection = take(self._options, self._tag)
         with or_close(connection), mapped("creating a temporary table"):
             connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
         return CopyIn(connection, plan, plan.copy_statement(staged), self._options)
 
-    def _may_write(self) -> sql.Composed:
+    def _may_write(self, target: Target) -> sql.Composed:
         return sql.SQL(_MAY_WRITE).format(
+            shape_query=target.shape_query(),
+            shape=target.shape,
             register=self._register,
             job=self._task.job,
             id=self._task.register,
@@ -144,20 +149,27 @@ class UpsertingWriter:
                 connection.execute("rollback to savepoint staged")
                 self._raise_duplicate(connection, plan)
                 raise
+            except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
+                assert self._target is not None
+                raise altered(self._options, self._schema, self._target) from error
             else:
                 cursor.nextset()
                 return cursor.rowcount
         raise AssertionError("unreachable")
 
     def _raise_duplicate(self, connection: Connection[Any], plan: CopyPlan) -> None:
-        key = resolve(self._options, self._schema).key
+        assert self._target is not None
+        key = self._target.key
         error = duplicate_key(connection, plan, key, union_of(plan, [_staged(plan)]))
         if error is not None:
             raise error
 
     def _check_may_write(self, connection: Connection[Any]) -> None:
-        """Fewer rows changed than were sent: a trigger's doing, or the register has moved on."""
+        """Fewer rows changed than were sent: a trigger's doing, or something has moved on."""
         assert connection.info.transaction_status == TransactionStatus.IDLE
+        assert self._target is not None
+        if connection.execute(self._target.shape_query()).fetchone() != (self._target.shape,):
+            raise altered(self._options, self._schema, self._target)
         task = self._task
         query = sql.SQL("select state::text from {} where job = {}")
         row = connection.execute(query.format(self._register, task.job)).fetchone()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -81,7 +81,7 @@ def test_a_wrong_address_is_a_typed_error_wherever_it_is_met(
     if "password" not in change and "user" not in change:
         password = dict(table.options.address.parameters)["password"]
         sink = _change_address(table, **{"password": password, **change})
-    calls = {
+    calls: dict[str, Callable[[], object]] = {
         "target": lambda: sink.target,
         "register": lambda: sink.register().load("job"),
         "writer": lambda: sink.writer(TASK).write(batch_of(LEFT)),
@@ -160,6 +160,32 @@ def test_a_table_that_is_altered_under_way_is_looked_at_again(table: TableHarnes
         run.attempt(1).write(*RIGHT)
     assert table.db.execute(f"select count(*) from {table.table}").fetchone() == (3,)
     case.close()
+
+
+@pytest.mark.parametrize("change", ["numeric", "timestamp using 'epoch'::timestamp"])
+def test_rows_staged_for_another_shape_of_the_table_are_not_applied(
+    shared_database: str, change: str
+) -> None:
+    for name in ("wal-append", "wal-append-foreign-register", "idempotent-upsert"):
+        with open_table(shared_database, VARIANTS[name]) as harness:
+            case = Case(harness)
+            run = case.run()
+            run.epoch(0, [(1, "x")])
+            attempt = run.attempt(1).write(*RIGHT)
+            harness.db.execute(f"alter table {harness.table} alter column id type {change}")
+            with pytest.raises(SchemaError, match="altered"):
+                run.commit(1, [attempt.pre_commit()])
+            attempt.writer.abort()
+            query = f"select count(*) from {harness.table}"
+            assert harness.db.execute(query).fetchone() == (1,)
+            # The process has noticed: what it does next is planned for the table as it is now.
+            if change == "numeric":
+                case.run().epoch(1, RIGHT)
+                case.finished([(1, "x")], RIGHT, when="after the table was altered")
+            else:
+                with pytest.raises(SchemaError, match='"id"'):
+                    case.run().attempt(1)
+            case.close()
 
 
 def test_a_row_that_does_not_fit_is_an_error_and_nothing_of_the_epoch_is_there(

@@ -2,17 +2,37 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+from itertools import product
 
 import pytest
 
 from abs_core.crash import CrashPoint
 from abs_core.testing import Opener, check_sink
-from abs_core.testing.check_crashes import Nursery, check_crashes
+from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
+from abs_sinks.postgres.testing import Variant
 
 pytestmark = pytest.mark.services
-KILLED: Counter[CrashPoint] = Counter()
+
+CO_COMMIT = {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
+TWO_STEP = {
+    CrashPoint.AFTER_INSPECT,
+    CrashPoint.AFTER_DECIDE,
+    CrashPoint.BETWEEN_COMMITS,
+    CrashPoint.AFTER_COMMIT,
+    CrashPoint.AFTER_FINISH,
+}
+WORST = {
+    CrashPoint.AFTER_PRE_COMMIT,
+    CrashPoint.AFTER_DECIDE,
+    CrashPoint.BETWEEN_COMMITS,
+    CrashPoint.AFTER_COMMIT,
+    CrashPoint.INSIDE_CO_COMMIT,
+    CrashPoint.AFTER_CO_COMMIT,
+    CrashPoint.AFTER_ABANDON,
+    CrashPoint.BETWEEN_ABORTS,
+}
+"""Where a process dies between two effects in the target."""
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +45,36 @@ def test_the_sink_keeps_every_rule(opener: Opener) -> None:
     assert len(check_sink(opener)) > 30
 
 
-def test_a_crash_at_any_point_loses_and_doubles_nothing(opener: Opener, nursery: Nursery) -> None:
+def test_a_crash_at_any_point_loses_and_doubles_nothing(
+    opener: Opener, nursery: Nursery, variant: Variant
+) -> None:
     killed = check_crashes(opener, nursery)
-    KILLED.update(killed.points)
+    _report(killed)
+    assert set(killed.points) == _points_of(variant)
+
+
+def test_a_crash_while_recovering_loses_and_doubles_nothing(
+    opener: Opener, nursery: Nursery, variant: Variant
+) -> None:
+    points = sorted(WORST & _points_of(variant))
+    _report(check_crash_pairs(opener, nursery, product(points, points)))
+
+
+@pytest.mark.campaign
+def test_a_crash_anywhere_while_recovering_loses_and_doubles_nothing(
+    opener: Opener, nursery: Nursery
+) -> None:
+    _report(check_crash_pairs(opener, nursery))
+
+
+def _points_of(variant: Variant) -> set[CrashPoint]:
+    """The points that a job of this variant passes."""
+    if variant.protocol == "2pc" or not variant.own_register:
+        return set(CrashPoint) - CO_COMMIT
+    points = set(CrashPoint) - TWO_STEP
+    # Its tasks leave nothing that could be aborted.
+    return points - {CrashPoint.BETWEEN_ABORTS} if variant.protocol == "idempotent" else points
+
+
+def _report(killed: Killed) -> None:
     print(f"{killed.histories} jobs, {killed.points.total()} kills, {len(killed.points)} points")

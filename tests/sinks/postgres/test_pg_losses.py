@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from abs_core.contracts import CoCommitter
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import Committable, Decision, Share, Wrote
 from abs_core.testing import SCHEMA
@@ -180,6 +181,28 @@ def test_a_co_commit_whose_last_message_is_held_up_is_waited_for(
             proxy.release()
             committed.result(timeout=20)
         case.finished(*EPOCHS[0], when="after a co-commit that was held up")
+        case.close()
+
+
+def test_a_zombie_stopped_inside_its_co_commit_is_ended_by_its_successor(
+    shared_database: str, proxy: LossyProxy
+) -> None:
+    with open_table(shared_database, VARIANTS["wal-append"]) as harness:
+        _route(harness, proxy, VARIANTS["wal-append"])
+        case = Case(harness)
+        zombie = case.run()
+        shares = zombie.tasks(0, *EPOCHS[0])
+        stored = zombie.store.load(JOB)
+        assert stored is not None
+        finished = replace(stored.state, frontier=0)
+        committer = zombie.committer
+        assert isinstance(committer, CoCommitter)
+        proxy.lose(Loss.DELAY, "drop table")
+        with pytest.raises(UnavailableError):
+            committer.co_commit(_committables(shares), stored.version, finished)
+        case.run().epoch(0, *EPOCHS[0])
+        proxy.release()
+        case.finished(*EPOCHS[0], when="after a zombie that was stopped inside its co-commit")
         case.close()
 
 
