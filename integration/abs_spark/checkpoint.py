@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -45,11 +46,12 @@ def query_id(checkpoint: str | None) -> str | None:
         return None
 
 
+@lru_cache(maxsize=64)
 def locate(checkpoint: str) -> tuple[fs.FileSystem, str]:
     """The file system and the path on it, for any of Spark's spellings.
 
     A path without scheme is taken as local; where Spark's default file system is another one it
-    will just not be found.
+    will just not be found. Kept per process: some file systems take seconds to set up.
     """
     matched = _SCHEME.fullmatch(checkpoint)
     if matched is None:

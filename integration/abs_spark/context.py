@@ -52,8 +52,7 @@ def stream_task() -> StreamTask:
         raise ConfigError(
             f"Spark {pyspark.__version__} does not tell a sink's task what it works for: "
             f"{', '.join(missing) or _EPOCH} is missing from the task's properties.",
-            remedy=f"use Spark {SUPPORTED} with a micro-batch trigger (the default one, "
-            "processingTime or availableNow).",
+            remedy=f"use Spark {SUPPORTED}.",
         )
     return StreamTask(str(found[_QUERY]), str(found[_RUN]), int(epoch), context.partitionId())
 

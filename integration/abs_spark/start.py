@@ -13,6 +13,7 @@ from abs_spark.target import Target
 _log = logging.getLogger("abs_spark.start")
 
 _announced: set[tuple[Target, str]] = set()
+_KEPT = 64
 
 
 def announce(target: Target, job: str | None) -> Announced:
@@ -39,6 +40,8 @@ def announce(target: Target, job: str | None) -> Announced:
             show(target, sink.guarantee(), job)
     finally:
         sink.close()
+    if len(_announced) >= _KEPT:
+        _announced.clear()
     _announced.add((target, job))
     return Announced(checked=True, shown=is_new)
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from abs_core.coordinator import Report
-from abs_core.errors import ProtocolError
+from abs_core.errors import ConfigError, ProtocolError
 from abs_core.model import job_key
 from abs_spark import run as runs
 from abs_spark.checkpoint import fingerprint
@@ -88,8 +88,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def reported_by(messages: Sequence[WriterCommitMessage | None], epoch: int) -> list[EpochMessage]:
-    """The tasks' messages, checked to be of one run and of this epoch."""
+    """The tasks' messages, checked to be of one run and of this epoch.
+
+    Raises:
+        ConfigError: no task has reported.
+        ProtocolError: they do not belong together.
+    """
     reported = [message for message in messages if isinstance(message, EpochMessage)]
+    if not reported:
+        # What Spark 4.3 does in continuous processing: it never calls write(), and logs this.
+        raise ConfigError(
+            "Spark ended an epoch without any task's report: nothing of it was written.",
+            remedy="stop the query and use a micro-batch trigger (the default one, processingTime or "
+            "availableNow): a Python sink cannot do continuous processing.",
+            epoch=epoch,
+        )
     of = {(message.name, message.epoch) for message in reported}
     if len(reported) != len(messages) or len(of) != 1 or reported[0].epoch != epoch:
         raise ProtocolError(

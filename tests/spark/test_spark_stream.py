@@ -153,6 +153,14 @@ def test_what_a_stream_cannot_do_is_said_before_anything_is_written(
     complete = complete.option("checkpointLocation", str(world.folder / "other"))
     with pytest.raises(StreamingQueryException, match="outputMode complete would replace"):
         complete.trigger(availableNow=True).start().awaitTermination()
+    rates = (
+        spark.readStream.format("rate").load().selectExpr("value id", "'w' word", "timestamp at")
+    )
+    continuous = rates.writeStream.format("abs-postgres").trigger(continuous="1 second")
+    continuous = continuous.options(url=world.url, dbtable="t", job=JOB)
+    query = continuous.option("checkpointLocation", str(world.folder / "another")).start()
+    until(lambda: "cannot do continuous" in spark_log.read_text(errors="replace"), "it is said")
+    query.stop()  # Spark itself would go on
     world.holds([])
     assert world.state() is None
     assert secret not in spark_log.read_text(errors="replace")
