@@ -25,16 +25,18 @@ class Patience:
     Args:
         seconds: for how long a target that does not answer is tried again, with backoff and jitter.
         min_seconds_left: a handle that its target aborts sooner than this is not decided any more.
+        first_pause: longest pause after the first failure, in seconds; it doubles, up to 2 seconds.
     """
 
     seconds: float = 60.0
     min_seconds_left: float = 30.0
+    first_pause: float = 0.05
 
     def retry(self, call: Callable[[], T]) -> T:
         """Call until it returns, or raises what a retry cannot help, or time is up."""
         retrying = Retrying(
             retry=retry_if_exception(lambda e: isinstance(e, TargetError) and e.retryable),
-            wait=wait_random_exponential(multiplier=0.05, max=2.0),
+            wait=wait_random_exponential(multiplier=self.first_pause, max=2.0),
             stop=stop_after_delay(self.seconds),
             reraise=True,
         )

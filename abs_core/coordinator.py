@@ -151,8 +151,11 @@ class Coordinator:
     def abort(self, epoch: int) -> None:
         """Give the epoch up and abort what its tasks pre-committed, unless it is decided.
 
-        Where the register cannot be reached nothing is aborted: the next start sweeps.
+        Where the register cannot be reached nothing is aborted: the next start sweeps. Does nothing
+        where the run has not started: an engine may fail before its first task gets there.
         """
+        if not protocol.has_started(self._cell.load(), self._who):
+            return
         state = self._cell.change(self._as_run(lambda s, g: protocol.abandon(s, g, epoch)))
         if epoch in state.abandoned:
             reached(CrashPoint.AFTER_ABANDON)

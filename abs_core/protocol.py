@@ -125,6 +125,11 @@ def generation_of(state: JobState, who: Identity) -> int | Refused:
     return state.generation
 
 
+def has_started(state: JobState | None, who: Identity) -> bool:
+    """Whether any task of this run got as far as starting it; if not, it has pre-committed nothing."""
+    return state is not None and (state.run == who.run or who.run in state.superseded)
+
+
 def missing(who: Identity) -> Refused:
     """The register is not there, although this run has started."""
     return Refused(
