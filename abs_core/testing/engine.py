@@ -15,6 +15,7 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.model import Drained, JobState, Share, Wrote
 from abs_core.protocol import Identity, Skip, Write
 from abs_core.testing.cuts import Cut, CutStore, cut_committer
+from abs_core.testing.faults import FaultyStore, Wire, faulty_committer
 from abs_core.testing.harness import Row, batch_of
 
 QUICK = Patience(seconds=5.0)
@@ -45,6 +46,7 @@ class Run:
     Args:
         store: the register; the sink's own where not given.
         cut: where its commit process stops with ``Halted``; the tasks never do.
+        wire: carries the calls of its tasks and its commit process to register and committer.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Run:
         adopt: str | None = None,
         store: RegisterStore | None = None,
         cut: Cut | None = None,
+        wire: Wire | None = None,
         patience: Patience = QUICK,
     ) -> None:
         self.sink = sink
@@ -68,8 +71,8 @@ class Run:
         self.co_commits = own and isinstance(self.committer, CoCommitter)
         self._tasks = Coordinator(
             self.who,
-            self.store,
-            self.committer,
+            self.store if wire is None else FaultyStore(self.store, wire),
+            self.committer if wire is None else faulty_committer(self.committer, wire),
             co_commit=own,
             patience=patience,
             fence=sink.fence,

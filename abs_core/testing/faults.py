@@ -1,0 +1,139 @@
+"""A wire that loses and delays: a register and a committer behind it, for tests of coordinators.
+
+Every call takes the next fault that is planned. What is delayed happens when the test says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from enum import Enum
+from functools import partial
+from typing import TypeVar
+
+from abs_core.contracts import CoCommitter, Committer, Conflict, RegisterStore, Stored, Version
+from abs_core.errors import AbsError, UnavailableError
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.testing.cuts import Halted
+
+T = TypeVar("T")
+
+
+class Fault(Enum):
+    """What becomes of one call."""
+
+    NONE = "it happens, and is answered"
+    LOST = "the request is lost: it never happens"
+    UNANSWERED = "it happens, and the reply is lost"
+    DELAYED = "it happens later, and nobody hears of it"
+    OVERTAKEN = "something else happens first"
+    HALTED = "the process dies before it"
+
+
+class Wire:
+    """Carries calls, and what goes wrong with them.
+
+    Args:
+        overtake: what happens first where a call is overtaken.
+    """
+
+    def __init__(self, overtake: Callable[[], None] = lambda: None) -> None:
+        self.planned: deque[Fault] = deque()
+        self.delayed: list[Callable[[], object]] = []
+        self._overtake = overtake
+
+    def read(self, call: Callable[[], T]) -> T:
+        """A call that changes nothing: losing the request or the reply is the same."""
+        fault = self._next()
+        if fault in (Fault.LOST, Fault.UNANSWERED, Fault.DELAYED):
+            raise UnavailableError(f"{fault.value} (on purpose)")
+        return call()
+
+    def write(self, call: Callable[[], T]) -> T:
+        """A call that changes something."""
+        fault = self._next()
+        if fault is Fault.DELAYED:
+            self.delayed.append(call)
+        if fault is Fault.UNANSWERED:
+            call()
+        if fault in (Fault.LOST, Fault.UNANSWERED, Fault.DELAYED):
+            raise UnavailableError(f"{fault.value} (on purpose)")
+        return call()
+
+    def deliver(self, position: int) -> None:
+        """One delayed call happens now; what it raises, nobody hears."""
+        call = self.delayed.pop(position % len(self.delayed))
+        with suppress(AbsError):  # its caller has long given up
+            call()
+
+    def _next(self) -> Fault:
+        fault = self.planned.popleft() if self.planned else Fault.NONE
+        if fault is Fault.OVERTAKEN:
+            self._overtake()
+        if fault is Fault.HALTED:
+            raise Halted(fault.value)
+        return fault
+
+
+class FaultyStore:
+    """A register store behind the wire."""
+
+    def __init__(self, store: RegisterStore, wire: Wire) -> None:
+        self._store = store
+        self._wire = wire
+
+    def load(self, job: str) -> Stored | None:
+        return self._wire.read(lambda: self._store.load(job))
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        return self._wire.write(lambda: self._store.compare_and_set(job, expected, state))
+
+
+class FaultyCommitter:
+    """A committer behind the wire. Commits and aborts travel handle by handle."""
+
+    def __init__(self, committer: Committer, wire: Wire) -> None:
+        self._committer = committer
+        self._wire = wire
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        return self._wire.read(lambda: self._committer.inspect(committables))
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        outcomes: dict[HandleName, Outcome] = {}
+        for one in committables:
+            outcomes |= self._wire.write(partial(self._committer.commit, [one]))
+        return outcomes
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        for one in handles:
+            self._wire.write(partial(self._committer.abort, [one]))
+
+    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+        return self._wire.read(lambda: self._committer.in_doubt(job))
+
+    def forget(self, state: JobState) -> None:
+        self._wire.write(lambda: self._committer.forget(state))
+
+
+class FaultyCoCommitter(FaultyCommitter):
+    """The same for one that co-commits."""
+
+    def __init__(self, committer: CoCommitter, wire: Wire) -> None:
+        super().__init__(committer, wire)
+        self._co_committer = committer
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        return self._wire.write(lambda: self._co_committer.co_commit(committables, expected, state))
+
+
+def faulty_committer(committer: Committer, wire: Wire) -> Committer:
+    """The committer behind the wire; it can co-commit where the committer can."""
+    if isinstance(committer, CoCommitter):
+        return FaultyCoCommitter(committer, wire)
+    return FaultyCommitter(committer, wire)
