@@ -9,13 +9,15 @@ the commit of the epoch, Spark's own logs included.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from benchmarks.meter import metered
@@ -26,6 +28,8 @@ from benchmarks.target import Target
 
 UNCOUNTED = 1
 """Epochs at the start of each run that are not counted."""
+
+_LOOK_S = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,37 +66,44 @@ class Job:
     stores: bool = True
 
     def run(self) -> Sample:
-        """Run the job to its end on an emptied table. CPU is of the whole run, wall of its epochs."""
+        """Run the job to its end on an emptied table."""
         self.target.reset()
-        with (
-            tempfile.TemporaryDirectory(dir=self.input.folder.parent) as checkpoint,
-            metered(self.target.pid) as taken,
-        ):
-            progress = self._run(checkpoint)
+        with tempfile.TemporaryDirectory(dir=self.input.folder.parent) as checkpoint:
+            query = self._start(checkpoint)
+            _await_uncounted(query)
+            with metered(self.target.pid) as taken:
+                query.awaitTermination()
+        progress = [p for p in query.recentProgress if p["numInputRows"]]
         self._check(progress)
-        counted = progress[UNCOUNTED:]
-        spent = [p["durationMs"] for p in counted]
+        spent = [p["durationMs"] for p in progress[UNCOUNTED:]]
         seconds = sum(ms["triggerExecution"] for ms in spent) / 1e3
-        parts = [("whole run", taken.wall_s)]
-        parts += [(n, fmean(ms.get(n, 0) for ms in spent) / 1e3) for n in sorted(spent[0])]
-        # CPU is known for the run only; each epoch is given its share.
-        share = len(counted) / len(progress)
-        return Sample(seconds, taken.cpu_s * share, self.input.rows * len(counted), tuple(parts))
+        parts = [(name, fmean(ms.get(name, 0) for ms in spent) / 1e3) for name in sorted(spent[0])]
+        return Sample(seconds, taken.cpu_s, self.input.rows * len(spent), tuple(parts))
 
-    def _run(self, checkpoint: str) -> list[Mapping[str, Any]]:
+    def _start(self, checkpoint: str) -> StreamingQuery:
         frames = (
             self.spark.readStream.schema(SPARK_SCHEMA)
             .option("maxFilesPerTrigger", TASKS)
             .parquet(str(self.input.folder))
         )
         writer = self.attach(frames.writeStream)
-        query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
-        query.awaitTermination()
-        return [p for p in query.recentProgress if p["numInputRows"]]
+        return writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
 
-    def _check(self, progress: list[Mapping[str, Any]]) -> None:
+    def _check(self, progress: Sequence[Mapping[str, Any]]) -> None:
         epochs = UNCOUNTED + self.input.epochs
         if [p["numInputRows"] for p in progress] != [self.input.rows] * epochs:
             raise AssertionError(f"not {epochs} epochs of {self.input.rows} rows: {progress}")
         if self.stores and (found := self.target.count()) != epochs * self.input.rows:
             raise AssertionError(f"{found} rows in the table, not {epochs * self.input.rows}")
+
+
+def _await_uncounted(query: StreamingQuery) -> None:
+    """Returns when the epochs that do not count are over: CPU is metered from here on.
+
+    Looks every few milliseconds; where all epochs are over by then, CPU is not known and near 0.
+    """
+    while query.isActive:
+        last = query.lastProgress
+        if last is not None and last["batchId"] >= UNCOUNTED - 1:
+            return
+        time.sleep(_LOOK_S)

@@ -91,7 +91,7 @@ def spark_jdbc(place: Place, *, pairs: int, rows: int | None, tell: Tell) -> Res
 
 
 _NOTES = (
-    "wall is triggerExecution of the counted epochs, CPU the run's, by epochs",
+    "wall is triggerExecution of the counted epochs; CPU is of the same, to the end of the query",
     "each side runs the same job in one session, warm; the first epoch of a run does not count",
 )
 
