@@ -12,7 +12,6 @@ import logging
 from abs_core.cell import DEFAULT_PATIENCE, Patience
 from abs_core.contracts import Sink
 from abs_core.coordinator import Coordinator
-from abs_core.errors import AbsError
 from abs_core.events import Event, Started
 from abs_core.model import JobState
 from abs_core.protocol import Identity, Skip, Write
@@ -134,7 +133,7 @@ def give_up(target: Target, name: RunName, epoch: int) -> None:
     """
     try:
         attach(target, name, _HASTE).give_up(epoch)
-    except AbsError as error:
+    except Exception as error:  # noqa: BLE001 - not even a defect may hide the first error
         _log.warning("job %s: epoch %d: cannot be given up now: %s", name.job, epoch, error)
 
 

@@ -92,6 +92,22 @@ def test_another_checkpoint_under_the_same_job_is_refused_unless_it_is_adopted(
     world.holds(expected + expected)  # what the consent said
 
 
+def test_a_deleted_checkpoint_of_a_job_without_a_name_is_warned_of(
+    new_world: NewWorld, spark: SparkSession, spark_log: Path
+) -> None:
+    world = new_world("2pc")
+    world.add_file(0)
+    options = {name: value for name, value in world.job.options.items() if name != "job"}
+    job = replace(world.job, options=options)  # the query id names it: it goes with the checkpoint
+    run(spark, world, job)
+    before = spark_log.stat().st_size
+    shutil.rmtree(world.checkpoint)
+    run(spark, world, job)
+    said = spark_log.read_bytes()[before:].decode(errors="replace")
+    assert said.count("everything would be written twice") == 1
+    assert said.index("WARNING abs_spark.start") < said.index("generation 1 started")
+
+
 def test_an_epoch_without_rows_counts(new_world: NewWorld, spark: SparkSession) -> None:
     world = new_world("2pc")
     world.add_file(0, rows=0)
@@ -108,6 +124,7 @@ def test_a_bad_row_leaves_nothing_and_the_mended_file_is_written_once(
 ) -> None:
     world = new_world("2pc")
     expected = world.add_file(0)
+    run(spark, world)
     bad = rows_of(1)
     words = [row[1] for row in bad]
     words[17] = "nul \0 inside"
