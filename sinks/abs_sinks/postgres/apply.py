@@ -35,6 +35,21 @@ def union_of(plan: CopyPlan, staged: Sequence[sql.Identifier]) -> sql.Composed:
     )
 
 
+def latest_of(
+    plan: CopyPlan, source: sql.Composed, key: Sequence[str], orderby: Sequence[str]
+) -> sql.Composed:
+    """Of the rows of each key, the one whose ``orderby`` is greatest; all rows where that is empty.
+
+    Which of several rows with equal values is taken is not defined.
+    """
+    if not orderby:
+        return source
+    descending = [sql.SQL("{} desc nulls last").format(sql.Identifier(name)) for name in orderby]
+    return sql.SQL("select distinct on ({0}) {1} from ({2}) staged order by {0}, {3}").format(
+        columns_of(key), columns_of(plan.names), source, sql.SQL(", ").join(descending)
+    )
+
+
 def inserting(plan: CopyPlan, source: sql.Composable, key: Sequence[str]) -> sql.Composed:
     """INSERT the rows of ``source``; with a key, rows that are there already are replaced.
 
@@ -66,7 +81,7 @@ def resolve_key(plan: CopyPlan, wanted: Sequence[str]) -> tuple[str, ...]:
     if not wanted:
         return ()
     table = plan.table
-    key = tuple(_resolve_one(plan, name) for name in wanted)
+    key = tuple(resolve_column(plan, name, "key") for name in wanted)
     if not any(set(unique) == set(key) for unique in table.unique_keys):
         columns = columns_of(key).as_string()
         raise SchemaError(
@@ -103,25 +118,30 @@ def duplicate_key(
     return DataError(
         f"Several rows of one epoch have the same key ({columns_of(key).as_string()}): "
         f"({str(row[0])[:200]}) comes {row[1]} times. Which of them is the last cannot be known.",
-        remedy="keep one row for each key before you write, for instance by dropDuplicates, or by "
-        "max_by in foreachBatch.",
+        remedy="set orderby to a column that tells them apart: its greatest value wins; or keep one "
+        "row for each key before you write, for instance by dropDuplicates.",
     )
 
 
-def _resolve_one(plan: CopyPlan, wanted: str) -> str:
+def resolve_column(plan: CopyPlan, wanted: str, option: str) -> str:
+    """The column of table and input that an option names, matched like the input's columns.
+
+    Raises:
+        SchemaError: the table or the input has none, or the table several that match.
+    """
     names = [column.name for column in plan.table.columns]
     found = [name for name in names if name == wanted]
     found = found or [name for name in names if name.lower() == wanted.lower()]
     if len(found) != 1:
         near = difflib.get_close_matches(wanted, names, n=3) or names
         raise SchemaError(
-            f"The option key names the column {wanted!r}, and table {plan.table.label} has "
+            f"The option {option} names the column {wanted!r}, and table {plan.table.label} has "
             f"{'several such' if found else 'none such'}.",
             remedy=f"take one of {', '.join(near)}.",
         )
     if found[0] not in plan.names:
         raise SchemaError(
-            f"The option key names the column {wanted!r}, which the input does not have.",
+            f"The option {option} names the column {wanted!r}, which the input does not have.",
             remedy=f"the input has {', '.join(plan.names)}.",
         )
     return found[0]

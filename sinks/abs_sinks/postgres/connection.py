@@ -171,11 +171,11 @@ def or_close(connection: Connection[Any]) -> Iterator[None]:
         raise
 
 
-def close_idle() -> None:
-    """Close every idle connection of this process."""
+def close_idle(options: PostgresOptions | None = None) -> None:
+    """Close this process's idle connections for these options; all of them where None."""
     with _lock:
-        idle = [one for kept in _idle.values() for one in kept]
-        _idle.clear()
+        keys = list(_idle) if options is None else [_key(options)]
+        idle = [one for key in keys for one in _idle.pop(key, [])]
     for one in idle:
         one.connection.close()
 

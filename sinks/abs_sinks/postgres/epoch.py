@@ -12,7 +12,7 @@ from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, JobState, Outcome
-from abs_sinks.postgres.apply import duplicate_key, inserting, union_of
+from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
 from abs_sinks.postgres.connection import Tag, leased
 from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
@@ -120,8 +120,10 @@ class EpochTransaction:
             NotPreparedError, DataError: see ``co_commit``. The transaction is rolled back then.
             SchemaError: the table was altered since the rows were staged.
         """
-        source = union_of(self._target.plan, self._tables(staged))
-        insert = inserting(self._target.plan, source, self._target.key)
+        target = self._target
+        union = union_of(target.plan, self._tables(staged))
+        source = latest_of(target.plan, union, target.key, target.orderby)
+        insert = inserting(target.plan, source, target.key)
         shape = self._target.shape_query()
         statements = sql.SQL("; ").join([sql.SQL("BEGIN"), first, insert, shape])
         try:
@@ -140,7 +142,8 @@ class EpochTransaction:
             connection.execute("ROLLBACK")
             raise altered(self._options, self._target.plan.schema, self._target)
         if inserted != sum(committable.rows for committable in staged):
-            # A trigger may swallow rows as they are inserted. The staged ones must all be there.
+            # Of several rows of a key one is taken, and a trigger may swallow rows as they are
+            # inserted. The staged ones must all be there.
             lost = self._incomplete(connection, staged)
             if lost is not None:
                 connection.execute("ROLLBACK")

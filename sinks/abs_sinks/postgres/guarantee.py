@@ -24,7 +24,7 @@ _LIMITS = {
     "wal": ("Triggers of the table fire when the epoch is applied, in one transaction.",),
     "idempotent": (
         "A row whose key does not come again stays: nothing is deleted.",
-        "All rows of one key must lie in one task of an epoch, once.",
+        "All rows of one key must lie in one task of an epoch: partition the data frame by the key.",
         "Triggers of the table fire again when an epoch is written again.",
     ),
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from abs_core.errors import OptionError
 from abs_sinks.options import (
@@ -42,7 +42,7 @@ def column_list(text: str) -> tuple[str, ...]:
         found = _COLUMN.match(text, at)
         if found is None:
             raise OptionError(
-                f"The option key is not a list of columns: {text!r}.",
+                f"{text!r} is not a list of columns.",
                 remedy='write id, "Other Column".',
             )
         quoted, plain = found.groups()
@@ -51,7 +51,7 @@ def column_list(text: str) -> tuple[str, ...]:
     for name in names:
         check_identifier(name)
         if names.count(name) > 1:
-            raise OptionError(f"The option key names the column {name!r} twice.")
+            raise OptionError(f"{text!r} names the column {name!r} twice.")
     return tuple(names)
 
 
@@ -71,6 +71,7 @@ _OWN = (
     Option("password", str, secret=True),
     Option("write", one_of("append", "upsert"), "append"),
     Option("key", column_list, ()),
+    Option("orderby", column_list, ()),
     Option("batchsize", whole_number(1, 10_000_000), 65_536),
     Option("createtable", a_flag, False),
     Option("stateschema", _identifier, "abs"),
@@ -104,6 +105,8 @@ class PostgresOptions:
         common: what every sink takes.
         write: ``append`` or ``upsert``.
         key: columns that identify a row, for ``upsert``; as written, see ``column_list``.
+        orderby: of several rows of one key, the one with the greatest value here is taken; without
+            it they are an error.
         batchsize: rows that are encoded and sent at a time, at most.
         createtable: create the table where it is missing.
         stateschema: schema of register, markers and staging.
@@ -116,6 +119,7 @@ class PostgresOptions:
     common: CommonOptions = field(default_factory=CommonOptions)
     write: str = "append"
     key: tuple[str, ...] = ()
+    orderby: tuple[str, ...] = ()
     batchsize: int = 65_536
     createtable: bool = False
     stateschema: str = "abs"
@@ -145,7 +149,7 @@ class PostgresOptions:
                 lambda: Address.parse(values["url"], values["user"], values["password"])
             )
         common = CommonOptions.of(values)
-        _check_together(common, values["write"], values["key"], problems)
+        _check_together(common, values, problems)
         problems.raise_any()
         assert address is not None
         return cls(
@@ -154,6 +158,7 @@ class PostgresOptions:
             common=common,
             write=values["write"],
             key=values["key"],
+            orderby=values["orderby"],
             batchsize=values["batchsize"],
             createtable=values["createtable"],
             stateschema=values["stateschema"],
@@ -162,10 +167,9 @@ class PostgresOptions:
         )
 
 
-def _check_together(
-    common: CommonOptions, write: str, key: tuple[str, ...], problems: Problems
-) -> None:
+def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
     """What DESIGN 3.5 refuses, with the reason."""
+    write = values["write"]
     if common.protocol == "2pc" and write == "upsert":
         problems.add(
             "protocol=2pc cannot upsert: two tasks that touch the same key would block each other "
@@ -178,12 +182,13 @@ def _check_together(
             "rows.",
             "set write=upsert and key, or protocol=2pc or wal.",
         )
-    if write == "upsert" and not key:
+    if write == "upsert" and not values["key"]:
         problems.add("write=upsert needs the option key.", "name the columns that identify a row.")
-    if write == "append" and key:
-        problems.add(
-            "The option key has no meaning for write=append.", "did you mean write=upsert?"
-        )
+    for name in ("key", "orderby"):
+        if write == "append" and values[name]:
+            problems.add(
+                f"The option {name} has no meaning for write=append.", "did you mean write=upsert?"
+            )
     if common.wal is not None:
         problems.add(
             "The option wal has no meaning here: this sink stages in tables of its own.",

@@ -98,4 +98,4 @@ class PostgresSink:
             )
 
     def close(self) -> None:
-        close_idle()
+        close_idle(self._options)

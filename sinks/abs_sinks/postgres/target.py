@@ -16,7 +16,7 @@ from psycopg import Connection, sql
 
 from abs_core.errors import SchemaError
 from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.apply import resolve_key
+from abs_sinks.postgres.apply import resolve_column, resolve_key
 from abs_sinks.postgres.connection import leased
 from abs_sinks.postgres.create import create_table_statement
 from abs_sinks.postgres.faults import mapped
@@ -46,12 +46,14 @@ class Target:
         plan: how batches of the input's schema are copied into it.
         shape: digest of its columns.
         key: the columns that identify a row, for ``upsert``.
+        orderby: the columns whose greatest values say which of several rows of a key is taken.
     """
 
     identity: str
     plan: CopyPlan
     shape: str
     key: tuple[str, ...] = ()
+    orderby: tuple[str, ...] = ()
 
     @property
     def table(self) -> Table:
@@ -62,7 +64,7 @@ class Target:
         return shape_query(self.table)
 
 
-_Key = tuple[Address, TableName, tuple[str, ...], pa.Schema]
+_Key = tuple[Address, TableName, tuple[str, ...], tuple[str, ...], pa.Schema]
 _lock = threading.Lock()
 _known: dict[_Key, Target] = {}
 
@@ -80,10 +82,10 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         if key in _known:
             return _known[key]
     with leased(options) as connection, mapped(f"reading the shape of table {options.dbtable}"):
-        plan, unique = plan_for(connection, options, schema, create=options.createtable)
+        plan, unique, ordering = plan_for(connection, options, schema, create=options.createtable)
         shape = connection.execute(shape_query(plan.table)).fetchone()
         identity = identity_of(connection, options, plan.table)
-    target = Target(identity, plan, "" if shape is None else shape[0], unique)
+    target = Target(identity, plan, "" if shape is None else shape[0], unique, ordering)
     with _lock:
         _known[key] = target
     return target
@@ -110,15 +112,18 @@ def shape_query(table: Table) -> sql.Composed:
 
 def plan_for(
     connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, *, create: bool
-) -> tuple[CopyPlan, tuple[str, ...]]:
-    """The plan for the table as it is now, and its key's columns; the driver's errors pass through.
+) -> tuple[CopyPlan, tuple[str, ...], tuple[str, ...]]:
+    """The plan for the table as it is now, the columns of the key and of the option orderby.
+
+    The driver's errors pass through.
 
     Raises:
         SchemaError: the table is missing and may not be created, or the input does not fit it.
         PreflightError: it is of a kind that cannot be written to.
     """
     plan = plan_columns(schema, _table(connection, options, schema, create=create))
-    return plan, resolve_key(plan, options.key)
+    ordering = tuple(resolve_column(plan, name, "orderby") for name in options.orderby)
+    return plan, resolve_key(plan, options.key), ordering
 
 
 @overload
@@ -191,4 +196,4 @@ def _table(
 
 
 def _key(options: PostgresOptions, schema: pa.Schema) -> _Key:
-    return options.address, options.dbtable, options.key, schema
+    return options.address, options.dbtable, options.key, options.orderby, schema

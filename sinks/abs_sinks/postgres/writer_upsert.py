@@ -22,7 +22,14 @@ from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbandonedError, FencedError, ProtocolError
 from abs_core.model import Committable
-from abs_sinks.postgres.apply import columns_of, duplicate_key, inserting, staging_columns, union_of
+from abs_sinks.postgres.apply import (
+    columns_of,
+    duplicate_key,
+    inserting,
+    latest_of,
+    staging_columns,
+    union_of,
+)
 from abs_sinks.postgres.connection import Tag, give_back, or_close, take
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.faults import mapped
@@ -109,7 +116,8 @@ class UpsertingWriter:
         plan = target.plan
         staged = _staged(plan)
         source = sql.SQL("select s.* from ({}) s, may order by {}").format(
-            union_of(plan, [staged]), columns_of(target.key)
+            latest_of(plan, union_of(plan, [staged]), target.key, target.orderby),
+            columns_of(target.key),
         )
         self._target = target
         self._apply = sql.SQL("with may as materialized ({}) {}; COMMIT").format(
@@ -165,7 +173,7 @@ class UpsertingWriter:
             raise error
 
     def _check_may_write(self, connection: Connection[Any]) -> None:
-        """Fewer rows changed than were sent: a trigger's doing, or something has moved on."""
+        """Fewer rows changed than were sent: by orderby, by a trigger, or something has moved on."""
         assert connection.info.transaction_status == TransactionStatus.IDLE
         assert self._target is not None
         if connection.execute(self._target.shape_query()).fetchone() != (self._target.shape,):

@@ -301,7 +301,7 @@ def test_a_key_that_comes_twice_in_one_task_is_an_error_that_names_it(
         run = case.run()
         with pytest.raises(DataError, match=r'\("id"\): \(7\) comes 2 times') as caught:
             run.epoch(0, [(7, "a"), (8, "b"), (7, "c")])
-        assert "dropDuplicates" in caught.value.remedy
+        assert "orderby" in caught.value.remedy
         case.hides_all("after a key that came twice")
         if harness.own_register:
             case.run().epoch(0, LEFT)
@@ -317,6 +317,20 @@ def test_a_key_that_comes_twice_in_two_tasks_is_an_error_under_wal(shared_databa
         case.hides_all("after a key that came twice")
         case.run().epoch(0, LEFT)
         case.finished(LEFT, when="after the input was corrected")
+        case.close()
+
+
+@pytest.mark.parametrize("name", UPSERTS)
+def test_with_orderby_the_greatest_row_of_a_key_wins(shared_database: str, name: str) -> None:
+    with open_table(shared_database, VARIANTS[name]) as harness:
+        options = replace(harness.options, orderby=("VALUE",))
+        co_commit = VARIANTS[name].own_register
+        harness.new_sink = partial(PostgresSink, options, SCHEMA, co_commit=co_commit)
+        case = Case(harness)
+        run = case.run()
+        run.epoch(0, [(7, "b"), (8, "x"), (7, "c"), (7, "a")], [(9, "y")])
+        run.epoch(1, [(7, "a2"), (7, "a1")])
+        case.finished([(7, "a2"), (8, "x"), (9, "y")], when="after keys that came several times")
         case.close()
 
 

@@ -10,7 +10,7 @@ import pytest
 from abs_core.crash import CrashPoint
 from abs_core.testing import Opener, check_sink
 from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
-from abs_sinks.postgres.testing import Variant
+from abs_sinks.postgres.testing import VARIANTS, Variant
 
 pytestmark = pytest.mark.services
 
@@ -35,6 +35,17 @@ WORST = {
 """Where a process dies between two effects in the target."""
 
 
+BY_PROTOCOL_AND_WRITE = pytest.mark.parametrize(
+    "variant",
+    [
+        pytest.param(name, marks=() if variant.own_register else pytest.mark.campaign)
+        for name, variant in VARIANTS.items()
+    ],
+    indirect=True,
+)
+"""A register elsewhere makes it the same crashes through the same code, more or less: they take long."""
+
+
 @pytest.fixture(scope="module")
 def nursery() -> Iterator[Nursery]:
     with Nursery() as nursery:
@@ -45,6 +56,7 @@ def test_the_sink_keeps_every_rule(opener: Opener) -> None:
     assert len(check_sink(opener)) > 30
 
 
+@BY_PROTOCOL_AND_WRITE
 def test_a_crash_at_any_point_loses_and_doubles_nothing(
     opener: Opener, nursery: Nursery, variant: Variant
 ) -> None:
@@ -53,6 +65,7 @@ def test_a_crash_at_any_point_loses_and_doubles_nothing(
     assert set(killed.points) == _points_of(variant)
 
 
+@BY_PROTOCOL_AND_WRITE
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
     opener: Opener, nursery: Nursery, variant: Variant
 ) -> None:
