@@ -43,7 +43,7 @@ BY_PROTOCOL_AND_WRITE = pytest.mark.parametrize(
     ],
     indirect=True,
 )
-"""A register elsewhere makes it the same crashes through the same code, more or less: they take long."""
+"""With a register elsewhere the crashes pass through mostly the same code; they take long."""
 
 
 @pytest.fixture(scope="module")
