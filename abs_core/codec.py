@@ -7,12 +7,13 @@ release must not be half understood by an older one.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, TypeVar
 
 from abs_core.errors import CorruptionError
 from abs_core.model import Committable, Decision, HandleName, JobState, Recent
 
 VERSION = 1
+T = TypeVar("T")
 
 
 def committable_to_json(committable: Committable) -> dict[str, Any]:
@@ -24,12 +25,19 @@ def committable_to_json(committable: Committable) -> dict[str, Any]:
     }
 
 
-def committable_from_json(value: dict[str, Any]) -> Committable:
-    handle = HandleName.parse(value["handle"])
+def committable_from_json(value: object) -> Committable:
+    """The committable that ``value`` holds.
+
+    Raises:
+        ValueError, KeyError: it is none.
+    """
+    fields = _of(dict, value)
+    handle = HandleName.parse(_of(str, fields["handle"]))
     if handle is None:
-        raise ValueError(f"not a handle name: {value['handle']!r}")
+        raise ValueError(f"not a handle name: {fields['handle']!r}")
+    extra = {name: _of(str, text) for name, text in _of(dict, fields["extra"]).items()}
     return Committable(
-        handle, value["rows"], value["digest"], tuple(sorted(value["extra"].items()))
+        handle, _of(int, fields["rows"]), _of(str, fields["digest"]), tuple(sorted(extra.items()))
     )
 
 
@@ -62,23 +70,23 @@ def state_from_text(text: str, where: str) -> JobState:
         CorruptionError: it is not a state, or of a version this release does not know.
     """
     try:
-        value = json.loads(text)
+        value = _of(dict, json.loads(text))
         if value["version"] != VERSION:
             raise ValueError(f"version {value['version']}; this release reads {VERSION}")
         return JobState(
-            register=value["register"],
-            job=value["job"],
-            target=value["target"],
-            lineage=value["lineage"],
-            generation=value["generation"],
-            run=value["run"],
-            superseded=tuple(value["superseded"]),
-            frontier=value["frontier"],
-            open=tuple(_decision_from_json(decision) for decision in value["open"]),
-            recent=tuple(Recent(*recent) for recent in value["recent"]),
-            abandoned=tuple(value["abandoned"]),
+            register=_of(str, value["register"]),
+            job=_of(str, value["job"]),
+            target=_of(str, value["target"]),
+            lineage=_of(str, value["lineage"]),
+            generation=_of(int, value["generation"]),
+            run=_of(str, value["run"]),
+            superseded=tuple(_of(str, run) for run in _of(list, value["superseded"])),
+            frontier=None if value["frontier"] is None else _of(int, value["frontier"]),
+            open=tuple(_decision_from_json(decision) for decision in _of(list, value["open"])),
+            recent=tuple(_recent_from_json(recent) for recent in _of(list, value["recent"])),
+            abandoned=tuple(_of(int, epoch) for epoch in _of(list, value["abandoned"])),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError) as error:
         raise CorruptionError(
             f"The register at {where} cannot be read: {error}.",
             remedy="do not delete it: it says what is committed. Restore it from a backup, or use "
@@ -95,6 +103,21 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
     }
 
 
-def _decision_from_json(value: dict[str, Any]) -> Decision:
-    committables = tuple(committable_from_json(c) for c in value["committables"])
-    return Decision(value["lineage"], value["epoch"], value["generation"], committables)
+def _decision_from_json(value: object) -> Decision:
+    fields = _of(dict, value)
+    committables = tuple(committable_from_json(c) for c in _of(list, fields["committables"]))
+    lineage, epoch = _of(str, fields["lineage"]), _of(int, fields["epoch"])
+    return Decision(lineage, epoch, _of(int, fields["generation"]), committables)
+
+
+def _recent_from_json(value: object) -> Recent:
+    epoch, fingerprint, rows = _of(list, value)
+    known = None if fingerprint is None else _of(str, fingerprint)
+    return Recent(_of(int, epoch), known, _of(int, rows))
+
+
+def _of(kind: type[T], value: object) -> T:
+    """The value, which must be of exactly this type: true is no number."""
+    if type(value) is not kind:
+        raise ValueError(f"{value!r:.50} is not of type {kind.__name__}")
+    return value

@@ -40,12 +40,15 @@ def job_key(job: str, token: str | None = None) -> str:
         ``job`` or ``job@token``, percent-encoded so that it is safe in any handle name.
 
     Raises:
-        OptionError: a name is empty, or too long once encoded.
+        OptionError: a name is empty, too long once encoded, or no text.
     """
     parts = [job] if token is None else [job, token]
     if not all(parts):
         raise OptionError("A job's name and its epoch token cannot be empty.")
-    key = "@".join(quote(part, safe="") for part in parts)
+    try:
+        key = "@".join(quote(part, safe="") for part in parts)
+    except UnicodeEncodeError as error:
+        raise OptionError(f"The job name {job!r} holds half a character.") from error
     if len(key) > JOB_KEY_MAX:
         raise OptionError(
             f"The job name {job!r}{f' with epoch {token!r}' if token else ''} takes {len(key)} "
@@ -113,12 +116,23 @@ class Committable:
         rows: how many there are.
         digest: of the content as it was sent, ``algorithm:hex``.
         extra: what this target needs besides the name, as sorted pairs; never a secret (I9).
+
+    Raises:
+        ProtocolError: the pairs are not sorted, or a name is there twice: it would change as text.
     """
 
     handle: HandleName
     rows: int
     digest: str
     extra: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.extra != tuple(sorted(dict(self.extra).items())):
+            raise ProtocolError(
+                f"The extra fields {[name for name, _ in self.extra]} are not sorted and unique.",
+                handle=str(self.handle),
+                remedy="this is a defect of the sink: please report it.",
+            )
 
 
 @dataclass(frozen=True, slots=True)

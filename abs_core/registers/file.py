@@ -2,7 +2,8 @@
 
 Write a temporary file, flush it to disk, rename it over the old one, flush the folder: after a crash
 the file is either the old or the new state. Writers take turns by ``flock``; on a network file system
-that does not honour it, this store is not safe.
+that does not honour it, this store is not safe. Readers wait for writers, and flush the folder too: a
+state that is not yet durable must not be acted on, because a power cut could take it back.
 """
 
 from __future__ import annotations
@@ -32,56 +33,71 @@ class FileRegister:
 
     def load(self, job: str) -> Stored | None:
         with self._mapped(job):
-            return self._read(job)
+            if not self._folder.exists():
+                return None
+            with self._locked(job):
+                _flush(self._folder)  # its writer may have died between rename and flush
+                return self._read(job)
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        with self._mapped(job), self._locked(job):
-            stored = self._read(job)
-            if (None if stored is None else stored.version) != expected:
-                return Conflict()
-            version = "1" if stored is None else str(int(stored.version) + 1)
-            self._replace(job, json.dumps({"cell": version, "state": state_to_text(state)}))
-            return version
+        with self._mapped(job):
+            self._make()
+            with self._locked(job):
+                stored = self._read(job)
+                if (None if stored is None else stored.version) != expected:
+                    return Conflict()
+                version = "1" if stored is None else str(int(stored.version) + 1)
+                self._replace(job, json.dumps({"cell": version, "state": state_to_text(state)}))
+                return version
 
     def _read(self, job: str) -> Stored | None:
         path = self._path(job)
         try:
-            text = path.read_text()
+            content = path.read_bytes()
         except FileNotFoundError:
             return None
         try:
-            cell = json.loads(text)
-            version, state = str(int(cell["cell"])), str(cell["state"])
+            cell = json.loads(content)
+            version, text = str(int(cell["cell"])), str(cell["state"])
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptionError(
                 f"The register file {path} is damaged: {error}.",
                 job=job,
                 remedy="restore it from a backup; it says what is committed.",
             ) from error
-        return Stored(state_from_text(state, str(path)), version)
+        state = state_from_text(text, str(path))
+        if state.job != job:
+            raise CorruptionError(
+                f"The register file {path} is that of job {state.job!r}.",
+                job=job,
+                remedy="it was copied or renamed: put it back under its own name.",
+            )
+        return Stored(state, version)
 
     def _replace(self, job: str, text: str) -> None:
         path = self._path(job)
         temporary = path.with_suffix(".new")
-        with temporary.open("w") as file:
+        with temporary.open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        _flush(self._folder)
 
     def _path(self, job: str) -> Path:
         return self._folder / f"{job}.json"
 
+    def _make(self) -> None:
+        """Make the folder where it is missing; every folder that is made is durable, too."""
+        missing = [self._folder, *self._folder.parents]
+        for folder in reversed(missing[: [f.exists() for f in missing].index(True)]):
+            folder.mkdir(exist_ok=True)
+            _flush(folder.parent)
+
     @contextmanager
     def _locked(self, job: str) -> Iterator[None]:
-        self._folder.mkdir(parents=True, exist_ok=True)
         with (self._folder / f"{job}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
@@ -100,3 +116,12 @@ class FileRegister:
             raise UnavailableError(
                 f"The register folder {self._folder} does not answer: {error.strerror}.", job=job
             ) from error
+
+
+def _flush(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

@@ -14,6 +14,8 @@ from abs_core.testing.engine import Run
 from abs_core.testing.harness import Harness, Row
 
 JOB = "job"
+PATIENCE = 10.0
+"""For how many seconds a server may hold what a dead client had."""
 
 
 class Case:
@@ -88,7 +90,7 @@ class Case:
                 return not left
 
             # A server may take a moment to see that a client has gone.
-            assert within(10.0, gone), f"{when}: job {job!r} left behind: {', '.join(left)}"
+            assert within(PATIENCE, gone), f"{when}: job {job!r} left behind: {', '.join(left)}"
 
     def finished(self, *expected: Iterable[Row], when: str) -> None:
         """``holds`` and ``is_clean`` together: the end of most checks."""

@@ -41,8 +41,9 @@ def run_check(opener: Opener, check: Check) -> bool:
             return False
         try:
             check.body(case)
-        except AssertionError as broken:
-            raise AssertionError(f"{check.rule}: {broken}") from broken
+        except Exception as broken:
+            what = "" if isinstance(broken, AssertionError) else f"{type(broken).__name__}: "
+            raise AssertionError(f"{check.rule}: {what}{broken}") from broken
         return True
 
 

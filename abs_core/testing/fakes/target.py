@@ -37,7 +37,9 @@ class FakeTarget:
     @property
     def _connection(self) -> sqlite3.Connection:
         if self._open is None:
-            self._open = sqlite3.connect(self._path, timeout=10.0, isolation_level=None)
+            self._open = sqlite3.connect(
+                self._path, timeout=10.0, isolation_level=None, check_same_thread=False
+            )
             self._open.execute("PRAGMA synchronous = OFF")
             self._open.executescript(_SCHEMA)
         return self._open

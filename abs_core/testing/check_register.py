@@ -1,0 +1,189 @@
+"""Proves a register store: one linearizable compare-and-set cell per job, that keeps what it is given.
+
+What a process that dies inside a call leaves behind cannot be seen from here; see the tests of
+``FileRegister`` for a loop that kills it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+from abs_core.contracts import Conflict, RegisterStore, Stored, Version
+from abs_core.model import Committable, Decision, HandleName, JobState, Recent, job_key
+
+NewStore = Callable[[], RegisterStore]
+LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@1", "a@10")
+
+
+def check_register(new_store: NewStore) -> list[str]:
+    """Run every rule on jobs of its own; the stores may be used by others at the same time.
+
+    Args:
+        new_store: builds a store on the same cells, as a new process would; called from threads.
+
+    Returns:
+        the names of the rules that were checked.
+
+    Raises:
+        AssertionError: a rule is broken; its name is in the message.
+    """
+    for check in CHECKS:
+        try:
+            check(new_store)
+        except AssertionError as broken:
+            raise AssertionError(f"{check.__name__}: {broken}") from broken
+    return [check.__name__ for check in CHECKS]
+
+
+def a_job_that_never_ran_has_no_cell(new_store: NewStore) -> None:
+    assert new_store().load(_job()) is None, "a job that never ran has a state"
+
+
+def a_cell_is_created_once(new_store: NewStore) -> None:
+    state = _state(_job())
+    version = _put(new_store(), None, state)
+    assert _conflicts(new_store(), None, replace(state, run="other")), "a cell was created twice"
+    assert _load(new_store(), state.job) == Stored(state, version), "creation was not kept"
+
+
+def a_cell_that_is_not_there_is_not_replaced(new_store: NewStore) -> None:
+    job = _job()
+    elsewhere = _put(new_store(), None, _state(_job()))
+    assert _conflicts(new_store(), elsewhere, _state(job)), "a cell was replaced that was not there"
+    assert new_store().load(job) is None, "a refused change made a cell"
+
+
+def a_state_comes_back_as_it_was(new_store: NewStore) -> None:
+    state = _full(_job())
+    version = _put(new_store(), None, _state(state.job))
+    _put(new_store(), version, state)
+    found = _load(new_store(), state.job).state
+    assert found == state, f"{found} is not what was put: {state}"
+
+
+def another_store_sees_a_change_at_once(new_store: NewStore) -> None:
+    one, other, job = new_store(), new_store(), _job()
+    version: Version | None = None
+    for generation in range(1, 6):
+        state = replace(_state(job), generation=generation)
+        version = _put(one, version, state)
+        assert _load(other, job) == Stored(state, version), f"generation {generation} is not seen"
+        one, other = other, one
+
+
+def an_old_version_conflicts_and_changes_nothing(new_store: NewStore) -> None:
+    store, state = new_store(), _state(_job())
+    old = _put(store, None, state)
+    newer = replace(state, generation=2)
+    new = _put(store, old, newer)
+    assert _conflicts(new_store(), old, replace(state, generation=9)), "an old version was let in"
+    assert _load(store, state.job) == Stored(newer, new), "a conflict has changed the cell"
+
+
+def a_version_never_comes_again(new_store: NewStore) -> None:
+    store, state = new_store(), _state(_job())
+    first = _put(store, None, state)
+    other = _put(store, first, replace(state, generation=2))
+    again = _put(store, other, state)
+    assert len({first, other, again}) == 3, "the same state has the same version again"
+    assert _conflicts(store, first, replace(state, generation=9)), "a version came again"
+
+
+def jobs_never_touch_each_other(new_store: NewStore) -> None:
+    salt = secrets.token_hex(4)
+    states = [_state(f"{salt}{name}") for name in LOOK_ALIKES]
+    states += [_state(job_key(f"{salt} ünï/code\\ ';--", "2024-01-01T00:00"))]
+    for state in states:
+        _put(new_store(), None, state)
+    for state in states:
+        assert _load(new_store(), state.job).state == state, (
+            f"job {state.job!r} has another's state"
+        )
+
+
+def of_many_creations_one_wins(new_store: NewStore) -> None:
+    state = _state(_job())
+    states = [replace(state, run=f"run{n}") for n in range(8)]
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(lambda s: new_store().compare_and_set(state.job, None, s), states))
+    won = [s for s, r in zip(states, results, strict=True) if not isinstance(r, Conflict)]
+    assert len(won) == 1, f"{len(won)} of 8 creations won"
+    assert _load(new_store(), state.job).state == won[0], "the cell is not the winner's"
+
+
+def no_change_is_lost_among_many_writers(new_store: NewStore) -> None:
+    state, writers, times = _state(_job()), 6, 15
+    _put(new_store(), None, state)
+
+    def count(_: int) -> None:
+        store = new_store()
+        for _ in range(times):
+            while True:
+                stored = _load(store, state.job)
+                raised = replace(stored.state, generation=stored.state.generation + 1)
+                if not _conflicts(store, stored.version, raised):
+                    break
+
+    with ThreadPoolExecutor(writers) as pool:
+        list(pool.map(count, range(writers)))
+    counted = _load(new_store(), state.job).state.generation - state.generation
+    assert counted == writers * times, f"{counted} of {writers * times} changes are there"
+
+
+CHECKS: tuple[Callable[[NewStore], None], ...] = (
+    a_job_that_never_ran_has_no_cell,
+    a_cell_is_created_once,
+    a_cell_that_is_not_there_is_not_replaced,
+    a_state_comes_back_as_it_was,
+    another_store_sees_a_change_at_once,
+    an_old_version_conflicts_and_changes_nothing,
+    a_version_never_comes_again,
+    jobs_never_touch_each_other,
+    of_many_creations_one_wins,
+    no_change_is_lost_among_many_writers,
+)
+"""Every rule; each takes a job name of its own."""
+
+
+def _job() -> str:
+    return f"job{secrets.token_hex(8)}"
+
+
+def _state(job: str) -> JobState:
+    return JobState("0123456789abcdef", job, "target", "lineage", 1, "run")
+
+
+def _full(job: str) -> JobState:
+    """A state with every field set, and a decision of 300 handles."""
+    handles = [HandleName("0123456789abcdef", job, 7, 42, n, f"{n:x}") for n in range(300)]
+    extra = (("a", "\x00\"'\\"), ("ü", "☃\n"))
+    committables = tuple(Committable(h, 10**12, "sha256:00", extra) for h in handles)
+    return replace(
+        _state(job),
+        target="host=☃ 'quoted' \"x\"",
+        generation=7,
+        superseded=("run1", "run2"),
+        frontier=40,
+        open=(Decision("lineage", 41, 6, ()), Decision("lineage", 42, 7, committables)),
+        recent=(Recent(41, None, 0), Recent(42, "sha256:ff", 10**15)),
+        abandoned=(43, 44),
+    )
+
+
+def _load(store: RegisterStore, job: str) -> Stored:
+    stored = store.load(job)
+    assert stored is not None, f"the cell of job {job!r} is gone"
+    return stored
+
+
+def _put(store: RegisterStore, expected: Version | None, state: JobState) -> Version:
+    version = store.compare_and_set(state.job, expected, state)
+    assert not isinstance(version, Conflict), f"a change of version {expected} conflicts"
+    return version
+
+
+def _conflicts(store: RegisterStore, expected: Version | None, state: JobState) -> bool:
+    return isinstance(store.compare_and_set(state.job, expected, state), Conflict)

@@ -1,0 +1,107 @@
+"""What registers keep comes back as it was, or is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abs_core.codec import (
+    committable_from_json,
+    committable_to_json,
+    state_from_text,
+    state_to_text,
+)
+from abs_core.errors import CorruptionError
+from abs_core.model import Committable, Decision, HandleName, JobState, Recent
+
+HEX = "0123456789abcdef"
+NUMBER = st.integers(0, 10**17)
+TEXT = st.text(max_size=20)
+HANDLES = st.builds(
+    HandleName,
+    st.text(HEX, min_size=16, max_size=16),
+    st.text("abcXYZ09_.~%@-", min_size=1, max_size=100),
+    NUMBER,
+    NUMBER,
+    st.integers(0, 10**9),
+    st.text(HEX, min_size=1, max_size=24),
+)
+EXTRA = st.dictionaries(TEXT, TEXT, max_size=3).map(lambda d: tuple(sorted(d.items())))
+COMMITTABLES = st.builds(Committable, HANDLES, NUMBER, TEXT, EXTRA)
+DECISIONS = st.builds(Decision, TEXT, NUMBER, NUMBER, st.lists(COMMITTABLES, max_size=3).map(tuple))
+STATES = st.builds(
+    JobState,
+    st.text(HEX, min_size=16, max_size=16),
+    TEXT,
+    TEXT,
+    TEXT,
+    NUMBER,
+    TEXT,
+    st.lists(TEXT, max_size=3).map(tuple),
+    st.none() | NUMBER,
+    st.lists(DECISIONS, max_size=3).map(tuple),
+    st.lists(st.builds(Recent, NUMBER, st.none() | TEXT, NUMBER), max_size=3).map(tuple),
+    st.lists(NUMBER, max_size=3).map(tuple),
+)
+WRONG: list[Any] = [None, True, 1.5, "text", [], {}, [1], {"a": 1}, -1]
+
+
+@given(STATES)
+def test_a_state_comes_back_from_its_text(state: JobState) -> None:
+    text = state_to_text(state)
+    assert "\n" not in text
+    assert state_from_text(text, "here") == state
+    assert state_to_text(state_from_text(text, "here")) == text
+
+
+@given(COMMITTABLES)
+def test_a_committable_comes_back_from_its_json(committable: Committable) -> None:
+    written = json.loads(json.dumps(committable_to_json(committable)))
+    assert committable_from_json(written) == committable
+
+
+@given(HANDLES)
+def test_a_handle_name_comes_back_from_its_text(handle: HandleName) -> None:
+    assert HandleName.parse(str(handle)) == handle
+
+
+@given(STATES, st.data())
+def test_a_field_of_another_type_is_refused_or_means_the_same(
+    state: JobState, data: st.DataObject
+) -> None:
+    value = json.loads(state_to_text(state))
+    field = data.draw(st.sampled_from(sorted(value)))
+    value[field] = data.draw(st.sampled_from(WRONG))
+    try:
+        read = state_from_text(json.dumps(value), "here")
+    except CorruptionError:
+        return
+    # Where it is let in, nothing was guessed: the same text would be written again.
+    assert json.loads(state_to_text(read)) == value
+    assert type(json.loads(state_to_text(read))[field]) is type(value[field])
+
+
+@pytest.mark.parametrize("version", [0, 2, None, "1", 1.5])
+def test_a_version_of_another_release_is_refused(version: object) -> None:
+    state = JobState("0" * 16, "job", "target", "lineage", 1, "run")
+    value = json.loads(state_to_text(state)) | {"version": version}
+    with pytest.raises(CorruptionError, match="this release reads 1") as raised:
+        state_from_text(json.dumps(value), "table abs.register, job x")
+    assert "table abs.register, job x" in raised.value.what
+    assert "do not delete it" in raised.value.remedy
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", '"x"', "{}", '{"version": 1}'])
+def test_what_is_no_state_is_refused(text: str) -> None:
+    with pytest.raises(CorruptionError):
+        state_from_text(text, "here")
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_a_state_or_a_corruption_error(text: str) -> None:
+    with pytest.raises(CorruptionError):
+        state_from_text(text, "here")

@@ -1,0 +1,66 @@
+"""The error tree is what its docstring draws, and every error survives the way between processes."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import re
+
+import pytest
+
+from abs_core import errors
+from abs_core.errors import AbsError
+
+CLASSES = [
+    found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, AbsError)
+]
+
+
+def drawn() -> dict[str, str | None]:
+    """Class -> the class above it, as the docstring of the module draws them."""
+    parents: dict[str, str | None] = {}
+    above: list[tuple[int, str]] = []
+    for line in (errors.__doc__ or "").splitlines():
+        found = re.match(r"^    ([│├└─ ]*)(\w+Error)\b", line)
+        if not found:
+            continue
+        depth, name = len(found[1]), found[2]
+        while above and above[-1][0] >= depth:
+            above.pop()
+        parents[name] = above[-1][1] if above else None
+        above.append((depth, name))
+    return parents
+
+
+def test_the_tree_in_the_docstring_is_the_real_one() -> None:
+    real = {
+        found.__name__: None if found is AbsError else found.__bases__[0].__name__
+        for found in CLASSES
+    }
+    assert drawn() == real
+
+
+def test_every_class_says_what_it_means() -> None:
+    assert all(found.__doc__ for found in CLASSES)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_an_error_survives_pickling(kind: type[AbsError]) -> None:
+    error = kind("It broke.", remedy="mend it.", job="j", epoch=3, handle="h")
+    for again in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(again) is kind
+        assert again.__dict__ == error.__dict__
+        assert str(again) == str(error)
+        assert again.args == error.args
+
+
+def test_an_error_names_what_it_happened_to_and_what_to_do() -> None:
+    error = AbsError("It broke.", remedy="mend it.", job="j", epoch=3, handle="h")
+    assert str(error) == "It broke. [job j, epoch 3, handle h] What to do: mend it."
+    assert str(AbsError("It broke.")) == "It broke."
+
+
+def test_a_retry_can_help_only_where_nothing_is_decided_by_it() -> None:
+    retryable = {found.__name__ for found in CLASSES if found.retryable}
+    assert retryable == {"NotPreparedError", "UnavailableError", "ContentionError"}

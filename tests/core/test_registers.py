@@ -1,0 +1,142 @@
+"""Registers keep their contract; the file register also when its writers are killed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from abs_core.contracts import Conflict, RegisterStore
+from abs_core.errors import CorruptionError, RefusedError, UnavailableError
+from abs_core.model import JobState
+from abs_core.registers.file import FileRegister
+from abs_core.registers.memory import MemoryRegister
+from abs_core.testing.check_register import CHECKS, NewStore, check_register
+from abs_core.testing.fakes.register import FakeRegister
+from abs_core.testing.fakes.target import FakeTarget
+
+STATE = JobState("0" * 16, "job", "target", "lineage", 1, "run")
+KILLER = Path(__file__).with_name("file_register_killer.py")
+
+
+@pytest.fixture(params=["memory", "file", "fake"])
+def new_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[NewStore]:
+    memory = MemoryRegister()
+    targets: list[FakeTarget] = []
+
+    def fake() -> FakeRegister:
+        targets.append(FakeTarget(tmp_path / "fake.sqlite"))
+        return FakeRegister(targets[-1])
+
+    stores: dict[str, NewStore] = {
+        "memory": lambda: memory,
+        "file": lambda: FileRegister(tmp_path / "a" / "register"),
+        "fake": fake,
+    }
+    yield stores[request.param]
+    for target in targets:
+        target.close()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_a_register_keeps_the_rule(check: Callable[[NewStore], None], new_store: NewStore) -> None:
+    check(new_store)
+
+
+def test_check_register_runs_every_rule(tmp_path: Path) -> None:
+    assert len(check_register(lambda: FileRegister(tmp_path))) == len(CHECKS)
+
+
+class _Careless:
+    """Broken registers, one way each."""
+
+    def __init__(self, broken: str) -> None:
+        self.right = MemoryRegister()
+        self.broken = broken
+
+    def load(self, job: str) -> object:
+        return self.right.load("one" if self.broken == "one cell" else job)
+
+    def compare_and_set(self, job: str, expected: str | None, state: JobState) -> object:
+        if self.broken == "one cell":
+            job = "one"
+        stored = self.right.load(job)
+        present = None if stored is None else stored.version
+        if self.broken == "never compares":
+            expected = present
+        if self.broken == "creates always" and expected is None:
+            expected = present
+        if self.broken == "forgets" and present == "2" and expected == "2":
+            return "3"
+        return self.right.compare_and_set(job, expected, state)
+
+
+@pytest.mark.parametrize("broken", ["one cell", "never compares", "creates always", "forgets"])
+def test_check_register_finds_a_register_that(broken: str) -> None:
+    careless: RegisterStore = _Careless(broken)  # type: ignore[assignment]
+    with pytest.raises(AssertionError):
+        check_register(lambda: careless)
+
+
+@pytest.mark.parametrize("what", ["count", "kill"])
+def test_a_file_register_survives_many_processes_and_sigkill(what: str, tmp_path: Path) -> None:
+    killer = subprocess.run(
+        [sys.executable, str(KILLER), what, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert killer.returncode == 0, killer.stderr
+
+
+def test_a_temporary_file_left_by_a_crash_is_not_the_register(tmp_path: Path) -> None:
+    store = FileRegister(tmp_path)
+    (tmp_path / "job.new").write_text("half of a sta")
+    assert store.load("job") is None
+    assert store.compare_and_set("job", None, STATE) == "1"
+    (tmp_path / "job.new").write_text("half of a sta")
+    assert FileRegister(tmp_path).load("job") is not None
+    assert store.compare_and_set("job", "1", STATE) == "2"
+
+
+DAMAGED = [
+    b"",
+    b"{",
+    b"\xff\xfe",
+    b"[]",
+    b"null",
+    b'{"cell": 1}',
+    b'{"cell": "x", "state": "{}"}',
+    b'{"cell": 1, "state": "{}"}',
+    b'{"cell": 1, "state": null}',
+]
+
+
+@pytest.mark.parametrize("content", DAMAGED)
+def test_a_damaged_file_is_a_corruption_error(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_bytes(content)
+    with pytest.raises(CorruptionError, match=r"job\.json"):
+        FileRegister(tmp_path).load("job")
+    with pytest.raises(CorruptionError):
+        FileRegister(tmp_path).compare_and_set("job", None, STATE)
+    assert (tmp_path / "job.json").read_bytes() == content
+
+
+def test_a_register_file_under_another_jobs_name_is_refused(tmp_path: Path) -> None:
+    FileRegister(tmp_path).compare_and_set("job", None, STATE)
+    (tmp_path / "job.json").rename(tmp_path / "other.json")
+    with pytest.raises(CorruptionError, match="that of job 'job'"):
+        FileRegister(tmp_path).load("other")
+
+
+def test_a_folder_that_cannot_be_used_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises((UnavailableError, RefusedError)):
+        FileRegister(tmp_path / "file" / "register").compare_and_set("job", None, STATE)
+
+
+def test_a_register_refuses_by_conflict_not_by_error(tmp_path: Path) -> None:
+    assert FileRegister(tmp_path).compare_and_set("job", "1", STATE) == Conflict()

@@ -1,0 +1,224 @@
+"""A sink that breaks a rule is found by the check that bears the rule's name."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.testing import Nursery, check_crashes, run_check
+from abs_core.testing.checks import CHECKS
+from abs_core.testing.fakes import FakeHarness, FakeSink, committers, open_fake, register, writers
+from abs_core.testing.fakes.committers import HandleCommitter, NothingToCommit, TransactionCommitter
+from abs_core.testing.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
+
+Patch = pytest.MonkeyPatch
+
+
+def in_doubt_by_prefix(patch: Patch) -> None:
+    def in_doubt(self: HandleCommitter, job: str) -> Sequence[InDoubt]:
+        with self._target.transaction() as db:
+            found = db.execute("SELECT handle FROM prepared WHERE job LIKE ? || '%'", [job])
+            names = [HandleName.parse(handle) for (handle,) in found]
+        return [InDoubt(name, None, "") for name in names if name is not None]
+
+    patch.setattr(HandleCommitter, "in_doubt", in_doubt)
+
+
+def in_doubt_never(patch: Patch) -> None:
+    patch.setattr(HandleCommitter, "in_doubt", lambda self, job: [])
+
+
+def commits_again(patch: Patch) -> None:
+    """A repeated commit applies the rows a second time."""
+
+    def drop(db: object, handle: str) -> None:
+        pass
+
+    patch.setattr(committers, "drop", drop)
+
+
+def takes_absence_for_a_commit(patch: Patch) -> None:
+    def commit(
+        self: HandleCommitter, committables: Sequence[Committable]
+    ) -> Mapping[HandleName, Outcome]:
+        for committable in committables:
+            self._commit(committable)
+        return {c.handle: Outcome.COMMITTED for c in committables}
+
+    patch.setattr(HandleCommitter, "commit", commit)
+
+
+def leaves_no_proof(patch: Patch) -> None:
+    right = HandleCommitter._apply
+
+    def apply(self: HandleCommitter, db: object, committable: Committable) -> None:
+        right(self, db, committable)  # type: ignore[arg-type]
+        # The marker that follows is for another handle.
+        db.execute(  # type: ignore[attr-defined]
+            "CREATE TRIGGER IF NOT EXISTS gone AFTER INSERT ON marker BEGIN DELETE FROM marker; END"
+        )
+
+    patch.setattr(HandleCommitter, "_apply", apply)
+
+
+def forgets_nothing(patch: Patch) -> None:
+    patch.setattr(HandleCommitter, "forget", lambda self, state: None)
+
+
+def forgets_everything(patch: Patch) -> None:
+    def forget(self: HandleCommitter, state: JobState) -> None:
+        with self._target.transaction() as db:
+            db.execute("DELETE FROM marker")
+
+    patch.setattr(HandleCommitter, "forget", forget)
+
+
+def aborts_nothing(patch: Patch) -> None:
+    patch.setattr(HandleCommitter, "abort", lambda self, handles: None)
+
+
+def shows_rows_early(patch: Patch) -> None:
+    right = TwoPhaseWriter.write
+
+    def write(self: TwoPhaseWriter, batch: object) -> None:
+        right(self, batch)
+        with self._target.transaction() as db:
+            db.executemany("INSERT INTO data VALUES (?, ?)", self._rows.rows)
+
+    patch.setattr(TwoPhaseWriter, "write", write)
+
+
+def makes_a_handle_of_nothing(patch: Patch) -> None:
+    patch.setattr(TwoPhaseWriter, "pre_commit", lambda self: self._rows.committable())
+
+
+def miscounts(patch: Patch) -> None:
+    right = writers._Rows.committable
+
+    def committable(self: writers._Rows) -> Committable:
+        found = right(self)
+        return Committable(found.handle, found.rows + 1, found.digest)
+
+    patch.setattr(writers._Rows, "committable", committable)
+
+
+def undoes_its_handle(patch: Patch) -> None:
+    def abort(self: StagingWriter) -> None:
+        with self._target.transaction() as db:
+            writers.drop(db, self._rows.handle)
+
+    patch.setattr(StagingWriter, "abort", abort)
+
+
+def leaves_what_it_staged(patch: Patch) -> None:
+    patch.setattr(StagingWriter, "abort", lambda self: None)
+
+
+def co_commits_whatever_the_version(patch: Patch) -> None:
+    right = TransactionCommitter.co_commit
+
+    def co_commit(
+        self: TransactionCommitter, given: Sequence[Committable], expected: str, state: JobState
+    ) -> object:
+        with self._target.transaction() as db:
+            stored = register.read(db, state.job)
+        return right(self, given, None if stored is None else stored.version, state)
+
+    patch.setattr(TransactionCommitter, "co_commit", co_commit)
+
+
+def never_asks_the_register(patch: Patch) -> None:
+    patch.setattr(UpsertWriter, "_check", lambda self, db: None)
+
+
+def is_another_target_each_time(patch: Patch) -> None:
+    numbers = itertools.count()
+    patch.setattr(FakeSink, "target", property(lambda self: f"fake:{next(numbers)}"))
+
+
+def takes_everything_for_aborted(patch: Patch) -> None:
+    def inspect(
+        self: NothingToCommit, committables: Sequence[Committable]
+    ) -> Mapping[HandleName, Inspection]:
+        return {c.handle: Inspection(Outcome.ABORTED) for c in committables}
+
+    patch.setattr(NothingToCommit, "inspect", inspect)
+
+
+BROKEN: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
+    in_doubt_by_prefix: ("2pc", "append", {"in_doubt_is_exactly_the_jobs_own"}),
+    in_doubt_never: ("2pc", "append", {"the_loser_of_a_retried_task_changes_nothing"}),
+    commits_again: ("2pc", "append", {"epochs_of_one_task_are_there_once"}),
+    takes_absence_for_a_commit: (
+        "2pc",
+        "append",
+        {"commit_of_an_aborted_handle_is_not_reported_as_done"},
+    ),
+    leaves_no_proof: ("2pc", "append", {"a_committed_handle_is_known_as_committed"}),
+    forgets_nothing: ("2pc", "append", {"epochs_of_one_task_are_there_once"}),
+    forgets_everything: ("2pc", "append", {"the_proof_of_a_commit_outlives_the_decision"}),
+    aborts_nothing: ("2pc", "append", {"a_start_sweeps_what_earlier_runs_left"}),
+    shows_rows_early: ("2pc", "append", {"rows_are_invisible_until_commit"}),
+    makes_a_handle_of_nothing: ("2pc", "append", {"a_writer_without_rows_has_no_handle"}),
+    miscounts: ("2pc", "append", {"a_committable_names_its_writer"}),
+    undoes_its_handle: ("wal", "append", {"abort_of_a_writer_never_undoes_its_handle"}),
+    leaves_what_it_staged: ("wal", "append", {"an_aborted_writer_leaves_nothing"}),
+    co_commits_whatever_the_version: (
+        "wal",
+        "append",
+        {"co_commit_against_an_old_version_changes_nothing"},
+    ),
+    never_asks_the_register: (
+        "idempotent",
+        "upsert",
+        {
+            "a_late_loser_never_overwrites_a_newer_epoch",
+            "a_zombie_never_overwrites_its_successor",
+        },
+    ),
+    is_another_target_each_time: ("2pc", "append", {"a_sink_knows_its_target_after_a_restart"}),
+    takes_everything_for_aborted: ("idempotent", "upsert", {"inspect_answers_for_every_handle"}),
+}
+
+
+@pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
+def test_check_sink_finds_a_sink_that(broken: Callable[[Patch], None], monkeypatch: Patch) -> None:
+    broken(monkeypatch)
+    protocol, write, rules = BROKEN[broken]
+    monkeypatch.setattr("abs_core.testing.case.PATIENCE", 0.05)
+    opener = partial(open_fake, protocol, write)
+    for check in CHECKS:
+        if check.rule in rules:
+            with pytest.raises(AssertionError, match=check.rule):
+                run_check(opener, check)
+
+
+def test_check_crashes_finds_a_commit_in_two_transactions(
+    monkeypatch: Patch, tmp_path: Path
+) -> None:
+    here = str(Path(__file__).parent)
+    monkeypatch.setenv("PYTHONPATH", here)
+    monkeypatch.syspath_prepend(here)
+    torn = importlib.import_module("torn_sink")
+    numbers = itertools.count()
+
+    @contextmanager
+    def opener() -> Iterator[FakeHarness]:
+        path = tmp_path / f"{next(numbers)}.sqlite"
+        with open_fake("wal", "append", path=path) as harness:
+            harness.new_sink = partial(torn.torn_sink, path)
+            yield harness
+
+    try:
+        with Nursery() as nursery, pytest.raises(AssertionError, match="inside_co_commit"):
+            check_crashes(opener, nursery, passages=1)
+    finally:
+        sys.modules.pop("torn_sink")
