@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
@@ -11,10 +12,11 @@ import psycopg
 import pytest
 
 from abs_core.errors import ContentionError, FencedError, ProtocolError, TargetError
+from abs_core.model import Outcome, Wrote
 from abs_core.testing import SCHEMA
 from abs_core.testing.case import Case, rows, within
 from abs_sinks.postgres import PostgresSink
-from abs_sinks.postgres.connection import Tag
+from abs_sinks.postgres.connection import Tag, leased
 from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 
@@ -179,14 +181,36 @@ def test_what_another_protocol_left_is_committed_and_swept(shared_database: str)
         case.close()
 
 
-def test_a_handle_that_another_session_is_ending_is_looked_at_again(unique: TableHarness) -> None:
+def test_commit_processes_that_race_for_many_handles_both_know_them_committed(
+    unique: TableHarness,
+) -> None:
+    # Each handle is ended by one of them; the other meets it busy, or gone with its marker there.
     case = Case(unique)
     run = case.run()
-    shares = run.tasks(0, LEFT)
-    # Two commit processes at once: each handle is committed by one of them, and known to both.
-    run.commit(0, shares)
-    run.commit(0, shares)
-    case.finished(LEFT, when="after two commits")
+    parts = [rows(10 * task, 2) for task in range(20)]
+    given = [s.committable for s in run.tasks(0, *parts) if isinstance(s, Wrote) and s.committable]
+    committers = [case.sink().committer() for _ in range(3)]
+    with ThreadPoolExecutor(3) as pool:
+        found = list(pool.map(lambda committer: committer.commit(given), committers))
+    for outcomes in found:
+        assert set(outcomes.values()) == {Outcome.COMMITTED}
+        assert len(outcomes) == len(given)
+    case.holds(*parts, when="after commits that raced")
+    case.close()
+
+
+def test_an_abort_after_pre_commit_leaves_handle_and_connections_alone(
+    harness: TableHarness,
+) -> None:
+    case = Case(harness)
+    run = case.run()
+    attempt = run.attempt(0).write(*LEFT)
+    share = attempt.pre_commit()
+    with leased(harness.options) as next_user:
+        attempt.writer.abort()
+        assert next_user.execute("select 1").fetchone() == (1,)
+    run.commit(0, [share])
+    case.finished(LEFT, when="after an abort that came too late")
     case.close()
 
 
