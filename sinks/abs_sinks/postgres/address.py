@@ -72,6 +72,13 @@ class Address:
                 "percent-encode special characters of user and password.",
             ) from None
         values = {name: str(value) for name, value in parsed.items() if value is not None}
+        if "://" in text and _is_cut_wrong(text, values):
+            raise OptionError(
+                "The user or password in the option url holds a character that ends it, such as @ or "
+                "/ (the url is not shown here).",
+                remedy="percent-encode it (@ is %40, / is %2F), or give the options user and "
+                "password.",
+            )
         if user is not None:
             values["user"] = user
         if password is not None:
@@ -100,6 +107,19 @@ class Address:
         return self.label
 
 
+def _is_cut_wrong(uri: str, values: dict[str, str]) -> bool:
+    """Whether libpq took the rest of a password with @ or / in it for a host, a port or a database.
+
+    Those are shown to people. A host that begins with @ is an abstract socket.
+    """
+    path = uri.partition("://")[2].partition("/")[2].partition("?")[0]
+    return (
+        any("@" in host[1:] for host in values.get("host", "").split(","))
+        or any(port and not port.isdecimal() for port in values.get("port", "").split(","))
+        or "@" in path
+    )
+
+
 def _from_jdbc(rest: str) -> str:
     """The libpq URI of what follows ``jdbc:``."""
     scheme, _, place = rest.partition(":")
@@ -118,12 +138,18 @@ def _from_jdbc(rest: str) -> str:
         if name in libpq:
             continue
         instead = _JDBC_ONLY.get(name.lower())
+        if instead is None:
+            # Its name is not shown: it can be what follows the & in a password.
+            raise OptionError(
+                "The option url holds a parameter that libpq does not have, by which this sink "
+                "connects.",
+                remedy="leave it out, or see libpq's list of connection parameters; in a password, "
+                "percent-encode & as %26.",
+            )
         raise OptionError(
             f"The parameter {name} in the option url belongs to the JDBC driver; this sink connects "
             "by libpq.",
-            remedy=f"write instead: {instead}."
-            if instead
-            else "leave it out, or see libpq's list of connection parameters.",
+            remedy=f"write instead: {instead}.",
         )
     tail = f"?{urlencode(parameters, quote_via=quote)}" if parameters else ""
     return f"postgresql:{place}{tail}"

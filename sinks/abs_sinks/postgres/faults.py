@@ -1,7 +1,8 @@
 """The driver's exceptions, mapped once to the project's own, by SQLSTATE (manual, appendix A).
 
-The server's primary message is kept, its DETAIL only for a violated constraint: other details can
-hold whole rows. No message of libpq or the server holds a password; statements are never quoted.
+The server's primary message is kept, its DETAIL only for a violated constraint: other details, and
+CONTEXT, can hold whole rows. No message of libpq or the server holds a password; statements are never
+quoted.
 """
 
 from __future__ import annotations
@@ -100,6 +101,8 @@ def to_abs_error(error: psycopg.Error, doing: str) -> AbsError:
     kind, remedy = _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or (TargetError, "")
     primary = error.diag.message_primary or str(error).splitlines()[0]
     detail = f" ({error.diag.message_detail})" if _shows_detail(error) else ""
+    # A traceback shows the cause, too: without DETAIL and CONTEXT there.
+    error.args = (primary,)
     hint = error.diag.message_hint
     if hint and not remedy:
         remedy = hint if hint.endswith(".") else f"{hint}."

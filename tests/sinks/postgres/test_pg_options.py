@@ -104,6 +104,8 @@ def test_malformed_key_columns(given: str) -> None:
         ),
         ("postgresql://a:1,b:2/db", {"host": "a,b", "port": "1,2", "dbname": "db"}),
         ("postgresql://[::1]:5/db", {"host": "::1", "port": "5", "dbname": "db"}),
+        ("postgresql://%40abstract/d%40b", {"host": "@abstract", "dbname": "d@b"}),
+        ("postgresql:///db?host=/tmp&user=a@b", {"host": "/tmp", "dbname": "db", "user": "a@b"}),
     ],
 )
 def test_addresses(url: str, expected: dict[str, str]) -> None:
@@ -148,6 +150,12 @@ def test_bad_addresses_are_refused_with_what_to_write(url: str, told: str) -> No
         f"jdbc:postgresql://h/db?password={SECRET}&ssl=true",
         f"jdbc:mysql://h/db?password={SECRET}",
         f"postgresql://me:{SECRET}@h",
+        f"postgresql://me:p@{SECRET}@h/db",
+        f"postgresql://me:p/{SECRET}@h:1/db",
+        f"postgresql://me:12/{SECRET}@h:1/db",
+        f"postgresql://me:p?q@{SECRET}@h/db",
+        f"jdbc:postgresql://me:p@{SECRET}@h/db",
+        f"jdbc:postgresql://h/db?password=p&{SECRET}",
     ],
 )
 def test_no_error_about_an_address_shows_it(url: str) -> None:
