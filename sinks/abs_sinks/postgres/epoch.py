@@ -89,7 +89,8 @@ class EpochTransaction:
         """
         with leased(self._options) as connection, mapped(self._doing):
             self._begin(connection, sql.Composed([sql.SQL("select 1")]), staged)
-            connection.execute("ROLLBACK")
+            # Deferred constraints and triggers object at COMMIT only.
+            connection.execute("SET CONSTRAINTS ALL IMMEDIATE; ROLLBACK")
 
     def apply_with_markers(self, staged: Sequence[Committable]) -> dict[HandleName, Outcome]:
         """Apply what is still staged, with a marker for each handle, where the register is elsewhere.

@@ -15,7 +15,7 @@ from psycopg import Connection, sql
 
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
-from abs_core.errors import ContentionError, ProtocolError
+from abs_core.errors import ContentionError, CorruptionError, ProtocolError
 from abs_core.model import JobState
 from abs_sinks.postgres.connection import leased
 from abs_sinks.postgres.faults import mapped
@@ -58,7 +58,7 @@ class PostgresRegister:
     def load(self, job: str) -> Stored | None:
         with leased(self._options) as connection, mapped(f"reading the register of job {job}"):
             row = self._read(connection, job)
-        return None if row is None else Stored(state_from_text(row[0], self._where(job)), row[1])
+        return None if row is None else Stored(self._state(job, row[0]), row[1])
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
@@ -80,7 +80,7 @@ class PostgresRegister:
                 rows = connection.execute(query).fetchall()
             except psycopg.errors.UndefinedTable:
                 rows = []
-        return [Stored(state_from_text(row[0], self._where(row[2])), row[1]) for row in rows]
+        return [Stored(self._state(row[2], row[0]), row[1]) for row in rows]
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
         """Other jobs whose register says that they write to ``target``.
@@ -143,6 +143,17 @@ class PostgresRegister:
     def _sql(self, text: str, **values: str | int) -> sql.Composed:
         # Values as literals, not as parameters: an identifier may have a % in it.
         return sql.SQL(text).format(register=self._schema.table("register"), **values)
+
+    def _state(self, job: str, text: str) -> JobState:
+        state = state_from_text(text, self._where(job))
+        if state.job != job:
+            # Its compare-and-set would look for another row, and never find the version.
+            raise CorruptionError(
+                f"The register at {self._where(job)} is that of job {state.job!r}.",
+                job=job,
+                remedy="it was copied or renamed: put it back under its own name.",
+            )
+        return state
 
     def _where(self, job: str) -> str:
         return f"{self._schema.table('register').as_string()} row {job!r}"

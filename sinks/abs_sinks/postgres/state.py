@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import Connection, sql
@@ -22,8 +22,9 @@ from abs_sinks.postgres.options import PostgresOptions
 # they take turns by an advisory lock of this number ("abs1" in ASCII).
 _TURN = 0x61627331
 
+_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {schema};"
+
 _TABLES = """
-CREATE SCHEMA IF NOT EXISTS {schema};
 CREATE TABLE IF NOT EXISTS {schema}.register (
     job text PRIMARY KEY,
     version bigint NOT NULL,
@@ -70,7 +71,7 @@ class StateSchema:
     @property
     def statements(self) -> str:
         """What creates it, for a person to run."""
-        return sql.SQL(_TABLES).format(schema=sql.Identifier(self.name)).as_string().strip()
+        return f"{self._sql(_SCHEMA).as_string()}{self._sql(_TABLES).as_string()}".strip()
 
     def exists(self, connection: Connection[Any]) -> bool:
         """Whether all of it is there."""
@@ -108,7 +109,7 @@ class StateSchema:
         doing = f"creating the schema {self.name} for registers and markers"
         with mapped(doing):
             try:
-                in_turn(connection, lambda: connection.execute(self.statements))
+                in_turn(connection, lambda: self._execute(connection))
             except psycopg.errors.InsufficientPrivilege as error:
                 raise RefusedError(
                     f"This role may not create the schema {self.name}, which holds the registers: "
@@ -117,6 +118,17 @@ class StateSchema:
                     "UPDATE, DELETE on the tables and USAGE, CREATE on the schema: "
                     f"{' '.join(self.statements.split())}",
                 ) from error
+
+    def _execute(self, connection: Connection[Any]) -> None:
+        # CREATE SCHEMA IF NOT EXISTS needs rights on the database even where the schema exists.
+        query = "select to_regnamespace(%s) is null"
+        name = sql.Identifier(self.name).as_string()
+        if connection.execute(query, (name,)).fetchone() == (True,):
+            connection.execute(self._sql(_SCHEMA))
+        connection.execute(self._sql(_TABLES))
+
+    def _sql(self, text: LiteralString) -> sql.Composed:
+        return sql.SQL(text).format(schema=sql.Identifier(self.name))
 
 
 def in_turn(connection: Connection[Any], create: Callable[[], object]) -> None:

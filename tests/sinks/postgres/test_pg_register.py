@@ -186,6 +186,30 @@ def test_a_state_of_a_newer_release_is_refused(register: PostgresRegister, datab
         register.load("job")
 
 
+def test_a_row_under_another_name_than_its_own_is_refused(
+    register: PostgresRegister, database: str
+) -> None:
+    register.compare_and_set("job", None, FIRST)
+    with psycopg.connect(database) as db:
+        db.execute("update abs.register set job = 'renamed'")
+    with pytest.raises(CorruptionError, match="that of job 'job'"):
+        register.load("renamed")
+
+
+def test_a_schema_that_somebody_else_made_is_enough(
+    options: PostgresOptions, postgres: PostgresService
+) -> None:
+    parameters = dict(options.address.parameters)
+    name, role = parameters["dbname"], parameters["user"]
+    admin_url = postgres.admin_url.rpartition("/")[0]
+    with psycopg.connect(f"{admin_url}/{name}", autocommit=True) as admin:
+        admin.execute(f"alter database {name} owner to postgres")
+        admin.execute(f"create schema abs authorization {role}")
+    register = PostgresRegister(options)
+    register.compare_and_set("job", None, FIRST)
+    assert register.load("job") is not None
+
+
 def test_a_role_that_may_not_create_the_schema_is_told_what_to_run(
     options: PostgresOptions, postgres: PostgresService
 ) -> None:
