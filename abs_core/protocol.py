@@ -369,6 +369,19 @@ def _abandoned(state: JobState, epoch: int) -> AbandonedError:
 
 
 def _other_identity(state: JobState, who: Identity) -> IdentityError:
+    if state.lineage != who.lineage:
+        restore = "restore the checkpoint that belongs to it"
+        consent = (
+            "if all that this query will read is new to the target (what it reads is written, also "
+            "where the job wrote it before)"
+        )
+    else:
+        restore = "write to the target that belongs to it"
+        done = "nothing" if state.last_decided is None else f"all up to epoch {state.last_decided}"
+        consent = (
+            f"if the target was moved or renamed with its rows ({done} is taken to be there, and not "
+            "written again)"
+        )
     differences = [
         f"its {label} is {theirs}, this run's is {mine}"
         for label, theirs, mine in (
@@ -380,8 +393,8 @@ def _other_identity(state: JobState, who: Identity) -> IdentityError:
     return IdentityError(
         f"The job's register is another one's: {'; '.join(differences)}.",
         job=state.job,
-        remedy="restore the checkpoint that belongs to it, or choose another `job` name; or, if "
-        f"this run is meant to carry on from there, set the option adopt={adopt_token(state)}.",
+        remedy=f"{restore}, or choose another `job` name; or, {consent}, set the option "
+        f"adopt={adopt_token(state)}.",
     )
 
 

@@ -236,8 +236,8 @@ def judge_others(others: Sequence[str], known: bool, table: Table) -> Iterator[F
     yield _warning(
         f"This job is new, and table {table.label} has been written by another one: {names}. If "
         "that was this job before its checkpoint was deleted, everything would be written twice.",
-        f"restore its checkpoint; or set job={others[0]}, and adopt as the error then says; or go "
-        "on, if the input is new.",
+        f"restore its checkpoint; if it is in place and the job had another name, set that again "
+        f"(job={others[0]}); or go on, if the input is new.",
     )
 
 
