@@ -10,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -32,24 +32,44 @@ def scratch() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def _start(scratch: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", "from abs_cli.main import main; main()", "demo", *arguments],
-        env={**os.environ, "TMPDIR": str(scratch)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+@dataclass
+class Demo:
+    """``abs demo`` as a process; its output goes to files: the leash holds pipes open for a while."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+
+    def end(self) -> int:
+        return self.process.wait(DEADLINE_S)
+
+    @property
+    def said(self) -> str:
+        return self.err.read_text()
 
 
-def _demo(scratch: Path, *arguments: str) -> tuple[int, dict[str, Any], str]:
-    process = _start(scratch, "--json", *arguments)
-    try:
-        out, err = process.communicate(timeout=DEADLINE_S)
-    finally:
-        process.kill()
-    assert out, err
-    return process.returncode, json.loads(out), err
+@pytest.fixture
+def start(scratch: Path, tmp_path: Path) -> Iterator[Callable[..., Demo]]:
+    """Starts a demo; what still runs of it at the end is killed."""
+    started: list[Demo] = []
+
+    def begin(*arguments: str) -> Demo:
+        out, err = tmp_path / "out", tmp_path / "err"
+        command = [sys.executable, "-c", "from abs_cli.main import main; main()", "demo"]
+        with out.open("wb") as out_file, err.open("wb") as err_file:
+            process = subprocess.Popen(
+                [*command, *arguments],
+                env={**os.environ, "TMPDIR": str(scratch)},
+                stdout=out_file,
+                stderr=err_file,
+            )
+        started.append(Demo(process, out, err))
+        return started[-1]
+
+    yield begin
+    for demo in started:
+        demo.process.kill()
+        demo.process.wait()
 
 
 def _left_in(scratch: Path) -> list[str]:
@@ -69,9 +89,13 @@ def _processes_of(scratch: Path) -> list[psutil.Process]:
     return found
 
 
-def test_a_job_that_is_killed_twice_writes_every_flight_exactly_once(scratch: Path) -> None:
-    code, result, said = _demo(scratch, "--days", "40", "--kills", "2", "--seed", "7")
-    assert (code, result["clean"], result["shortcomings"]) == (0, True, []), said
+def test_a_job_that_is_killed_twice_writes_every_flight_exactly_once(
+    start: Callable[..., Demo], scratch: Path
+) -> None:
+    demo = start("--json", "--days", "40", "--kills", "2", "--seed", "7")
+    code = demo.end()
+    result = json.loads(demo.out.read_text())
+    assert (code, result["clean"], result["shortcomings"]) == (0, True, []), demo.said
     kills = result["kills_done"]
     assert len(kills) == 2
     assert "committed" in [kill["found"] for kill in kills]
@@ -81,37 +105,31 @@ def test_a_job_that_is_killed_twice_writes_every_flight_exactly_once(scratch: Pa
     assert audit["expected"]["records"] == audit["actual"]["records"] == result["rows"] > 30_000
     assert [audit[k] for k in ("missing", "duplicate", "unexpected", "corrupted")] == [0] * 4
     assert audit["left_behind"]["prepared"] == []
-    assert f"SIGKILL #2 {kills[1]['story']}" in said
+    assert f"SIGKILL #2 {kills[1]['story']}" in demo.said
     assert _left_in(scratch) == []
 
 
-def test_the_same_kill_of_a_plain_writer_is_found_by_the_audit(scratch: Path) -> None:
-    code, result, said = _demo(scratch, "--unsafe", "--days", "32", "--kills", "1", "--seed", "7")
-    assert code == 1, said
+def test_the_same_kill_of_a_plain_writer_is_found_by_the_audit(
+    start: Callable[..., Demo], scratch: Path
+) -> None:
+    demo = start("--json", "--unsafe", "--days", "32", "--kills", "1", "--seed", "7")
+    assert demo.end() == 1, demo.said
+    result = json.loads(demo.out.read_text())
     assert not result["clean"]
     assert result["audit"]["duplicate"] > 1_000
     assert result["audit"]["missing"] == result["audit"]["corrupted"] == 0
     assert _left_in(scratch) == []
 
 
-def test_an_interrupted_demo_leaves_nothing_behind(scratch: Path) -> None:
-    process = _start(scratch, "--days", "365", "--seed", "7")
-    try:
-        give_up = time.monotonic() + 120
-        while not _jvms(scratch) and time.monotonic() < give_up:
-            assert process.poll() is None
-            time.sleep(0.05)
-        assert _jvms(scratch)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
-    finally:
-        process.kill()
-    assert process.returncode == INTERRUPTED, (out, err)
-    assert _left_in(scratch) == []
-
-
-def _jvms(scratch: Path) -> list[psutil.Process]:
-    return [process for process in _processes_of(scratch) if process.name() == "java"]
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, INTERRUPTED), (signal.SIGKILL, -9)])
+def test_a_demo_that_is_interrupted_or_killed_leaves_nothing_behind(
+    signum: int, code: int, start: Callable[..., Demo], scratch: Path
+) -> None:
+    demo = start("--seed", "7")
+    assert _until(lambda: bool(_jvms(scratch)) or demo.process.poll() is not None, within_s=120)
+    demo.process.send_signal(signum)
+    assert demo.end() == code, demo.said
+    assert _until(lambda: _left_in(scratch) == [], within_s=60), _left_in(scratch)
 
 
 @pytest.mark.parametrize(
@@ -123,10 +141,20 @@ def _jvms(scratch: Path) -> list[psutil.Process]:
     ],
 )
 def test_a_demo_that_makes_no_sense_is_refused_before_anything_starts(
-    arguments: list[str], said: str, scratch: Path
+    arguments: list[str], said: str, start: Callable[..., Demo], scratch: Path
 ) -> None:
-    process = _start(scratch, *arguments)
-    _, err = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert said in " ".join(err.split())
+    demo = start(*arguments)
+    assert demo.end() == 2
+    assert said in " ".join(demo.said.split())
     assert list(scratch.iterdir()) == []
+
+
+def _until(condition: Callable[[], bool], within_s: float) -> bool:
+    give_up = time.monotonic() + within_s
+    while not condition() and time.monotonic() < give_up:
+        time.sleep(0.05)
+    return condition()
+
+
+def _jvms(scratch: Path) -> list[psutil.Process]:
+    return [process for process in _processes_of(scratch) if process.name() == "java"]
