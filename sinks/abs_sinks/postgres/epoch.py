@@ -20,7 +20,7 @@ from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.register import swapping
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.state import StateSchema
-from abs_sinks.postgres.target import Target, altered
+from abs_sinks.postgres.target import Target, altered, forget
 
 
 class _Result(NamedTuple):
@@ -132,6 +132,7 @@ class EpochTransaction:
         except (psycopg.errors.UndefinedTable, psycopg.errors.CardinalityViolation) as error:
             connection.execute("ROLLBACK")
             self._explain(connection, staged, error)
+            forget(self._options, self._target.plan.schema)
             raise
         except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
             raise altered(self._options, self._target.plan.schema, self._target) from error

@@ -28,6 +28,8 @@ _Mapped = tuple[type[AbsError], str]
 _BY_STATE: dict[str, _Mapped] = {
     # Single states go before their class.
     "22P04": (TargetError, "this is a defect of the sink's encoder: please report it."),
+    "25P03": (UnavailableError, "let the task be tried again: its process stood still."),
+    "25P04": (ContentionError, "raise transaction_timeout for the role."),
     "25006": (RefusedError, "connect to the primary, with a role that may write."),
     "40002": (RefusedError, "the input violates a constraint of the table; correct one of them."),
     "42501": (RefusedError, "grant the role what it lacks; `abs doctor` lists it."),

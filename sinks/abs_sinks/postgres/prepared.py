@@ -190,7 +190,8 @@ class PreparedTransactions:
                 "This role may not end this prepared transaction: only the role that prepared it, "
                 "or a superuser, may.",
                 handle=str(handle),
-                remedy="run all of the job under one role; pg_prepared_xacts shows which prepared it.",
+                remedy="run all of the job under one role. What another one left (see its name in "
+                "pg_prepared_xacts) that role ends: `abs in-doubt abort` or `commit` with its url.",
             ) from error
 
 

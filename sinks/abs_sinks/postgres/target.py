@@ -92,7 +92,7 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
 
 
 def forget(options: PostgresOptions, schema: pa.Schema) -> None:
-    """Resolve anew the next time: the table has changed."""
+    """Resolve anew the next time: the table has changed, or is gone."""
     with _lock:
         _known.pop(_key(options, schema), None)
 
@@ -141,7 +141,7 @@ def identity_of(
     the role may not read it, an id kept in the state schema stands in for it.
 
     Args:
-        mint: whether such an id may be made; without one the identity is None.
+        mint: whether such an id may be made; where there is none the identity is None.
     """
     row = connection.execute(
         "select current_database(), has_function_privilege('pg_control_system()', 'execute')"
@@ -154,7 +154,7 @@ def identity_of(
     elif mint:
         found = _minted(connection, StateSchema(options))
     else:
-        found = None
+        found = _kept(connection, StateSchema(options))
     if found is None:
         return None
     return f"postgres:{found[0]}/{_plain(database)}/{_plain(table.schema)}.{_plain(table.name)}"
@@ -173,6 +173,17 @@ def _minted(connection: Connection[Any], schema: StateSchema) -> tuple[str] | No
     table = schema.table("server")
     statements = sql.SQL(_MINT).format(table)
     in_turn(connection, lambda: connection.execute(statements))
+    return _kept(connection, schema)
+
+
+def _kept(connection: Connection[Any], schema: StateSchema) -> tuple[str] | None:
+    """The id that was made before."""
+    table = schema.table("server")
+    there = connection.execute(
+        "select to_regclass(%s) is not null", (table.as_string(),)
+    ).fetchone()
+    if there != (True,):
+        return None
     return connection.execute(sql.SQL("select id from {}").format(table)).fetchone()
 
 

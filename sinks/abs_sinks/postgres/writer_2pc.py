@@ -26,7 +26,7 @@ from abs_sinks.postgres.faults import mapped, to_abs_error
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.state import StateSchema
-from abs_sinks.postgres.target import Target, altered, resolve
+from abs_sinks.postgres.target import Target, altered, forget, resolve
 
 LOOK_SECONDS = 20.0
 """For how long a server is asked whether a PREPARE whose reply was lost took effect."""
@@ -152,7 +152,11 @@ def begin_on_planned_shape(
         ]
     )
     with mapped(f"beginning to write to table {target.table.label}"):
-        cursor = connection.execute(statements)
+        try:
+            cursor = connection.execute(statements)
+        except psycopg.errors.UndefinedTable:
+            forget(options, schema)
+            raise
         while cursor.nextset():
             pass
         shape = cursor.fetchone()

@@ -216,6 +216,24 @@ def test_a_violated_constraint_is_an_error_that_names_it(harness: TableHarness) 
     case.close()
 
 
+@pytest.mark.parametrize("name", ["2pc-append", "wal-append", "idempotent-upsert"])
+def test_a_table_that_is_dropped_under_way_is_created_again_on_demand(
+    shared_database: str, name: str
+) -> None:
+    with open_table(shared_database, VARIANTS[name]) as harness:
+        options = replace(harness.options, createtable=True)
+        harness.new_sink = partial(PostgresSink, options, SCHEMA)
+        case = Case(harness)
+        run = case.run()
+        run.epoch(0, LEFT)
+        harness.db.execute(f"drop table {harness.table}")
+        with pytest.raises(SchemaError, match="does not exist"):
+            run.epoch(1, RIGHT)
+        case.run().epoch(1, RIGHT)
+        case.finished(RIGHT, when="after the table was dropped")
+        case.close()
+
+
 @pytest.mark.parametrize("name", ["2pc-append", "wal-append", "wal-append-foreign-register"])
 def test_what_a_deferred_constraint_refuses_is_never_decided(
     shared_database: str, name: str

@@ -70,6 +70,8 @@ def test_where_the_role_may_not_read_the_systems_id_one_is_minted(
         case = Case(table)
         case.run().epoch(0, rows(0, 3))
         case.finished(rows(0, 3), when="after an epoch under a minted identity")
+        (warning,) = PostgresSink(table.options, SCHEMA).preflight("a new job", 1)
+        assert "twice" in warning.what
         case.close()
     finally:
         with psycopg.connect(admin_url, autocommit=True) as admin:
