@@ -16,12 +16,11 @@ from abs_core import protocol
 from abs_core.cell import DEFAULT_PATIENCE, Cell, Patience, Rule
 from abs_core.contracts import CoCommitter, Committer, RegisterStore
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import HandleLostError, NotPreparedError, ProtocolError, UnavailableError
+from abs_core.errors import NotPreparedError, ProtocolError
 from abs_core.events import (
     Abandoned,
     Committed,
     Observer,
-    RolledForward,
     Skipped,
     Started,
     Swept,
@@ -29,9 +28,7 @@ from abs_core.events import (
 )
 from abs_core.model import (
     Committable,
-    Decision,
     Drained,
-    HandleName,
     Inspection,
     JobState,
     Outcome,
@@ -39,6 +36,7 @@ from abs_core.model import (
     Wrote,
 )
 from abs_core.protocol import Identity, Refused, Skip, Verdict, Write
+from abs_core.rollforward import RollForward, present
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +93,7 @@ class Coordinator:
         self._patience = patience
         self._observe = observe
         self._fence = fence
+        self._forward = RollForward(who, self._cell, committer, patience, observe)
 
     def begin(self, epoch: int, *, gaps_allowed: bool = False) -> tuple[JobState, Write | Skip]:
         """Start the run where it has not started yet, and say what to do with ``epoch``.
@@ -127,7 +126,7 @@ class Coordinator:
         """
         began = time.monotonic()
         # First what is decided already: it must end well whatever becomes of this epoch.
-        state = self._roll_forward(self._mine())
+        state = self._forward.finish_open(self._mine())
         known = self._is_known(state, report)
         if self._co_committer is not None:
             state = self._co_commit(self._co_committer, report)
@@ -136,7 +135,7 @@ class Coordinator:
                 self._inspect(report)
             state = self._cell.change(self._deciding(protocol.decide, report))
             reached(CrashPoint.AFTER_DECIDE)
-        state = self._roll_forward(state, present=report.epoch)
+        state = self._forward.finish_open(state, present=report.epoch)
         job, epoch, rows = self._who.job, report.epoch, report.rows
         if known:
             self._observe(Skipped(job, epoch, rows))
@@ -169,7 +168,7 @@ class Coordinator:
             FencedError: a newer run has taken over, and does it.
             HandleLostError: as ``commit``.
         """
-        return self._roll_forward(self._mine())
+        return self._forward.finish_open(self._mine())
 
     def sweep(self, state: JobState) -> None:
         """Abort every handle that no decision, present or future, can name (I4).
@@ -228,7 +227,7 @@ class Coordinator:
             ):
                 continue
             # A successor may have swept it: then being fenced is the reason to name.
-            if isinstance(self._plan(self._present(), report), Skip):
+            if isinstance(self._plan(present(self._cell, self._who), report), Skip):
                 return
             raise NotPreparedError(
                 f"A handle is {found.outcome} before its epoch is decided"
@@ -252,58 +251,6 @@ class Coordinator:
             raise
         reached(CrashPoint.AFTER_CO_COMMIT)
         return state
-
-    def _roll_forward(self, state: JobState, present: int | None = None) -> JobState:
-        """Commit what is decided and not finished, oldest first; returns the state after it."""
-        while state.open:
-            decision = state.open[0]
-            self._commit_handles(decision)
-            reached(CrashPoint.AFTER_COMMIT)
-            state = self._finish(decision)
-            reached(CrashPoint.AFTER_FINISH)
-            if decision.epoch != present:
-                handles = len(decision.committables)
-                self._observe(RolledForward(self._who.job, decision.epoch, handles))
-        return state
-
-    def _finish(self, decision: Decision) -> JobState:
-        def rule(state: JobState | None) -> Verdict:
-            if state is None:
-                return protocol.missing(self._who)
-            return protocol.finish(state, decision)
-
-        return self._cell.change(rule)
-
-    def _commit_handles(self, decision: Decision) -> None:
-        outcomes = self._patience.retry(lambda: self._commit_once(decision))
-        lost = {h: o for h, o in outcomes.items() if o is not Outcome.COMMITTED}
-        # Another coordinator may have finished it and deleted the proof: then nothing is lost.
-        if not lost or not self._present().is_open(decision):
-            return
-        handle, outcome = min(lost.items())
-        raise HandleLostError(
-            f"{len(lost)} of {len(decision.committables)} handles of a decided epoch are not "
-            f"committed; the first is {outcome}. Something outside this job ended it.",
-            job=self._who.job,
-            epoch=decision.epoch,
-            handle=str(handle),
-            remedy="see `abs in-doubt list` and `abs register show`; the rows of that handle are "
-            "not in the target, and must be written again from the source.",
-        )
-
-    def _commit_once(self, decision: Decision) -> dict[HandleName, Outcome]:
-        """What became of every handle of the decision; one that is not answered for is unknown."""
-        found = self._committer.commit(decision.committables)
-        outcomes = {h: found.get(h, Outcome.UNKNOWN) for h in decision.handles}
-        waiting = [h for h, outcome in outcomes.items() if outcome is Outcome.PREPARED]
-        if waiting:
-            raise UnavailableError(
-                f"{len(waiting)} handles are still prepared after their commit.",
-                job=self._who.job,
-                epoch=decision.epoch,
-                handle=str(min(waiting)),
-            )
-        return outcomes
 
     def _deciding(self, rule: Callable[..., Verdict], report: Report) -> Rule:
         return self._as_run(
@@ -340,14 +287,8 @@ class Coordinator:
 
     def _mine(self) -> JobState:
         """The present state, where this run still holds the generation."""
-        state = self._present()
+        state = present(self._cell, self._who)
         generation = protocol.generation_of(state, self._who)
         if isinstance(generation, Refused):
             raise generation.error
-        return state
-
-    def _present(self) -> JobState:
-        state = self._cell.load()
-        if state is None:
-            raise protocol.missing(self._who).error
         return state

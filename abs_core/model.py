@@ -137,10 +137,23 @@ class Committable:
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """A task's share of an epoch: its rows, and their handle (None where there was no row)."""
+    """A task's share of an epoch: its rows, and their handle (None where there was no row).
+
+    Raises:
+        ProtocolError: the engine gave the writer another number of rows than it pre-committed.
+    """
 
     rows: int
     committable: Committable | None
+
+    def __post_init__(self) -> None:
+        held = 0 if self.committable is None else self.committable.rows
+        if held != self.rows:
+            raise ProtocolError(
+                f"A task wrote {self.rows} rows, and {held} of them are pre-committed.",
+                handle=None if self.committable is None else str(self.committable.handle),
+                remedy="this is a defect of the sink: please report it. Nothing is committed.",
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,11 +27,11 @@ from hypothesis.stateful import (
 from abs_core import protocol
 from abs_core.cell import Patience
 from abs_core.contracts import Conflict
-from abs_core.coordinator import Coordinator
 from abs_core.errors import AbandonedError, AbsError, FencedError, HandleLostError, UnavailableError
 from abs_core.model import Decision, JobState, Outcome, Share
 from abs_core.protocol import Unchanged
 from abs_core.registers.memory import MemoryRegister
+from abs_core.rollforward import RollForward
 from abs_core.testing.case import JOB, rows
 from abs_core.testing.cuts import Halted
 from abs_core.testing.engine import Attempt, Run
@@ -259,7 +259,7 @@ def _never_fences(patch: pytest.MonkeyPatch) -> None:
 
 
 def _finishes_at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Coordinator, "_commit_handles", lambda self, decision: None)
+    patch.setattr(RollForward, "_commit", lambda self, decision: None)
 
 
 def _forgets_never_after_a_replay(patch: pytest.MonkeyPatch) -> None:
@@ -279,12 +279,12 @@ def _aborts_without_abandon(patch: pytest.MonkeyPatch) -> None:
 
 
 def _looks_once(patch: pytest.MonkeyPatch) -> None:
-    def commit(self: Coordinator, decision: Decision) -> None:
-        outcomes = self._commit_once(decision)
+    def commit(self: RollForward, decision: Decision) -> None:
+        outcomes = self._outcomes(decision)
         if any(outcome is not Outcome.COMMITTED for outcome in outcomes.values()):
             raise HandleLostError("not committed")
 
-    patch.setattr(Coordinator, "_commit_handles", commit)
+    patch.setattr(RollForward, "_commit", commit)
 
 
 def _writes_unconditionally(patch: pytest.MonkeyPatch) -> None:

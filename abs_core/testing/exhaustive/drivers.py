@@ -91,7 +91,7 @@ def _load(book: Book, world: World, run: int, driver: DriverState) -> World:
 def _go_on(
     book: Book, world: World, run: int, driver: DriverState, state: int, *, old: bool
 ) -> World:
-    """The loop of ``_roll_forward``: commit the oldest open decision, or leave the loop."""
+    """The loop of ``RollForward``: commit the oldest open decision, or leave the loop."""
     decision = book.first_open(state)
     if decision is not None:
         named = [writer.place for writer in book.writers_of(book.decision(decision))]
@@ -158,7 +158,7 @@ def _answered(book: Book, world: World, decision: int) -> bool:
 
 
 def _finishing(book: Book, world: World, run: int, driver: DriverState) -> World:
-    """``_commit_handles`` after the reply, and the load of ``_finish``."""
+    """``RollForward._commit`` after the reply, and the load of ``_finish``."""
     writers = book.writers_of(book.decision(driver.knows))
     lost = any(world.handles[w.place] & STATUS != Handle.COMMITTED for w in writers)
     still = book.is_open(world.register, driver.knows) or not book.rules.looks_again

@@ -1,0 +1,113 @@
+"""Brings open decisions to their end: commits their handles, proves it, and finishes them.
+
+Any run may do it, at any time, and several at once: a decision is never taken back (I2).
+"""
+
+from __future__ import annotations
+
+from abs_core import protocol
+from abs_core.cell import Cell, Patience
+from abs_core.contracts import Committer
+from abs_core.crash import CrashPoint, reached
+from abs_core.errors import HandleLostError, UnavailableError
+from abs_core.events import Observer, RolledForward
+from abs_core.model import Decision, HandleName, JobState, Outcome
+from abs_core.protocol import Identity, Verdict
+
+
+class RollForward:
+    """For one run of a job.
+
+    Args:
+        cell: the job's register.
+        committer: acts on the handles that decisions name.
+    """
+
+    def __init__(
+        self,
+        who: Identity,
+        cell: Cell,
+        committer: Committer,
+        patience: Patience,
+        observe: Observer,
+    ) -> None:
+        self._who = who
+        self._cell = cell
+        self._committer = committer
+        self._patience = patience
+        self._observe = observe
+
+    def finish_open(self, state: JobState, present: int | None = None) -> JobState:
+        """Commit what is decided and not finished, oldest first.
+
+        Args:
+            state: the register's state, not older than this run's last change of it.
+            present: the epoch that is being committed now; others are reported as rolled forward.
+
+        Returns:
+            the state after it; it may be a newer run's.
+
+        Raises:
+            HandleLostError: a handle of a decision is aborted or unknown (I7).
+        """
+        while state.open:
+            decision = state.open[0]
+            self._commit(decision)
+            reached(CrashPoint.AFTER_COMMIT)
+            state = self._finish(decision)
+            reached(CrashPoint.AFTER_FINISH)
+            if decision.epoch != present:
+                handles = len(decision.committables)
+                self._observe(RolledForward(self._who.job, decision.epoch, handles))
+        return state
+
+    def _finish(self, decision: Decision) -> JobState:
+        def rule(state: JobState | None) -> Verdict:
+            if state is None:
+                return protocol.missing(self._who)
+            return protocol.finish(state, decision)
+
+        return self._cell.change(rule)
+
+    def _commit(self, decision: Decision) -> None:
+        outcomes = self._patience.retry(lambda: self._outcomes(decision))
+        lost = {h: o for h, o in outcomes.items() if o is not Outcome.COMMITTED}
+        # Another coordinator may have finished it and deleted the proof: then nothing is lost.
+        if not lost or not present(self._cell, self._who).is_open(decision):
+            return
+        handle, outcome = min(lost.items())
+        raise HandleLostError(
+            f"{len(lost)} of {len(decision.committables)} handles of a decided epoch are not "
+            f"committed; the first is {outcome}. Something outside this job ended it.",
+            job=self._who.job,
+            epoch=decision.epoch,
+            handle=str(handle),
+            remedy="see `abs in-doubt list` and `abs register show`; the rows of that handle are "
+            "not in the target, and must be written again from the source.",
+        )
+
+    def _outcomes(self, decision: Decision) -> dict[HandleName, Outcome]:
+        """What became of every handle of the decision; one that is not answered for is unknown."""
+        found = self._committer.commit(decision.committables)
+        outcomes = {h: found.get(h, Outcome.UNKNOWN) for h in decision.handles}
+        waiting = [h for h, outcome in outcomes.items() if outcome is Outcome.PREPARED]
+        if waiting:
+            raise UnavailableError(
+                f"{len(waiting)} handles are still prepared after their commit.",
+                job=self._who.job,
+                epoch=decision.epoch,
+                handle=str(min(waiting)),
+            )
+        return outcomes
+
+
+def present(cell: Cell, who: Identity) -> JobState:
+    """The register's present state.
+
+    Raises:
+        ProtocolError: there is none, although this run has started.
+    """
+    state = cell.load()
+    if state is None:
+        raise protocol.missing(who).error
+    return state
