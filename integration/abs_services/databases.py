@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 
 from abs_services.contracts import PostgresService
+from abs_services.roles import ROLE
 
 
 @contextmanager
@@ -22,7 +23,7 @@ def fresh_database(server: PostgresService) -> Iterator[str]:
     """
     server.start()
     name = f"t_{secrets.token_hex(6)}"
-    owner = urlsplit(server.url).username or "abs"
+    owner = urlsplit(server.url).username or ROLE
     with psycopg.connect(server.admin_url, autocommit=True) as admin:
         create = sql.SQL("CREATE DATABASE {} OWNER {} TEMPLATE template0")
         admin.execute(create.format(sql.Identifier(name), sql.Identifier(owner)))

@@ -1,4 +1,4 @@
-"""The ordinary role ``abs`` and its database on a PostgreSQL server of ours."""
+"""The ordinary role ``app`` and its database on a PostgreSQL server of ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from psycopg import sql
 
 from abs_core.errors import UnavailableError
 
-ROLE = "abs"
+# Not "abs": with the search_path "$user" its tables would land among the sink's registers.
+ROLE = "app"
 DATABASE = "abs"
 
 
@@ -36,9 +37,6 @@ def ensure_role(admin_url: str, password: str) -> None:
 
 
 def _ensure(connection: psycopg.Connection, password: str) -> None:
-    known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
-    if known.fetchone():
-        return
     known = connection.execute("SELECT 1 FROM pg_roles WHERE rolname = %s", [ROLE])
     if not known.fetchone():
         # Hashed here: a statement with the password in clear could end up in the server's log.
@@ -47,5 +45,7 @@ def _ensure(connection: psycopg.Connection, password: str) -> None:
         ).decode()
         create = sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}")
         connection.execute(create.format(sql.Identifier(ROLE), sql.Literal(verifier)))
-    create = sql.SQL("CREATE DATABASE {} OWNER {}")
-    connection.execute(create.format(sql.Identifier(DATABASE), sql.Identifier(ROLE)))
+    known = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [DATABASE])
+    if not known.fetchone():
+        create = sql.SQL("CREATE DATABASE {} OWNER {}")
+        connection.execute(create.format(sql.Identifier(DATABASE), sql.Identifier(ROLE)))
