@@ -30,7 +30,7 @@ class Aim:
         """How long to wait until the next look, in seconds: phases may last a few milliseconds."""
         kill = self.next
         if kill is None or sight.epoch is None or sight.epoch < kill.epoch:
-            return 0.02
+            return 0.05
         return 0.005 if kill.moment in (Moment.WRITING, Moment.RECOVERING) else 0.0005
 
     def due(self, sight: Sight, now: float) -> bool:

@@ -13,7 +13,7 @@ from abs_demo.process import JobProcess
 from abs_demo.settings import DemoSettings, Killed
 from abs_demo.watch import Watch
 
-REFRESH_S = 0.3
+REFRESH_S = 0.5
 # What abs_spark says of a recovery, in the job's own log.
 _RECOVERY = re.compile(rf"abs_spark\.recovery: job {JOB}: (.*)")
 
