@@ -16,13 +16,14 @@ from abs_core import protocol
 from abs_core.cell import DEFAULT_PATIENCE, Cell, Patience, Rule
 from abs_core.contracts import CoCommitter, Committer, RegisterStore
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import NotPreparedError, ProtocolError
+from abs_core.errors import NotPreparedError, ProtocolError, TargetError
 from abs_core.events import (
     Abandoned,
     Committed,
     Observer,
     Skipped,
     Started,
+    SweepFailed,
     Swept,
     ignore,
 )
@@ -143,9 +144,7 @@ class Coordinator:
             seconds = time.monotonic() - began
             self._observe(Committed(job, epoch, rows, len(report.committables), seconds))
         # Also after a replay: the run before may have died between finish and here.
-        self._patience.retry(lambda: self._committer.forget(state))
-        reached(CrashPoint.AFTER_FORGET)
-        self.sweep(state)
+        self._tidy(state, forget=True)
 
     def abort(self, epoch: int) -> None:
         """Give the epoch up and abort what its tasks pre-committed, unless it is decided.
@@ -169,6 +168,24 @@ class Coordinator:
             HandleLostError: as ``commit``.
         """
         return self._forward.finish_open(self._mine())
+
+    def lost(self, epoch: int) -> tuple[Committable, ...]:
+        """Commit what can be of the oldest decision; what of it is lost for good (I7).
+
+        Raises:
+            ProtocolError: the oldest open decision is not on this epoch.
+        """
+        return self._forward.lost(self._oldest(epoch))
+
+    def accept_loss(self, epoch: int, consented: Sequence[Committable]) -> JobState:
+        """Finish the oldest decision without these handles: the one way past a HandleLostError.
+
+        Only a person may ask for it, having seen what is lost; no engine calls it.
+
+        Raises:
+            ProtocolError: other handles are lost than were consented to; nothing is changed.
+        """
+        return self._forward.accept_loss(self._oldest(epoch), consented)
 
     def sweep(self, state: JobState) -> None:
         """Abort every handle that no decision, present or future, can name (I4).
@@ -194,8 +211,33 @@ class Coordinator:
             minted = state.register == register
             self._observe(Started(self._who.job, state.generation, minted))
             self._fence(state)
-            self.sweep(state)
+            self._tidy(state, forget=False)
         return state
+
+    def _tidy(self, state: JobState, *, forget: bool) -> None:
+        """Sweep, and delete old proof. Safety does not rest on it: a failure stops no job.
+
+        It is reported, and comes again with the next epoch: a handle that only another role may
+        abort, for instance, must not stop a job whose epochs are finished.
+        """
+        try:
+            if forget:
+                self._patience.retry(lambda: self._committer.forget(state))
+                reached(CrashPoint.AFTER_FORGET)
+            self.sweep(state)
+        except TargetError as error:
+            self._observe(SweepFailed(self._who.job, str(error)))
+
+    def _oldest(self, epoch: int) -> Decision:
+        state = self._mine()
+        if not state.open or state.open[0].epoch != epoch:
+            oldest = f"epoch {state.open[0].epoch}" if state.open else "none"
+            raise ProtocolError(
+                f"The oldest decision that is not finished is {oldest}, not epoch {epoch}.",
+                job=self._who.job,
+                remedy="see `abs register show`.",
+            )
+        return state.open[0]
 
     def _is_known(self, state: JobState, report: Report) -> bool:
         """Whether the epoch is decided already, having checked that it is the same one."""

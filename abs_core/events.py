@@ -64,6 +64,14 @@ class Swept:
 
 
 @dataclass(frozen=True, slots=True)
+class SweepFailed:
+    """What an earlier run left could not be aborted, or proof not deleted; tried again later."""
+
+    job: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Abandoned:
     """An epoch was given up by this generation."""
 
@@ -71,7 +79,9 @@ class Abandoned:
     epoch: int
 
 
-Event = Started | PreCommitted | Committed | Skipped | RolledForward | Swept | Abandoned
+Event = (
+    Started | PreCommitted | Committed | Skipped | RolledForward | Swept | SweepFailed | Abandoned
+)
 Observer = Callable[[Event], None]
 
 

@@ -5,13 +5,15 @@ Any run may do it, at any time, and several at once: a decision is never taken b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from abs_core import protocol
 from abs_core.cell import Cell, Patience
 from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import HandleLostError, UnavailableError
+from abs_core.errors import HandleLostError, ProtocolError, UnavailableError
 from abs_core.events import Observer, RolledForward
-from abs_core.model import Decision, HandleName, JobState, Outcome
+from abs_core.model import Committable, Decision, HandleName, JobState, Outcome
 from abs_core.protocol import Identity, Verdict
 
 
@@ -69,21 +71,41 @@ class RollForward:
 
         return self._cell.change(rule)
 
-    def _commit(self, decision: Decision) -> None:
+    def lost(self, decision: Decision) -> tuple[Committable, ...]:
+        """Commit what can be of the decision; the committables that are aborted or unknown."""
         outcomes = self._patience.retry(lambda: self._outcomes(decision))
-        lost = {h: o for h, o in outcomes.items() if o is not Outcome.COMMITTED}
+        lost = tuple(
+            c for c in decision.committables if outcomes[c.handle] is not Outcome.COMMITTED
+        )
         # Another coordinator may have finished it and deleted the proof: then nothing is lost.
-        if not lost or not present(self._cell, self._who).is_open(decision):
+        return lost if lost and present(self._cell, self._who).is_open(decision) else ()
+
+    def accept_loss(self, decision: Decision, consented: Sequence[Committable]) -> JobState:
+        """Finish the decision although ``consented`` are lost; see ``Coordinator.accept_loss``."""
+        lost = self.lost(decision)
+        if set(lost) != set(consented):
+            raise ProtocolError(
+                f"{len(lost)} handles of the decision are lost, and {len(consented)} were consented "
+                "to, or others.",
+                job=self._who.job,
+                epoch=decision.epoch,
+                remedy="look again, then consent to what is lost now.",
+            )
+        return self._finish(decision)
+
+    def _commit(self, decision: Decision) -> None:
+        lost = self.lost(decision)
+        if not lost:
             return
-        handle, outcome = min(lost.items())
         raise HandleLostError(
             f"{len(lost)} of {len(decision.committables)} handles of a decided epoch are not "
-            f"committed; the first is {outcome}. Something outside this job ended it.",
+            "committed, and will not be. Something outside this job ended them; the first is named.",
             job=self._who.job,
             epoch=decision.epoch,
-            handle=str(handle),
-            remedy="see `abs in-doubt list` and `abs register show`; the rows of that handle are "
-            "not in the target, and must be written again from the source.",
+            handle=str(lost[0].handle),
+            remedy="the rows of those handles are not in the target: write them again from the "
+            f"source under another job name, then `abs in-doubt accept-loss {self._who.job} "
+            f"{decision.epoch}` lists what is lost and lets the job go on.",
         )
 
     def _outcomes(self, decision: Decision) -> dict[HandleName, Outcome]:

@@ -57,6 +57,32 @@ def commit(job: Job, url: Url, stateschema: Schema = "abs") -> None:
     )
 
 
+@app.command("accept-loss")
+def accept_loss(
+    job: Job,
+    epoch: Annotated[int, typer.Argument(help="The epoch that the HandleLostError names.")],
+    url: Url,
+    stateschema: Schema = "abs",
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Let a job go on whose decided handles were ended from outside: their rows are lost.
+
+    Commits what is left of the epoch, lists what is not to be had any more, and asks.
+    """
+    state = State.at(url, stateschema)
+    coordinator = state.coordinator(state.of(job))
+    lost = coordinator.lost(epoch)
+    for committable in lost:
+        errors.print(f"[red]lost[/] {committable.rows} rows of {committable.handle}")
+    rows = sum(committable.rows for committable in lost)
+    asked = f"{rows} rows of {len(lost)} handles are not in the target. Finish epoch {epoch}?"
+    if lost and not yes and not typer.confirm(asked):
+        raise typer.Exit(FAILED)
+    after = coordinator.accept_loss(epoch, lost)
+    errors.print(f"[green]finished[/] {job} up to epoch {after.frontier}", highlight=False)
+
+
 @app.command()
 def abort(
     job: Job,

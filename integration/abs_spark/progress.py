@@ -19,6 +19,7 @@ from abs_core.events import (
     RolledForward,
     Skipped,
     Started,
+    SweepFailed,
     Swept,
 )
 
@@ -61,7 +62,7 @@ def _measure(event: Event, attributes: dict[str, str]) -> None:
             _skips.add(1, attributes)
         case Swept():
             _sweeps.add(len(event.handles), attributes)
-        case Started() | RolledForward() | Abandoned():
+        case Started() | RolledForward() | SweepFailed() | Abandoned():
             pass
 
 
@@ -94,5 +95,7 @@ def _log(event: Event) -> None:
             _recovery.info(
                 "job %s: %d handles that nobody will commit were aborted", job, len(handles)
             )
+        case SweepFailed(job, why):
+            _recovery.warning("job %s: what was left behind could not be aborted: %s", job, why)
         case Abandoned(job, epoch):
             _recovery.info("job %s: epoch %d: given up; the next run writes it", job, epoch)

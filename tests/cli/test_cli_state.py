@@ -12,7 +12,9 @@ from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
 from abs_core.contracts import Task
-from abs_core.coordinator import Coordinator
+from abs_core.coordinator import Coordinator, Report
+from abs_core.errors import AbsError, RefusedError
+from abs_core.events import Event, SweepFailed
 from abs_core.model import Committable, HandleName, Share, Wrote
 from abs_core.protocol import Identity, decide
 from abs_sinks.postgres import PostgresOptions, PostgresSink
@@ -130,6 +132,47 @@ def test_a_handle_without_register_is_aborted_only_by_name(database: str) -> Non
     handle = str(committable.handle)
     assert run("in-doubt", "abort", "flights", "--orphan", handle, "--url", database).exit_code == 0
     assert job.prepared() == []
+
+
+def test_a_lost_handle_is_accepted_only_by_consent_and_the_rest_is_committed(database: str) -> None:
+    job = Job(database)
+    committable = job.prepare(0, 1)
+    job.decide(0, committable)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"rollback prepared '{committable.handle}'")
+    assert isinstance(run("in-doubt", "commit", "flights", "--url", database).exception, AbsError)
+    asked = CliRunner().invoke(
+        app, ["in-doubt", "accept-loss", "flights", "0", "--url", database], input="n\n"
+    )
+    assert (asked.exit_code, "1 rows of 1 handles" in asked.stdout) == (1, True)
+    assert parsed("register", "show", "flights", "--url", database)["frontier"] is None
+    accepted = run("in-doubt", "accept-loss", "flights", "0", "--yes", "--url", database)
+    assert accepted.exit_code == 0
+    assert parsed("register", "show", "flights", "--url", database)["frontier"] == 0
+    assert job.prepare(1, 2).rows == 1
+
+
+def test_what_only_another_role_may_abort_stops_no_job(database: str) -> None:
+    """After a change of credentials, say: the old role's orphan stays, and is reported."""
+    job = Job(database)
+    orphan = job.prepare(0, 1)
+    seen: list[Event] = []
+    successor = Job(database, "run-2")
+    committer = successor.sink.committer()
+    with pytest.MonkeyPatch.context() as patch:
+        refusal = RefusedError("only the role that prepared it may", handle=str(orphan.handle))
+        patch.setattr(type(committer), "abort", lambda self, handles: raise_(refusal))
+        who = Identity("flights", "lineage", "run-2", successor.sink.target)
+        coordinator = Coordinator(who, successor.sink.register(), committer, observe=seen.append)
+        successor.coordinator = coordinator
+        committable = successor.prepare(0, 5)
+        coordinator.commit(Report(0, [Wrote(1, committable)], None))
+    assert successor.rows() == [5]
+    assert [type(event) for event in seen].count(SweepFailed) == 2
+
+
+def raise_(error: Exception) -> None:
+    raise error
 
 
 def test_a_register_with_an_open_decision_is_not_retired(database: str) -> None:

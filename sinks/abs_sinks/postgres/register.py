@@ -117,7 +117,8 @@ class PostgresRegister:
                 f"The job has {len(stored.state.open)} decided epoch(s) that are not finished.",
                 job=job,
                 epoch=stored.state.open[0].epoch,
-                remedy="start the job once more, so that they are committed, then retire it.",
+                remedy="start the job once more, so that they are committed, then retire it; if it "
+                "stops because handles are lost, see `abs in-doubt accept-loss`.",
             )
         query = self._sql(
             "delete from {register} where job = {job} and version = {version}",
