@@ -29,6 +29,7 @@ from abs_core.events import (
 )
 from abs_core.model import (
     Committable,
+    Decision,
     Drained,
     Inspection,
     JobState,

@@ -41,9 +41,9 @@ def two_sides(draw: st.DrawFn) -> tuple[list[Row], list[Row]]:
 
 def canonical(row: Row) -> tuple[Any, ...]:
     key, text, number = row
-    if number is not None:
-        number = "nan" if number != number else number + 0.0
-    return (key, text, number)
+    if number is None:
+        return (key, text, None)
+    return (key, text, "nan" if number != number else number + 0.0)
 
 
 def oracle(
@@ -68,7 +68,7 @@ def oracle(
 
 
 def table(rows: list[Row]) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [[], [], []]
+    columns: list[Any] = list(zip(*rows, strict=True)) or [[], [], []]
     types = [pa.int64(), pa.string(), pa.float64()]
     return pa.table({n: pa.array(c, t) for n, c, t in zip("ktv", columns, types, strict=True)})
 
