@@ -168,7 +168,7 @@ class PostgresOptions:
 
 
 def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
-    """What DESIGN 3.5 refuses, with the reason."""
+    """Combinations that cannot keep the promise are refused, with the reason."""
     write = values["write"]
     if common.protocol == "2pc" and write == "upsert":
         problems.add(
