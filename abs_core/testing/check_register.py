@@ -159,7 +159,7 @@ def _state(job: str) -> JobState:
 def _full(job: str) -> JobState:
     """A state with every field set, and a decision of 300 handles."""
     handles = [HandleName("0123456789abcdef", job, 7, 42, n, f"{n:x}") for n in range(300)]
-    extra = (("a", "\x00\"'\\"), ("ü", "☃\n"))
+    extra = (("a", "\x01\"'\\"), ("ü", "☃\n"))
     committables = tuple(Committable(h, 10**12, "sha256:00", extra) for h in handles)
     return replace(
         _state(job),

@@ -1,0 +1,27 @@
+"""The register in PostgreSQL keeps the contract of every register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from abs_core.testing.check_register import CHECKS, NewStore
+from abs_sinks.postgres import PostgresOptions, PostgresRegister
+from abs_sinks.postgres.connection import close_idle
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def new_store(shared_database: str) -> Iterator[NewStore]:
+    options = PostgresOptions.parse({"url": shared_database, "dbtable": "t"})
+    yield lambda: PostgresRegister(options)
+    close_idle()
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_register_keeps_the_rule(
+    check: Callable[[NewStore], None], new_store: NewStore
+) -> None:
+    check(new_store)
