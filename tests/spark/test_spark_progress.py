@@ -24,6 +24,7 @@ EVENTS = (
     events.Skipped(JOB, 6, 80),
     events.RolledForward(JOB, 5, 2),
     events.Swept(JOB, ("a", "b", "c")),
+    events.SweepFailed(JOB, "the server is gone"),
     events.Abandoned(JOB, 8),
 )
 
