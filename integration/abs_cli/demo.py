@@ -77,6 +77,7 @@ def demo(
 
 def _show(result: Result, seconds: float, *, as_json: bool) -> None:
     from abs_audit.render import show
+    from abs_demo.job import UNSAFE
 
     if as_json:
         print_json({**result.to_dict(), "seconds": round(seconds, 3)})
@@ -90,12 +91,14 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
         people.print(
             f"[bold green]Every row exactly once, and nothing left behind.[/] {figures}",
             highlight=False,
+            soft_wrap=True,
         )
         return
-    people.print(f"[bold red]Not shown:[/] {escape('; '.join(result.shortcomings))}.")
-    people.print(
-        f"{figures}. The same kills again: abs demo --seed {result.settings.seed}", highlight=False
-    )
+    people.print(f"[bold red]Failed:[/] {escape('; '.join(result.shortcomings))}.", soft_wrap=True)
+    again = f"{figures}. The same kills again: abs demo --seed {result.settings.seed}"
+    people.print(again, highlight=False, soft_wrap=True)
+    if result.settings.protocol == UNSAFE:
+        people.print("That was a plain writer. Without --unsafe, the same kills change nothing.")
 
 
 def _show_place(console: Console, place: Place) -> None:

@@ -74,6 +74,8 @@ def story(sight: Sight, thing: str, *, recovering: bool = False) -> str:
         case Moment.BETWEEN:
             after = "before epoch 0" if sight.noted is None else f"after epoch {sight.noted}"
             return f"{after}{again}: nothing in doubt"
+        case Moment.COMMITTED if sight.generation is None:
+            what = f"rows of it are in the table, and Spark's commits/{sight.epoch} is not written"
         case Moment.COMMITTED:
             what = f"after commit(), before Spark's commits/{sight.epoch}: all is in the table"
         case Moment.DECIDED if sight.in_doubt == 0:
