@@ -86,7 +86,7 @@ def show(result: Result, console: Console) -> None:
             f"{median(s.speed for s in samples):,.0f}",
             f"{median(s.wall_s for s in samples):.3f}",
             f"{median(s.cpu_s for s in samples):.2f}",
-            f"{median(s.cpu_us_each for s in samples):.2f}",
+            f"{median(s.cpu_us_each for s in samples):,.2f}",
         )
     console.print(sides)
     if result.comparisons:

@@ -30,7 +30,8 @@ def _benchmark(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"- {name}: {value}"
         yield ""
     loads = f"{document['load before']} before, {document['load after']} after"
-    yield f"`{document['command']}`, {document['started']}, {document['seconds']} s; load {loads}.\n"
+    when = f"{document['started']} at commit {document['environment']['commit']}"
+    yield f"`{document['command']}`, {when}, {document['seconds']} s; load {loads}.\n"
 
 
 def _ratio(ratio: Mapping[str, Any]) -> str:
@@ -60,7 +61,9 @@ def main() -> None:
     for path in sorted((HERE / "results").glob("*.json")):
         documents |= json.loads(path.read_text())
     environment = next(iter(documents.values()))["environment"]
-    machine = ", ".join(f"{name} {value}" for name, value in environment.items())
+    machine = ", ".join(
+        f"{name} {value}" for name, value in environment.items() if name != "commit"
+    )
     readme = HERE / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
