@@ -1,0 +1,20 @@
+"""A target travels to every task of every epoch, and must be known again there."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from pyspark import cloudpickle
+
+from abs_spark.postgres import PostgresDataSource
+from abs_spark.target import Target
+
+
+def test_a_target_that_is_unpickled_again_is_the_same_one() -> None:
+    """Otherwise each epoch builds its run, and its connections, anew."""
+    given = {"url": "postgresql://app:secret@db.example/shop", "dbtable": "payments"}
+    form = PostgresDataSource.format
+    target = Target(form, form.parse(given), pa.schema([("id", pa.int64())]))
+    pickled = cloudpickle.dumps(target)
+    first, second = cloudpickle.loads(pickled), cloudpickle.loads(pickled)
+    assert first == second == target
+    assert hash(first) == hash(second)
