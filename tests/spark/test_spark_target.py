@@ -14,7 +14,7 @@ def test_a_target_that_is_unpickled_again_is_the_same_one() -> None:
     given = {"url": "postgresql://app:secret@db.example/shop", "dbtable": "payments"}
     form = PostgresDataSource.format
     target = Target(form, form.parse(given), pa.schema([("id", pa.int64())]))
-    pickled = cloudpickle.dumps(target)
+    pickled = cloudpickle.dumps(target)  # type: ignore[no-untyped-call]
     first, second = cloudpickle.loads(pickled), cloudpickle.loads(pickled)
     assert first == second == target
     assert hash(first) == hash(second)
