@@ -23,6 +23,15 @@ DEADLINE_S = 500
 INTERRUPTED = 130
 
 
+# A test run that was started in the background hands an ignored SIGINT down.
+_MAIN = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from abs_cli.main import main
+main()
+"""
+
+
 @pytest.fixture
 def scratch() -> Iterator[Path]:
     """Where the demo puts its files; open to the user that PostgreSQL runs as under root."""
@@ -55,7 +64,7 @@ def start(scratch: Path, tmp_path: Path) -> Iterator[Callable[..., Demo]]:
 
     def begin(*arguments: str) -> Demo:
         out, err = tmp_path / "out", tmp_path / "err"
-        command = [sys.executable, "-c", "from abs_cli.main import main; main()", "demo"]
+        command = [sys.executable, "-c", _MAIN, "demo"]
         with out.open("wb") as out_file, err.open("wb") as err_file:
             process = subprocess.Popen(
                 [*command, *arguments],
