@@ -99,6 +99,7 @@ SMALL = [
 _2PC_ONLY = {
     CrashPoint.AFTER_INSPECT,
     CrashPoint.AFTER_DECIDE,
+    CrashPoint.BETWEEN_COMMITS,
     CrashPoint.AFTER_COMMIT,
     CrashPoint.AFTER_FINISH,
 }
