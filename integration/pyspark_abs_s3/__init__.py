@@ -1,0 +1,1 @@
+"""Lets Spark find the format ``abs-s3``."""
