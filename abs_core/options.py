@@ -1,0 +1,189 @@
+"""Options as engines hand them over (text to text), read once into typed values.
+
+Names are matched without regard to case: Spark lower-cases them on the way. All problems of a job's
+options are reported together, in one error, so that nobody has to fix them one start at a time.
+Messages name options and never show the value of a secret one (I9).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from abs_core.errors import OptionError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option that a sink or a source knows.
+
+    Args:
+        name: as documented; matched without regard to case.
+        read: turns the text into its value; a ValueError's message completes "must be ...".
+        default: the value where the option is not given.
+        secret: whether its value must never be shown.
+    """
+
+    name: str
+    read: Callable[[str], Any]
+    default: Any = None
+    secret: bool = False
+
+
+class Problems:
+    """Collects what is wrong with a job's options, to report it all at once.
+
+    Args:
+        format: the name of the sink or source, for the message.
+    """
+
+    def __init__(self, format: str) -> None:  # noqa: A002 - as Spark users call it
+        self._format = format
+        self._found: list[tuple[str, str]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def add(self, what: str, remedy: str = "") -> None:
+        """Note one problem: a sentence, and what to do about it."""
+        self._found.append((what, remedy))
+
+    def attempt(self, call: Callable[[], T]) -> T | None:
+        """What ``call`` returns; None where it raised an OptionError, which is noted."""
+        try:
+            return call()
+        except OptionError as error:
+            self.add(error.what, error.remedy)
+            return None
+
+    def raise_any(self) -> None:
+        """Raise one error for all that was noted, if anything was.
+
+        Raises:
+            OptionError: with every problem and every remedy.
+        """
+        if len(self._found) == 1:
+            what, remedy = self._found[0]
+            raise OptionError(f"{self._format}: {what}", remedy=remedy)
+        if self._found:
+            listed = [
+                f"({number}) {what}{f' [{remedy}]' if remedy else ''}"
+                for number, (what, remedy) in enumerate(self._found, 1)
+            ]
+            raise OptionError(
+                f"{self._format}: {len(listed)} options are wrong: {' '.join(listed)}"
+            )
+
+
+def read_options(
+    given: Mapping[str, str],
+    known: Sequence[Option],
+    problems: Problems,
+    *,
+    elsewhere: Mapping[str, str] | None = None,
+    prefix: str | None = None,
+) -> dict[str, Any]:
+    """Read every known option; note what is unknown, malformed or given twice.
+
+    Args:
+        elsewhere: names that users of other connectors expect, each with what to do instead.
+        prefix: options that begin with it are another system's, and passed over here.
+
+    Returns:
+        a value for each option in ``known``, by its documented name.
+    """
+    by_name = {option.name.lower(): option for option in known}
+    values = {option.name: option.default for option in known}
+    instead = {name.lower(): what for name, what in (elsewhere or {}).items()}
+    seen: dict[str, str] = {}
+    for name, text in given.items():
+        key = name.lower()
+        if prefix is not None and key.startswith(prefix):
+            continue
+        if key in seen and seen[key] != text:
+            problems.add(f"The option {name} is given twice, with different values.")
+        seen[key] = text
+        if key in by_name:
+            option = by_name[key]
+            _read_one(option, text, values, problems)
+        elif key in instead:
+            problems.add(f"The option {name} is not one of ours.", instead[key])
+        else:
+            problems.add(f"There is no option {name}.", _nearest(key, by_name))
+    return values
+
+
+def _read_one(option: Option, text: str, values: dict[str, Any], problems: Problems) -> None:
+    try:
+        values[option.name] = option.read(str(text))
+    except OptionError as error:
+        problems.add(error.what, error.remedy)
+    except ValueError as error:
+        shown = "" if option.secret else f", not {text!r}"
+        problems.add(f"The option {option.name} must be {error}{shown}.")
+
+
+def _nearest(key: str, by_name: Mapping[str, Option]) -> str:
+    near = difflib.get_close_matches(key, by_name, n=3, cutoff=0.5)
+    if near:
+        return f"did you mean {' or '.join(by_name[name].name for name in near)}?"
+    return f"known are: {', '.join(sorted(option.name for option in by_name.values()))}."
+
+
+def a_text(text: str) -> str:
+    """Any text but the empty one."""
+    if not text.strip():
+        raise ValueError("given where it is named")
+    return text
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """One of these words, in any case."""
+
+    def read(text: str) -> str:
+        if text.strip().lower() not in choices:
+            near = difflib.get_close_matches(text.strip().lower(), choices, n=1)
+            raise ValueError(
+                f"one of {', '.join(choices)}{f' (did you mean {near[0]}?)' if near else ''}"
+            )
+        return text.strip().lower()
+
+    return read
+
+
+def a_flag(text: str) -> bool:
+    """true or false, as Spark writes them."""
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.strip().lower() not in words:
+        raise ValueError("true or false")
+    return words[text.strip().lower()]
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """A whole number between two others, both allowed."""
+
+    def read(text: str) -> int:
+        if not text.strip().isdecimal() or not least <= int(text) <= most:
+            raise ValueError(f"a whole number from {least} to {most}")
+        return int(text)
+
+    return read
+
+
+def seconds(least: float, most: float) -> Callable[[str], float]:
+    """A number of seconds between two bounds, both allowed; ``10`` or ``10s``."""
+
+    def read(text: str) -> float:
+        try:
+            value = float(text.strip().removesuffix("s"))
+        except ValueError:
+            value = float("nan")
+        if not least <= value <= most:
+            raise ValueError(f"a number of seconds from {least:g} to {most:g}")
+        return value
+
+    return read
