@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -109,4 +109,26 @@ class Source(Protocol):
 
     def committed(self, end: Offsets) -> None:
         """All up to ``end`` is committed: the source may forget how to plan what lies before it."""
+        ...
+
+
+@runtime_checkable
+class Bounded(Protocol):
+    """What a source may offer besides: to stop at what is there now (Spark's ``availableNow``)."""
+
+    def until_now(self) -> Source:
+        """The same source, closed to whatever comes from now on: ``latest`` never goes past it.
+
+        ``latest`` of it, asked again from where it led, comes to an end: it returns its ``start``.
+        Also from a ``start`` that an earlier process was given, before this call or after.
+        """
+        ...
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """What a source may offer besides: to tell how far its data goes, for people to look at."""
+
+    def seen(self) -> Offsets | None:
+        """How far the last ``latest`` saw, whatever its limit; must cost nothing, and plans nothing."""
         ...

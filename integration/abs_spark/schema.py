@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from abs_core.errors import SchemaError
@@ -50,4 +50,36 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         raise SchemaError(
             f"Spark sent a batch that is not of the schema it announced: {error}",
             remedy="this is a defect: please report it with both schemas.",
+        ) from error
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark schema of a source's batches; timestamps without a zone are TIMESTAMP_NTZ.
+
+    Raises:
+        SchemaError: a type has no counterpart in Spark.
+    """
+    try:
+        return from_arrow_schema(schema.remove_metadata(), prefer_timestamp_ntz=True)
+    except PySparkException as error:
+        raise SchemaError(
+            f"The source has a column that Spark cannot hold: {error}",
+            remedy="give a schema without it, or with a type that it can be read as, by .schema(...).",
+        ) from error
+
+
+def present(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A source's batch with exactly the schema that Spark was told; free where it has it already.
+
+    Raises:
+        SchemaError: the columns are others, or a value does not fit.
+    """
+    if batch.schema.equals(schema):
+        return batch
+    try:
+        return batch.select(schema.names).cast(schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, KeyError, ValueError) as error:
+        raise SchemaError(
+            f"The source's rows are not of the schema that the query was planned with: {error}",
+            remedy="give a schema that fits by .schema(...); its columns are found by name.",
         ) from error

@@ -1,0 +1,80 @@
+"""What Spark finds under a format's name when it reads: options and schema in, readers out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from abs_core.source import Limit, Source
+from abs_spark.logs import show_logs
+from abs_spark.reader import BatchReader, StreamReader
+from abs_spark.schema import arrow_schema, spark_schema
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a format is read, under the name that Spark users write.
+
+    Options come as Spark hands them over: text to text, names in lower case. All three raise
+    ``OptionError`` with all that is wrong with them.
+
+    Args:
+        name: as in ``readStream.format(name)``.
+        schema: the schema, where the user gives none; may ask the source.
+        stream: the source of a stream, and what one epoch may take. The schema is the user's or the
+            one above; a source that has a fixed one refuses another with ``SchemaError``.
+        batch: the source of a batch read.
+    """
+
+    name: str
+    schema: Callable[[Mapping[str, str]], pa.Schema]
+    stream: Callable[[Mapping[str, str], pa.Schema], tuple[Source, Limit]]
+    batch: Callable[[Mapping[str, str], pa.Schema], Source]
+
+
+class ReadableDataSource(DataSource):
+    """A source as Spark sees it. A subclass names its reading, and is importable on executors.
+
+    A format that is written, too, inherits from ``AbsDataSource`` besides; this one comes first.
+    """
+
+    reading: ClassVar[Reading]
+
+    @classmethod
+    def name(cls) -> str:
+        return cls.reading.name
+
+    def schema(self) -> StructType:
+        """Asked for where the user gives no schema.
+
+        Raises:
+            AbsError: it cannot be told.
+        """
+        show_logs()
+        return spark_schema(self.reading.schema(dict(self.options)))
+
+    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+        """Called by the planner, and once by the process that lives as long as the query.
+
+        Raises:
+            AbsError: before anything is read.
+        """
+        show_logs()
+        told = arrow_schema(schema)
+        source, limit = self.reading.stream(dict(self.options), told)
+        return StreamReader(source, limit, told)
+
+    def reader(self, schema: StructType) -> BatchReader:
+        """Called once per batch query, by the planner.
+
+        Raises:
+            AbsError: before anything is read.
+        """
+        show_logs()
+        told = arrow_schema(schema)
+        return BatchReader(self.reading.batch(dict(self.options), told), told)

@@ -1,0 +1,204 @@
+"""Lets Spark read any ``abs_core.source.Source``: streams by ranges of offsets, batches at once.
+
+Three Python processes take part. A planner pickles a reader to the tasks. A second process lives as
+long as the query: it asks for offsets and cuts ranges into partitions. The tasks read. Spark's own
+log keeps the offsets, which are the source's, as JSON; no secret is in them (I9). Options, credentials
+among them, travel in the pickled reader, as any Spark connector's do.
+
+The contract is ``pyspark/sql/datasource.py`` and ``sql/streaming/python_streaming_source_runner.py``
+(seen in 4.3.0).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+
+from abs_core.errors import ConfigError, UnavailableError
+from abs_core.source import Bounded, Limit, Offsets, Source, Split, Watched
+from abs_spark.limits import (
+    HAS_LIMITS,
+    ReadLimit,
+    SupportsTriggerAvailableNow,
+    default_limit,
+    given_limit,
+)
+from abs_spark.logs import show_logs
+from abs_spark.schema import present
+
+_WAIT_SECONDS = 1.0
+_PATIENCE_SECONDS = 300.0
+"""How long a task waits for the next batch of a range that has an end, and so is there already."""
+
+
+class SplitPartition(InputPartition):
+    """One split, read by one task."""
+
+    def __init__(self, split: Split) -> None:
+        super().__init__(split)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A source as Spark's micro-batches see it. An epoch's range is fixed before its tasks start.
+
+    Args:
+        source: what is read; pickled to the tasks.
+        limit: what one epoch may take, where the trigger says nothing else.
+        schema: of the batches, as Spark was told; see ``abs_spark.schema.arrow_schema``.
+
+    Raises:
+        ConfigError: a limit, in a Spark that has none.
+    """
+
+    def __init__(self, source: Source, limit: Limit, schema: pa.Schema) -> None:
+        if limit != Limit() and not HAS_LIMITS:
+            raise ConfigError(
+                "This Spark cannot limit what an epoch takes from a Python source.",
+                remedy="use Spark 4.2 or newer, or leave the limit out.",
+            )
+        self._source = source
+        self._limit = limit
+        self._schema = schema
+        self._reached: Offsets | None = None
+        self._is_last = False
+        self._last: Offsets | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Where a query without a checkpoint begins."""
+        show_logs()
+        self._reached = self._source.initial()
+        return _value(self._reached)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The limit from the options."""
+        return default_limit(self._limit)
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Where the next epoch ends; ``start`` where there is nothing new.
+
+        Spark 4.1 calls it without arguments: the start is then where the last range ended, or, after
+        a restart, the source's beginning. That is as good where there is no limit.
+
+        Raises:
+            AbsError: the query stops with its text.
+        """
+        begin = _text(start) if start is not None else self._reached or self._source.initial()
+        if self._is_last:
+            self._last = self._last or self._source.latest(begin, Limit())
+            self._reached = self._last
+        else:
+            asked = Limit() if limit is None else given_limit(limit, self._limit)
+            self._reached = self._source.latest(begin, asked)
+        return _value(self._reached)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Close the source to what comes later; one that cannot be closed gives all in one epoch."""
+        if isinstance(self._source, Bounded):
+            self._source = self._source.until_now()
+        else:
+            self._is_last = True
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """How far the data goes, for the query's progress."""
+        seen = self._source.seen() if isinstance(self._source, Watched) else None
+        return None if seen is None else _value(seen)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
+        """One partition for each split; the same ones whenever the same range is asked for.
+
+        Raises:
+            AbsError: the range cannot be read any more, as it was; the query stops.
+        """
+        self._reached = _text(end)
+        if start == end:
+            return []
+        return _partitions(self._source.splits(_text(start), self._reached))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the rows of one split.
+
+        Raises:
+            AbsError: the task fails, and is tried again by Spark.
+        """
+        return _batches(self._source, partition, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """All up to ``end`` is done; called as the next epoch is planned."""
+        self._source.committed(_text(end))
+
+
+class BatchReader(DataSourceReader):
+    """All that a source holds when the query is planned.
+
+    Args:
+        source: what is read; pickled to the tasks.
+        schema: as in ``StreamReader``.
+    """
+
+    def __init__(self, source: Source, schema: pa.Schema) -> None:
+        self._source = source
+        self._schema = schema
+
+    def partitions(self) -> list[InputPartition]:
+        """One partition for each split of what lies between the source's beginning and its end.
+
+        Raises:
+            AbsError: the query does not start.
+        """
+        show_logs()
+        start = self._source.initial()
+        end = self._source.latest(start, Limit())
+        return [] if start == end else [*_partitions(self._source.splits(start, end))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the rows of one split; of no split where there is nothing to read at all.
+
+        Raises:
+            AbsError: the task fails, and is tried again by Spark.
+        """
+        return _batches(self._source, partition, self._schema)
+
+
+def _partitions(splits: Sequence[Split]) -> list[SplitPartition]:
+    return [SplitPartition(split) for split in splits]
+
+
+def _batches(
+    source: Source, partition: InputPartition, schema: pa.Schema
+) -> Iterator[pa.RecordBatch]:
+    if partition.value is None:  # what Spark makes of an empty list of partitions
+        return
+    show_logs()
+    split: Split = partition.value
+    reader = source.open(split)
+    try:
+        give_up = time.monotonic() + _PATIENCE_SECONDS
+        while not reader.finished:
+            batch = reader.read(_WAIT_SECONDS)
+            if batch is not None and batch.num_rows:
+                yield present(batch, schema)
+                give_up = time.monotonic() + _PATIENCE_SECONDS
+            elif time.monotonic() > give_up and not reader.finished:
+                raise UnavailableError(
+                    f"{split.source}: nothing came in {_PATIENCE_SECONDS:.0f} s of a range that "
+                    f"ends at {split.end}; the last place was {reader.position.start}.",
+                    remedy="look at the source system; the epoch is read again with the next start.",
+                )
+    finally:
+        reader.close()
+
+
+def _value(offsets: Offsets) -> dict[str, Any]:
+    value: dict[str, Any] = json.loads(offsets)
+    return value
+
+
+def _text(value: dict[str, Any]) -> Offsets:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
