@@ -1,0 +1,238 @@
+"""Key groups: the unit in which keyed state is owned, snapshotted and moved when a job is rescaled.
+
+A key's group is ``xxh64(canonical bytes) % max_parallelism``, its owner ``group * parallelism //
+max_parallelism``. Both depend on nothing but the key: never on Python's ``hash``, which is salted per
+process. Ranges are half-open, so neighbours can't overlap.
+
+Canonical bytes: integers, booleans, dates, times and timestamps are 8 bytes, little-endian two's
+complement (so an int32 and an int64 column of equal values meet in one group); text is UTF-8; binary
+is itself; several columns are each preceded by their length. Source: Flink's KeyGroupRangeAssignment.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+
+from abs_core.errors import ConfigError, RowError, SchemaError
+
+MAX_PARALLELISM_LIMIT = 1 << 15
+
+_P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
+_INT64 = struct.Struct("<q")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GroupRange:
+    """The key groups from ``start`` up to, and not including, ``stop``."""
+
+    start: int
+    stop: int
+
+    def __contains__(self, group: int) -> bool:
+        return self.start <= group < self.stop
+
+    def __len__(self) -> int:
+        return max(0, self.stop - self.start)
+
+    def overlaps(self, other: GroupRange) -> bool:
+        return self.start < other.stop and other.start < self.stop
+
+    @classmethod
+    def of(cls, subtask: int, parallelism: int, max_parallelism: int) -> GroupRange:
+        """The groups whose ``owner`` is ``subtask``.
+
+        Raises:
+            ConfigError: the parallelism is not between 1 and ``max_parallelism``.
+        """
+        check_parallelism(parallelism, max_parallelism)
+        start = -(-subtask * max_parallelism // parallelism)
+        return cls(start, -(-(subtask + 1) * max_parallelism // parallelism))
+
+
+def check_parallelism(parallelism: int, max_parallelism: int) -> None:
+    """Refuse what leaves a subtask without key groups."""
+    if not 1 <= parallelism <= max_parallelism <= MAX_PARALLELISM_LIMIT:
+        raise ConfigError(
+            f"A parallelism of {parallelism} does not go with {max_parallelism} key groups.",
+            remedy=f"1 <= parallelism <= max_parallelism <= {MAX_PARALLELISM_LIMIT} must hold; "
+            "max_parallelism can't be changed once a job has state.",
+        )
+
+
+def default_max_parallelism(parallelism: int) -> int:
+    """Flink's: the power of two at or above 1.5 times the parallelism, at least 128, at most 2^15."""
+    return min(max(1 << (parallelism + parallelism // 2 - 1).bit_length(), 128), 1 << 15)
+
+
+def owner(group: int, parallelism: int, max_parallelism: int) -> int:
+    """The subtask that owns a key group."""
+    return group * parallelism // max_parallelism
+
+
+def owners(
+    groups: npt.NDArray[np.int64], parallelism: int, max_parallelism: int
+) -> npt.NDArray[np.int64]:
+    """``owner`` of each group."""
+    return groups * parallelism // max_parallelism
+
+
+def key_group(key: bytes, max_parallelism: int) -> int:
+    """The group of one key, given as canonical bytes."""
+    return xxhash.xxh64_intdigest(key) % max_parallelism
+
+
+def groups_of(keys: Sequence[bytes], max_parallelism: int) -> npt.NDArray[np.int64]:
+    """``key_group`` of each key."""
+    hashes = np.fromiter(map(xxhash.xxh64_intdigest, keys), np.uint64, len(keys))
+    return (hashes % np.uint64(max_parallelism)).astype(np.int64)
+
+
+def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray[np.int64]:
+    """The group of each row's key; equal to ``groups_of(encode_keys(columns), ...)``, and faster.
+
+    Args:
+        columns: the key's columns, of one length.
+
+    Raises:
+        as ``encode_keys``.
+    """
+    plain = [_plain(column) for column in columns]
+    if len(plain) == 1 and pa.types.is_int64(plain[0].type):
+        words = plain[0].to_numpy(zero_copy_only=False).view(np.uint64)
+        return (_xxh64_of_words(words) % np.uint64(max_parallelism)).astype(np.int64)
+    if len(plain) == 1:  # equal keys are hashed once
+        encoded = plain[0].dictionary_encode()
+        groups = groups_of(encoded.dictionary.to_pylist(), max_parallelism)
+        return groups[encoded.indices.to_numpy(zero_copy_only=False)] if len(groups) else groups
+    return groups_of(encode_keys(columns), max_parallelism)
+
+
+def encode_keys(columns: Sequence[pa.Array]) -> list[bytes]:
+    """The canonical bytes of each row's key.
+
+    Raises:
+        SchemaError: a column's type can't be a key (floats, nested types), or there is no column.
+        RowError: a key is null.
+    """
+    if not columns:
+        raise SchemaError("A key needs at least one column.")
+    encoded = [_bytes_of(_plain(column)) for column in columns]
+    if len(encoded) == 1:
+        return encoded[0]
+    return [
+        b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+        for parts in zip(*encoded, strict=True)
+    ]
+
+
+def encode_key(*values: int | str | bytes | bool) -> bytes:
+    """The canonical bytes of one key, given as Python values, one per key column."""
+    parts = [_encode_one(value) for value in values]
+    if len(parts) == 1:
+        return parts[0]
+    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+
+
+def decode_keys(keys: Sequence[bytes], types: Sequence[pa.DataType]) -> list[pa.Array]:
+    """The key columns again; the inverse of ``encode_keys`` for columns of these types."""
+    if len(types) == 1:
+        return [_array_of(list(keys), types[0])]
+    parts: list[list[bytes]] = [[] for _ in types]
+    for key in keys:
+        at = 0
+        for part in parts:
+            end = at + 4 + int.from_bytes(key[at : at + 4], "big")
+            part.append(key[at + 4 : end])
+            at = end
+    return [_array_of(raw, kind) for raw, kind in zip(parts, types, strict=True)]
+
+
+def _encode_one(value: Any) -> bytes:
+    if isinstance(value, int):
+        try:
+            return _INT64.pack(value)
+        except struct.error as error:
+            raise RowError(f"The key {value} does not fit 64 bits.") from error
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, bytes):
+        return value
+    raise SchemaError(f"A {type(value).__name__} can't be a key: give an int, text or bytes.")
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    """The column as int64 or binary, without nulls."""
+    if column.null_count:
+        raise RowError(
+            "A key is null.", remedy="filter such records out, or fill the column, before key_by."
+        )
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return _plain(column.dictionary_decode())
+    if pa.types.is_uint64(kind):
+        return column.view(pa.int64())
+    if pa.types.is_integer(kind) or pa.types.is_boolean(kind):
+        return column.cast(pa.int64())
+    if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
+        return column.view(pa.int64() if kind.bit_width == 64 else pa.int32()).cast(pa.int64())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pc.cast(column, pa.large_binary())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pc.cast(column, pa.large_binary())
+    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
+        return pc.cast(column, pa.large_binary())
+    raise SchemaError(
+        f"A column of type {kind} can't be a key.",
+        remedy="keys are integers, text, binary, dates or timestamps; cast it to one of them.",
+    )
+
+
+def _bytes_of(column: pa.Array) -> list[bytes]:
+    if not pa.types.is_int64(column.type):
+        raw: list[bytes] = column.to_pylist()
+        return raw
+    words = column.to_numpy(zero_copy_only=False).astype("<i8", copy=False)
+    pieces: list[bytes] = np.ascontiguousarray(words).view("V8").tolist()
+    return pieces
+
+
+def _array_of(raw: list[bytes], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+        return pa.array(raw, pa.large_binary()).cast(kind)
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return pa.array(raw, kind)
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.array(raw, kind)
+    words = pa.array(raw, pa.binary(8)).view(pa.int64())
+    if pa.types.is_temporal(kind):
+        if kind.bit_width == 64:
+            return words.view(kind)
+        return words.cast(pa.int32()).view(kind)
+    return words.view(kind) if pa.types.is_uint64(kind) else words.cast(kind)
+
+
+def _xxh64_of_words(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """xxh64 (seed 0) of each 8-byte input, all at once; the library hashes one at a time."""
+    with np.errstate(over="ignore"):
+        mixed = _rotate(words * np.uint64(_P2), 31) * np.uint64(_P1)
+        hashed = np.uint64((_P5 + 8) & 0xFFFFFFFFFFFFFFFF) ^ mixed
+        hashed = _rotate(hashed, 27) * np.uint64(_P1) + np.uint64(_P4)
+        hashed = (hashed ^ (hashed >> np.uint64(33))) * np.uint64(_P2)
+        hashed = (hashed ^ (hashed >> np.uint64(29))) * np.uint64(_P3)
+        result: npt.NDArray[np.uint64] = hashed ^ (hashed >> np.uint64(32))
+    return result
+
+
+def _rotate(words: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.uint64]:
+    rotated: npt.NDArray[np.uint64] = (words << np.uint64(bits)) | (words >> np.uint64(64 - bits))
+    return rotated
