@@ -1,4 +1,4 @@
-"""Exactly-once sinks for PySpark: the formats ``abs-postgres`` and, later, its siblings.
+"""Exactly-once sinks and replayable sources for PySpark: the formats ``abs-...``.
 
 Spark finds the formats by itself where the distribution is installed for its Python. Where it is
 reachable only by other ways, ``abs_spark.register(spark)`` does it.
@@ -17,8 +17,10 @@ __all__ = ["register"]
 def register(spark: SparkSession) -> None:
     """Make the formats known to this Spark session; harmless where they are known already.
 
-    The package must be importable by the Python of Spark's driver and executors all the same.
+    One whose libraries are missing says so when it is used. The package must be importable by the
+    Python of Spark's driver and executors all the same.
     """
-    from abs_spark.postgres import PostgresDataSource
+    from abs_spark.discovery import FORMATS, default_source
 
-    spark.dataSource.register(PostgresDataSource)
+    for name in FORMATS:
+        spark.dataSource.register(default_source(name))

@@ -1,31 +1,11 @@
-"""Lets Spark find the format ``abs-postgres``: it imports every top-level module ``pyspark_*``.
-
-An exception here would turn discovery off for everybody's formats. So whatever is missing or broken
-(another version of Spark, a missing library) is kept, and raised to who asks for this format.
-"""
+"""Lets Spark find the format ``abs-postgres``: it imports every top-level module ``pyspark_*``."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from contextlib import suppress
 
-from pyspark.sql.datasource import DataSource
+# Where not even this can be imported, the format is not found; an exception would hide all others.
+with suppress(Exception):
+    from abs_spark.discovery import default_source
 
-__all__ = ["DefaultSource"]
-
-try:
-    from abs_spark.postgres import PostgresDataSource as DefaultSource
-except Exception as error:  # noqa: BLE001 - anything at all: see above
-    _WHY = f"{type(error).__name__}: {error}"
-
-    class DefaultSource(DataSource):  # type: ignore[no-redef]
-        """Stands in for the real one, and says why that cannot be used."""
-
-        @classmethod
-        def name(cls) -> str:
-            return "abs-postgres"
-
-        def __init__(self, options: object) -> NoReturn:
-            raise ImportError(
-                f"abs-postgres cannot be used: {_WHY}. It needs PySpark 4.1 or newer with pyarrow, "
-                "and abs-sinks installed with its dependencies for Spark's Python."
-            )
+    DefaultSource = default_source("abs-postgres")

@@ -9,9 +9,12 @@ import sys
 import sysconfig
 import venv
 from pathlib import Path
+from types import ModuleType
 
 import psycopg
 import pytest
+from pyspark import cloudpickle
+from pyspark.sql.datasource import DataSource
 
 ROOT = Path(__file__).parents[2]
 
@@ -54,18 +57,28 @@ def test_the_wheel_in_an_empty_environment_is_found_by_spark(tmp_path: Path, dat
     assert found == (5, 5)
 
 
-def test_a_broken_installation_is_told_to_who_uses_it_and_hides_no_other_format(
-    monkeypatch: pytest.MonkeyPatch,
+FORMATS = ("files", "kafka", "postgres", "s3")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_broken_format_is_told_to_who_uses_it_and_hides_no_other(
+    name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(sys.modules, "abs_spark.postgres", None)  # cannot be imported any more
-    source = importlib.util.find_spec("pyspark_abs_postgres")
-    assert source is not None
-    assert source.loader is not None
-    module = importlib.util.module_from_spec(source)  # not the one that others have imported
-    source.loader.exec_module(module)
-    assert module.DefaultSource.name() == "abs-postgres"
-    with pytest.raises(ImportError, match=r"abs-postgres cannot be used: .*abs_spark\.postgres"):
-        module.DefaultSource({})
+    monkeypatch.setitem(sys.modules, f"abs_spark.{name}", None)  # cannot be imported any more
+    found = _import_anew(f"pyspark_abs_{name}").DefaultSource
+    assert found.name() == f"abs-{name}"
+    pickled = cloudpickle.dumps(found)  # type: ignore[no-untyped-call]
+    assert issubclass(cloudpickle.loads(pickled), DataSource)  # as Spark sends it
+    with pytest.raises(ImportError, match=rf"abs-{name} cannot be used: .*abs_spark\.{name}"):
+        found({})
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_where_even_the_adaptors_are_gone_discovery_goes_on_without_the_format(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "abs_spark.discovery", None)
+    assert not hasattr(_import_anew(f"pyspark_abs_{name}"), "DefaultSource")
 
 
 def test_the_discovered_format_is_the_registered_one() -> None:
@@ -73,6 +86,16 @@ def test_the_discovered_format_is_the_registered_one() -> None:
     from pyspark_abs_postgres import DefaultSource
 
     assert DefaultSource is PostgresDataSource
+
+
+def _import_anew(name: str) -> ModuleType:
+    """Not the module that others have imported."""
+    source = importlib.util.find_spec(name)
+    assert source is not None
+    assert source.loader is not None
+    module = importlib.util.module_from_spec(source)
+    source.loader.exec_module(module)
+    return module
 
 
 def _pip(*arguments: str) -> None:
