@@ -1,24 +1,31 @@
-"""The public surface for tests of sinks and registers: contract checks, crashes, fakes."""
+"""The public surface for tests of sinks, sources and registers: contract checks, crashes, fakes."""
 
 from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
 from abs_core.testing.check_register import check_register
 from abs_core.testing.check_sink import applicable, check_sink, run_check
+from abs_core.testing.check_source import SOURCE_CHECKS, check_source, run_source_check
 from abs_core.testing.harness import SCHEMA, Harness, Opener, Row, batch_of
 from abs_core.testing.rules import Check
+from abs_core.testing.source_harness import SourceHarness, SourceOpener
 
 __all__ = [
     "SCHEMA",
+    "SOURCE_CHECKS",
     "Check",
     "Harness",
     "Killed",
     "Nursery",
     "Opener",
     "Row",
+    "SourceHarness",
+    "SourceOpener",
     "applicable",
     "batch_of",
     "check_crash_pairs",
     "check_crashes",
     "check_register",
     "check_sink",
+    "check_source",
     "run_check",
+    "run_source_check",
 ]

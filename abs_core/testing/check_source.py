@@ -1,0 +1,47 @@
+"""Proves a source against the contract: wherever it was read from, it can be read from again.
+
+Ships as library code, so that a source can be written and proven outside this project. Use
+``check_source`` in one test, or ``run_source_check`` with each of ``SOURCE_CHECKS``.
+"""
+
+from __future__ import annotations
+
+from abs_core.testing.checks.sources import SOURCE_CHECKS, SourceCheck
+from abs_core.testing.ranges import SourceCase
+from abs_core.testing.source_harness import SourceOpener
+
+__all__ = ["SOURCE_CHECKS", "SourceCheck", "check_source", "run_source_check"]
+
+
+def check_source(opener: SourceOpener) -> list[str]:
+    """Run every rule, each on a place of its own.
+
+    What a process that dies leaves behind is no matter here: a source keeps nothing.
+
+    Args:
+        opener: opens a harness on an empty place; called once for each rule, and once for each
+            damage.
+
+    Returns:
+        the names of the rules, in order.
+
+    Raises:
+        AssertionError: a rule is broken; its name is in the message.
+    """
+    for check in SOURCE_CHECKS:
+        run_source_check(opener, check)
+    return [check.__name__ for check in SOURCE_CHECKS]
+
+
+def run_source_check(opener: SourceOpener, check: SourceCheck) -> None:
+    """Run one rule.
+
+    Raises:
+        AssertionError: the rule is broken; its name is in the message.
+    """
+    with opener() as harness:
+        try:
+            check(SourceCase(harness, opener))
+        except Exception as broken:
+            what = "" if isinstance(broken, AssertionError) else f"{type(broken).__name__}: "
+            raise AssertionError(f"{check.__name__}: {what}{broken}") from broken
