@@ -2,6 +2,7 @@
 
 from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
 from abs_core.testing.check_register import check_register
+from abs_core.testing.check_segments import check_segments
 from abs_core.testing.check_sink import applicable, check_sink, run_check
 from abs_core.testing.check_source import SOURCE_CHECKS, check_source, run_source_check
 from abs_core.testing.harness import SCHEMA, Harness, Opener, Row, batch_of
@@ -24,6 +25,7 @@ __all__ = [
     "check_crash_pairs",
     "check_crashes",
     "check_register",
+    "check_segments",
     "check_sink",
     "check_source",
     "run_check",

@@ -1,0 +1,145 @@
+"""Segments in a folder: of one machine, or of a file system that every executor and the driver see.
+
+A segment is written beside its name (``.open``), flushed to disk, renamed, and its folder flushed:
+after a crash it is there whole or not at all. What a writer that died left is listed as not sealed,
+and deleted like any other handle that no decision can name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+
+from abs_core.errors import RefusedError, UnavailableError
+from abs_core.model import HandleName
+from abs_core.wal.contracts import Entry, handle_of, name_of
+
+OPEN = ".open"
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class FolderSegments:
+    """A ``SegmentStore``. Survives power loss as far as the file system honours fsync.
+
+    Args:
+        folder: made with the first segment. Other files in it are left alone.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder = Path(folder).absolute()
+
+    @property
+    def url(self) -> str:
+        return self._folder.as_uri()
+
+    def create(self, handle: HandleName) -> FolderFile:
+        with self._mapped("creating a segment"):
+            make_durably(self._folder)
+        return FolderFile(self, handle)
+
+    def open(self, handle: HandleName) -> AbstractContextManager[pa.NativeFile] | None:
+        with self._mapped("opening a segment"):
+            path = self._folder / name_of(handle)
+            try:
+                # Arrow cannot map an empty file: a damaged one must still be named as such.
+                empty = path.stat().st_size == 0
+                opened: AbstractContextManager[pa.NativeFile] = (
+                    pa.BufferReader(b"") if empty else pa.memory_map(str(path))
+                )
+            except FileNotFoundError:
+                return None
+            return opened
+
+    def delete(self, handles: Sequence[HandleName]) -> None:
+        with self._mapped("deleting segments"):
+            for handle in handles:
+                for name in (name_of(handle), name_of(handle) + OPEN):
+                    (self._folder / name).unlink(missing_ok=True)
+
+    def list(self, job: str | None) -> Sequence[Entry]:
+        found = []
+        with self._mapped("listing segments"):
+            try:
+                names = sorted(path.name for path in self._folder.iterdir())
+            except FileNotFoundError:
+                return []
+            now = time.time()
+            for name in names:
+                handle = handle_of(name.removesuffix(OPEN))
+                if handle is None or job not in (None, handle.job):
+                    continue
+                with suppress(FileNotFoundError):  # deleted meanwhile
+                    stat = (self._folder / name).stat()
+                    age = max(0.0, now - stat.st_mtime)
+                    found.append(Entry(handle, stat.st_size, age, not name.endswith(OPEN)))
+        return found
+
+    @contextmanager
+    def _mapped(self, doing: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            where = f"The write-ahead log at {self.url}"
+            if isinstance(error, PermissionError):
+                raise RefusedError(
+                    f"{where} cannot be used ({doing}): {error.strerror}.",
+                    remedy="give this user the right to read and write the folder.",
+                ) from error
+            if error.errno in FULL:
+                raise RefusedError(
+                    f"{where} is full ({doing}): {error.strerror}.",
+                    remedy="make room; `abs wal ls` shows what is there.",
+                ) from error
+            raise UnavailableError(f"{where} does not answer ({doing}): {error}.") from error
+
+
+class FolderFile:
+    """A ``SegmentFile`` in a folder."""
+
+    def __init__(self, store: FolderSegments, handle: HandleName) -> None:
+        self._store = store
+        self._path = store._folder / name_of(handle)
+        self._open = self._path.with_name(self._path.name + OPEN)
+        with store._mapped("creating a segment"):
+            self._file = self._open.open("wb", buffering=1 << 20)
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> int:
+        with self._store._mapped("writing a segment"):
+            return self._file.write(data)
+
+    def seal(self) -> None:
+        with self._store._mapped("sealing a segment"):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            self._open.rename(self._path)
+            flush(self._path.parent)
+
+    def discard(self) -> None:
+        with suppress(OSError):
+            self._file.close()
+        with suppress(OSError):
+            self._open.unlink(missing_ok=True)
+
+
+def make_durably(folder: Path) -> None:
+    """Make the folder where it is missing; every folder that is made is durable, too."""
+    missing = [f for f in (folder, *folder.parents) if not f.exists()]
+    for made in reversed(missing):
+        made.mkdir(exist_ok=True)
+        flush(made.parent)
+
+
+def flush(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

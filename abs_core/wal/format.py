@@ -1,0 +1,278 @@
+"""The segment: an Arrow IPC stream, then its seal. Any Arrow reader reads it up to the seal.
+
+    Arrow IPC stream (ends with its own end-of-stream marker)
+    seal: JSON {"digest", "handle", "length", "rows"}
+    length of the JSON, 4 bytes, little endian
+    b"ABSWAL01"
+
+``length`` and ``digest`` (XXH3, 128 bits) are of the stream. The committable carries both too: what is
+read back is compared with what the coordinator was told, and not only with itself. The digest finds
+damage, not forgery. Format: https://arrow.apache.org/docs/format/Columnar.html
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+
+import pyarrow as pa
+import xxhash
+
+from abs_core.errors import AbsError, CorruptionError, NotPreparedError, SchemaError
+from abs_core.model import Committable, HandleName
+from abs_core.wal.contracts import SegmentFile, SegmentStore
+
+MAGIC = b"ABSWAL01"
+BLOCK = 1 << 20
+LONGEST_SEAL = 4096
+_TAIL = 4 + len(MAGIC)
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """What a segment says of itself.
+
+    Args:
+        handle: its name: a segment that was copied or renamed is found out.
+        rows: how many it holds.
+        length: bytes of its Arrow stream.
+        digest: of those bytes, ``xxh3_128:hex``.
+    """
+
+    handle: HandleName
+    rows: int
+    length: int
+    digest: str
+
+    def committable(self) -> Committable:
+        """For a writer under ``protocol=wal`` to return."""
+        extra = (("length", str(self.length)), ("protocol", "wal"))
+        return Committable(self.handle, self.rows, self.digest, extra)
+
+    @classmethod
+    def of(cls, committable: Committable) -> Seal:
+        """What the segment that ``committable`` names must say.
+
+        Raises:
+            CorruptionError: the committable is not one of a segment.
+        """
+        length = dict(committable.extra).get("length", "")
+        if not length.isdecimal():
+            raise CorruptionError(
+                "A committable names no length of its segment.", handle=str(committable.handle)
+            )
+        return cls(committable.handle, committable.rows, int(length), committable.digest)
+
+
+class SegmentWriter:
+    """Writes batches of one schema as one segment, in bounded memory.
+
+    Args:
+        compression: of Arrow's buffers: ``lz4``, ``zstd`` or None. For stores that are slower than
+            the processor.
+
+    The segment is begun with the first batch: a writer without rows leaves nothing.
+    """
+
+    def __init__(
+        self,
+        store: SegmentStore,
+        handle: HandleName,
+        schema: pa.Schema,
+        *,
+        compression: str | None = None,
+    ) -> None:
+        self._store = store
+        self._handle = handle
+        self._schema = schema
+        self._options = pa.ipc.IpcWriteOptions(compression=compression)
+        self._file: _Digesting | None = None
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append a batch.
+
+        Raises:
+            SchemaError: it has another schema.
+            TargetError: the store refused or went away; the segment is given up then.
+        """
+        if batch.num_rows == 0:
+            return
+        if not batch.schema.equals(self._schema):
+            raise SchemaError(f"A batch has the schema {batch.schema}, not {self._schema}.")
+        if self._file is None:
+            self._file = _Digesting(self._store.create(self._handle))
+            self._stream = pa.ipc.new_stream(self._file, self._schema, options=self._options)
+        try:
+            self._stream.write_batch(batch)
+        except BaseException:
+            self.abort()
+            raise
+        self._rows += batch.num_rows
+
+    def finish(self) -> Seal | None:
+        """End the segment, durably; None where no row was written."""
+        if self._file is None:
+            return None
+        file, self._file = self._file, None
+        try:
+            self._stream.close()
+            seal = Seal(self._handle, self._rows, file.length, file.digest)
+            file.inner.write(_to_bytes(seal))
+            file.inner.seal()
+        except BaseException:
+            file.inner.discard()
+            raise
+        return seal
+
+    def abort(self) -> None:
+        """Give the segment up, if it is not finished."""
+        if self._file is not None:
+            self._file.inner.discard()
+            self._file = None
+
+
+def read_segment(store: SegmentStore, committable: Committable) -> Iterator[pa.RecordBatch]:
+    """The batches of a segment, after all of it has been found to be what was pre-committed.
+
+    No row is returned before the last byte has been checked: damaged Arrow data is not decoded.
+
+    Raises:
+        NotPreparedError: the store has no such segment.
+        CorruptionError: it is cut short, damaged, or another one.
+    """
+    expected = Seal.of(committable)
+    with _opened(store, committable.handle) as file:
+        _check(store, file, expected)
+        file.seek(0)
+        with _decoding(store, committable.handle):
+            yield from pa.ipc.open_stream(file)
+
+
+def verify(store: SegmentStore, handle: HandleName) -> Seal:
+    """Read all of a segment and compare it with its own seal.
+
+    Raises:
+        NotPreparedError: the store has no such segment.
+        CorruptionError: it is cut short or damaged, or another one's.
+    """
+    with _opened(store, handle) as file:
+        seal = _read_seal(store, file, handle)
+        _check(store, file, seal)
+        return seal
+
+
+def seal_of(store: SegmentStore, handle: HandleName) -> Seal:
+    """The seal of a segment, without a look at the rest. Raises as ``verify``."""
+    with _opened(store, handle) as file:
+        return _read_seal(store, file, handle)
+
+
+class _Digesting:
+    """What Arrow writes to: passes bytes on, counts and digests them."""
+
+    closed = False
+
+    def __init__(self, inner: SegmentFile) -> None:
+        self.inner = inner
+        self.length = 0
+        self._digest = xxhash.xxh3_128()
+
+    @property
+    def digest(self) -> str:
+        return f"xxh3_128:{self._digest.hexdigest()}"
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> int:
+        self._digest.update(memoryview(data))
+        written = self.inner.write(data)
+        self.length += written
+        return written
+
+    def flush(self) -> None:
+        """Only the seal makes anything durable."""
+
+    def close(self) -> None:
+        """Arrow closes its end of the stream; the segment is not finished by that."""
+
+
+@contextmanager
+def _opened(store: SegmentStore, handle: HandleName) -> Iterator[pa.NativeFile]:
+    opened = store.open(handle)
+    if opened is None:
+        raise NotPreparedError(
+            f"The write-ahead log at {store.url} has no such segment.",
+            job=handle.job,
+            epoch=handle.epoch,
+            handle=str(handle),
+            remedy="restart the query: an epoch that is not decided is written again. The log must "
+            "be seen by every executor and by the driver.",
+        )
+    with opened as file:
+        yield file
+
+
+def _check(store: SegmentStore, file: pa.NativeFile, expected: Seal) -> None:
+    found = _read_seal(store, file, expected.handle)
+    if found != expected:
+        what = [
+            f"{name} {value} instead of {asdict(expected)[name]}"
+            for name, value in asdict(found).items()
+            if value != asdict(expected)[name]
+        ]
+        raise _damaged(store, expected.handle, f"it is another one: {', '.join(what)}")
+    file.seek(0)
+    digest, left = xxhash.xxh3_128(), expected.length
+    while left and (block := file.read_buffer(min(BLOCK, left))).size:
+        digest.update(memoryview(block))
+        left -= block.size
+    if left or f"xxh3_128:{digest.hexdigest()}" != expected.digest:
+        raise _damaged(store, expected.handle, "its bytes are not those that were written")
+
+
+def _to_bytes(seal: Seal) -> bytes:
+    text = json.dumps({**asdict(seal), "handle": str(seal.handle)}, sort_keys=True).encode()
+    return text + len(text).to_bytes(4, "little") + MAGIC
+
+
+def _read_seal(store: SegmentStore, file: pa.NativeFile, handle: HandleName) -> Seal:
+    size = file.size()
+    start = max(0, size - LONGEST_SEAL)
+    file.seek(start)
+    end = bytes(file.read(size - start))
+    if end[-len(MAGIC) :] != MAGIC:
+        raise _damaged(store, handle, "it is cut short: its end is not that of a segment")
+    text = end[-_TAIL - int.from_bytes(end[-_TAIL : -len(MAGIC)], "little") : -_TAIL]
+    try:
+        fields = json.loads(text)
+        named = HandleName.parse(fields["handle"])
+        seal = Seal(handle, int(fields["rows"]), int(fields["length"]), str(fields["digest"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(store, handle, "its seal cannot be read") from error
+    if named != handle:
+        raise _damaged(store, handle, f"it is that of {fields['handle']}, copied or renamed")
+    if seal.length + len(text) + _TAIL != size:
+        raise _damaged(store, handle, f"it has {size} bytes, not those that its seal says")
+    return seal
+
+
+@contextmanager
+def _decoding(store: SegmentStore, handle: HandleName) -> Iterator[None]:
+    try:
+        yield
+    except AbsError:
+        raise
+    except pa.ArrowException as error:
+        raise _damaged(store, handle, f"Arrow cannot read it: {error}") from error
+
+
+def _damaged(store: SegmentStore, handle: HandleName, how: str) -> CorruptionError:
+    return CorruptionError(
+        f"A segment of the write-ahead log at {store.url} is damaged: {how}.",
+        job=handle.job,
+        epoch=handle.epoch,
+        handle=str(handle),
+        remedy="restart the query: nothing of its epoch is visible, and it is written again, unless "
+        "it is decided (`abs register show`). Then look at the disk; `abs wal verify` reads all.",
+    )

@@ -1,0 +1,104 @@
+"""``abs wal``: the segments of a write-ahead log, and whether they are what was written."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from abs_cli.codes import FAILED
+from abs_cli.output import AsJson, errors, people, print_json
+from abs_core.errors import ConfigError, CorruptionError, NotPreparedError
+from abs_core.model import HandleName
+
+if TYPE_CHECKING:  # Arrow takes long to import; `abs --help` shall not wait for it
+    from abs_core.wal import Entry
+
+app = typer.Typer(help="Write-ahead logs: what tasks left there.", no_args_is_help=True)
+
+Wal = Annotated[str, typer.Argument(help="The log: as the sink's option wal.")]
+OfJob = Annotated[str | None, typer.Option("--job", help="Only of this job key.")]
+
+
+@app.command()
+def ls(url: Wal, job: OfJob = None, *, as_json: AsJson = False) -> None:
+    """One line for each segment."""
+    from abs_sinks.wal import segment_store
+
+    entries = segment_store(url).list(job)
+    if as_json:
+        print_json([_document(entry) for entry in entries])
+        return
+    table = Table("job", "epoch", "task", "age", "bytes", "", "handle", box=None)
+    for entry in entries:
+        handle = entry.handle
+        age = "" if entry.age_seconds is None else f"{entry.age_seconds:.0f} s"
+        said = "" if entry.sealed else "not sealed"
+        where = str(handle.epoch), str(handle.partition)
+        table.add_row(handle.job, *where, age, f"{entry.size:,}", said, str(handle))
+    people.print(table)
+
+
+@app.command()
+def verify(
+    url: Wal,
+    job: OfJob = None,
+    handle: Annotated[str | None, typer.Option("--handle", help="Only this segment.")] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Read every sealed segment and compare it with its seal. Exit code 1 if one is damaged."""
+    from abs_core.wal import verify as verify_segment
+    from abs_sinks.wal import segment_store
+
+    store = segment_store(url)
+    if handle is None:
+        names = [entry.handle for entry in store.list(job) if entry.sealed]
+    else:
+        names = [_parse(handle)]
+    checked = []
+    for name in names:
+        try:
+            seal = verify_segment(store, name)
+            checked.append({"handle": str(name), "rows": seal.rows, "damage": None})
+        except CorruptionError as error:
+            checked.append({"handle": str(name), "rows": None, "damage": error.what})
+        except NotPreparedError:
+            if handle is not None:
+                raise
+            # It was committed or swept since the list was made.
+    damaged = [check for check in checked if check["damage"]]
+    if as_json:
+        print_json(checked)
+    else:
+        for check in damaged:
+            errors.print(f"[red]damaged[/] {check['handle']}: {escape(str(check['damage']))}")
+        rows = sum(int(str(check["rows"])) for check in checked if not check["damage"])
+        people.print(
+            f"{len(checked) - len(damaged)} segments with {rows:,} rows are whole, "
+            f"{len(damaged)} damaged"
+        )
+    if damaged:
+        raise typer.Exit(FAILED)
+
+
+def _parse(text: str) -> HandleName:
+    name = HandleName.parse(text)
+    if name is None:
+        raise ConfigError(f"{text!r} is no handle's name.", remedy="see `abs wal ls`.")
+    return name
+
+
+def _document(entry: Entry) -> dict[str, object]:
+    handle = entry.handle
+    return {
+        "handle": str(handle),
+        "job": handle.job,
+        "epoch": handle.epoch,
+        "partition": handle.partition,
+        "size": entry.size,
+        "age_seconds": entry.age_seconds,
+        "sealed": entry.sealed,
+    }
