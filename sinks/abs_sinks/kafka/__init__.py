@@ -1,0 +1,1 @@
+"""The Kafka sink: from Arrow batches to records that appear exactly once."""

@@ -1,0 +1,150 @@
+"""The two clients: librdkafka writes, kafka-python speaks to coordinators. Configurations of both.
+
+Both are made from the same ``kafka.*`` settings, which are librdkafka's.
+"""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import tempfile
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from abs_core.errors import OptionError
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.settings import Settings
+
+QUEUE_KBYTES = 65_536
+"""What a producer holds unsent at most; more costs memory and gains nothing (measured)."""
+
+REQUEST_SECONDS = 15.0
+"""For how long an answer of a coordinator is waited for."""
+
+log = logging.getLogger("abs_sinks.kafka.librdkafka")
+
+
+def producer_settings(
+    options: KafkaOptions,
+    transactional_id: str | None,
+    on_delivery: Callable[[Any, Any], None],
+) -> dict[str, Any]:
+    """Configuration of a producer that reports failed messages only, to ``on_delivery``.
+
+    Keys are placed as the Java client places them (murmur2). A record is sent until its transaction
+    times out, not for librdkafka's five minutes: a shorter delivery timeout could only turn a slow
+    broker into a failed epoch.
+
+    Args:
+        transactional_id: None: no transactions, but idempotence.
+        on_delivery: called from ``poll`` and ``flush`` with (error, message) for each failure.
+    """
+    timeout = options.transaction_timeout_ms
+    defaults: dict[str, Any] = {
+        "partitioner": "murmur2_random",
+        "linger.ms": "20",
+        "queue.buffering.max.kbytes": str(QUEUE_KBYTES),
+        "queue.buffering.max.messages": "1000000",
+        "allow.auto.create.topics": "false",
+        "log.connection.close": "false",
+    }
+    if not {"message.timeout.ms", "delivery.timeout.ms"} & {n for n, _ in options.kafka.pairs}:
+        defaults["message.timeout.ms"] = str(min(timeout, 300_000))
+    ours: dict[str, Any] = {
+        "enable.idempotence": "true",
+        "delivery.report.only.error": True,
+        "on_delivery": on_delivery,
+        "logger": log,
+    }
+    if transactional_id is not None:
+        ours["transactional.id"] = transactional_id
+        ours["transaction.timeout.ms"] = str(timeout)
+    return {**defaults, **dict(options.kafka.pairs), **ours}
+
+
+def control_settings(settings: Settings) -> dict[str, Any]:
+    """Configuration of kafka-python's admin client, from librdkafka's settings.
+
+    Raises:
+        OptionError: a way to authenticate that kafka-python has no equivalent for.
+    """
+    given = dict(settings.pairs)
+    found: dict[str, Any] = {
+        "bootstrap_servers": [s.strip() for s in settings.bootstrap.split(",") if s.strip()],
+        "client_id": given.get("client.id", "abs-sinks"),
+        "security_protocol": given.get("security.protocol", "plaintext").upper(),
+        "request_timeout_ms": int(REQUEST_SECONDS * 1000),
+        "bootstrap_timeout_ms": int(REQUEST_SECONDS * 1000),
+        "reconnect_backoff_max_ms": 500,
+    }
+    if found["security_protocol"].startswith("SASL"):
+        found |= _sasl(given)
+    if found["security_protocol"].endswith("SSL"):
+        found["ssl_context"] = _ssl_context(given)
+        found["ssl_check_hostname"] = found["ssl_context"].check_hostname
+    return found
+
+
+def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
+    mechanism = given.get("sasl.mechanism", given.get("sasl.mechanisms", "GSSAPI")).upper()
+    if mechanism == "GSSAPI":
+        return {
+            "sasl_mechanism": mechanism,
+            "sasl_kerberos_service_name": given.get("sasl.kerberos.service.name", "kafka"),
+        }
+    if mechanism in ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"):
+        return {
+            "sasl_mechanism": mechanism,
+            "sasl_plain_username": given.get("sasl.username"),
+            "sasl_plain_password": given.get("sasl.password"),
+        }
+    raise OptionError(
+        f"kafka.sasl.mechanisms={mechanism} is not known to the client that ends transactions.",
+        remedy="use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or GSSAPI, or certificates "
+        "(kafka.security.protocol=ssl).",
+    )
+
+
+def _ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:
+    """As librdkafka reads the same settings.
+
+    Raises:
+        OptionError: a file cannot be read, or a key store is given (Python reads PEM only).
+    """
+    if "ssl.keystore.location" in given:
+        raise OptionError(
+            "kafka.ssl.keystore.location cannot be read by the client that ends transactions.",
+            remedy="give the certificate and key as PEM: kafka.ssl.certificate.location and "
+            "kafka.ssl.key.location.",
+        )
+    try:
+        context = ssl.create_default_context(
+            cafile=given.get("ssl.ca.location"), cadata=given.get("ssl.ca.pem")
+        )
+        _own_certificate(context, given)
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"The certificates of kafka.ssl.* cannot be read: {type(error).__name__}: {error}.",
+            remedy="check kafka.ssl.ca.location, kafka.ssl.certificate.location and "
+            "kafka.ssl.key.location on this machine.",
+        ) from error
+    if given.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
+        context.check_hostname = False
+    if given.get("enable.ssl.certificate.verification", "true").lower() == "false":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _own_certificate(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
+    password = given.get("ssl.key.password")
+    if "ssl.certificate.location" in given:
+        context.load_cert_chain(
+            given["ssl.certificate.location"], given.get("ssl.key.location"), password
+        )
+    elif "ssl.certificate.pem" in given:
+        # Python loads a chain from a file only; this one is gone, and was readable by us alone.
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(given["ssl.certificate.pem"] + "\n" + given.get("ssl.key.pem", ""))
+            file.flush()
+            context.load_cert_chain(file.name, None, password)

@@ -1,0 +1,142 @@
+"""Errors of both clients, mapped once to the project's own, by Kafka's error codes.
+
+Broker codes are the protocol's (KafkaError of librdkafka and the errors of kafka-python share them);
+negative ones are librdkafka's own (``rdkafka.h``). No message of either holds a record or a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import kafka.errors
+from confluent_kafka import KafkaError, KafkaException
+
+from abs_core.errors import (
+    AbsError,
+    ContentionError,
+    CorruptionError,
+    FencedError,
+    PreflightError,
+    RefusedError,
+    RowError,
+    SchemaError,
+    TargetError,
+    UnavailableError,
+)
+
+_Mapped = tuple[type[AbsError], str]
+
+_FENCED = (
+    "this task or run was taken for dead, and its transaction ended by a newer one: let it stop."
+)
+_ACL = "grant the principal what it lacks; `abs doctor` lists it."
+_DOOR = "check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*."
+_BUSY = "nothing of the epoch is lost: it is tried again."
+_SIZE = "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink the record."
+_TIMEOUT = "set kafka.transaction.timeout.ms to at most the broker's transaction.max.timeout.ms."
+
+_BY_CODE: dict[int, _Mapped] = {
+    # librdkafka's own
+    -181: (RefusedError, _DOOR),  # _SSL
+    -169: (RefusedError, _DOOR),  # _AUTHENTICATION
+    -195: (UnavailableError, ""),  # _TRANSPORT
+    -193: (UnavailableError, "check kafka.bootstrap.servers."),  # _RESOLVE
+    -192: (UnavailableError, _BUSY),  # _MSG_TIMED_OUT
+    -191: (TargetError, ""),  # _PARTITION_EOF
+    -190: (RowError, "correct the column partition."),  # _UNKNOWN_PARTITION
+    -188: (SchemaError, "create the topic, or correct its name."),  # _UNKNOWN_TOPIC
+    -187: (UnavailableError, "check kafka.bootstrap.servers."),  # _ALL_BROKERS_DOWN
+    -185: (UnavailableError, ""),  # _TIMED_OUT
+    -186: (PreflightError, "check the kafka.* settings."),  # _INVALID_ARG
+    -152: (UnavailableError, _BUSY),  # _PURGE_QUEUE
+    -151: (UnavailableError, _BUSY),  # _PURGE_INFLIGHT
+    -144: (FencedError, _FENCED),  # _FENCED
+    # the broker's
+    1: (TargetError, ""),
+    2: (CorruptionError, "a record was damaged on its way; it is tried again."),
+    3: (SchemaError, "create the topic, or correct its name."),
+    10: (RowError, _SIZE),
+    17: (SchemaError, "correct the topic's name."),
+    18: (RowError, _SIZE),
+    29: (RefusedError, _ACL),
+    30: (RefusedError, _ACL),
+    31: (RefusedError, _ACL),
+    32: (RowError, "correct the column timestamp, or message.timestamp.* of the topic."),
+    33: (RefusedError, _DOOR),
+    34: (RefusedError, _DOOR),
+    35: (RefusedError, "take a broker of version 3.0 or newer."),
+    44: (RefusedError, ""),
+    47: (FencedError, _FENCED),
+    48: (ContentionError, _BUSY),
+    49: (ContentionError, _BUSY),
+    50: (PreflightError, _TIMEOUT),
+    51: (UnavailableError, ""),  # CONCURRENT_TRANSACTIONS
+    53: (RefusedError, _ACL),
+    58: (RefusedError, _DOOR),
+    59: (ContentionError, _BUSY),
+    45: (ContentionError, _BUSY),
+    87: (RowError, "a compacted topic takes no record without a key."),
+    89: (UnavailableError, ""),  # THROTTLING_QUOTA_EXCEEDED
+    90: (FencedError, _FENCED),
+    120: (ContentionError, _BUSY),  # TRANSACTION_ABORTABLE
+}
+
+
+def to_abs_error(error: BaseException | KafkaError, doing: str) -> AbsError:
+    """The project's error for one of either client.
+
+    Args:
+        error: a KafkaError, a KafkaException around one, or an exception of kafka-python.
+        doing: what was asked for, as the end of a sentence: ``sending to topic t``.
+    """
+    if isinstance(error, KafkaException):
+        error = error.args[0]
+    code, text, retriable = _facts(error)
+    found = None if code is None else _BY_CODE.get(code)
+    if found is None:
+        found = (UnavailableError if retriable else TargetError, "")
+    kind, remedy = found
+    shown = "" if code is None else f" [{code}]"
+    return kind(f"Kafka failed while {doing}: {text}{shown}.", remedy=remedy)
+
+
+@contextmanager
+def mapped(doing: str) -> Iterator[None]:
+    """Let only the project's errors out; ``doing`` as for ``to_abs_error``."""
+    try:
+        yield
+    except (KafkaException, kafka.errors.KafkaError) as error:
+        raise to_abs_error(error, doing) from error
+    except (BufferError, TimeoutError, OSError) as error:
+        raise UnavailableError(
+            f"Kafka did not answer while {doing}: {type(error).__name__}: {error}."
+        ) from error
+
+
+def _facts(error: Any) -> tuple[int | None, str, bool]:
+    """Code, text on one line, and whether the client itself would try again."""
+    if isinstance(error, KafkaError):
+        return error.code(), _line(error.str()), bool(error.retriable())
+    text = _line(str(error)) or type(error).__name__
+    code = getattr(error, "errno", None)
+    if isinstance(error, kafka.errors.SaslAuthenticationFailedError):
+        return 58, text, False
+    away = isinstance(
+        error,
+        kafka.errors.KafkaConnectionError
+        | kafka.errors.NodeNotReadyError
+        | kafka.errors.KafkaTimeoutError
+        | kafka.errors.RequestTimedOutError,
+    )
+    known = code if isinstance(code, int) and code > 0 else None
+    return (
+        known,
+        f"{type(error).__name__}: {text}",
+        away or bool(getattr(error, "retriable", False)),
+    )
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).rstrip(".")

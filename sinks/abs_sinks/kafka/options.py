@@ -1,0 +1,116 @@
+"""The options of ``abs-kafka`` as a sink, read once into one typed value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from abs_core.errors import OptionError
+from abs_sinks.kafka.settings import PREFIX, Settings
+from abs_sinks.options import COMMON, CommonOptions, Option, Problems, read_options
+
+NAME = "abs-kafka"
+
+DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
+"""15 minutes: the most that a broker grants by default (transaction.max.timeout.ms)."""
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def topic_name(text: str) -> str:
+    """A name that Kafka takes for a topic (``org.apache.kafka.common.internals.Topic``).
+
+    Raises:
+        OptionError: it does not.
+    """
+    if _TOPIC.fullmatch(text) is None or text in (".", ".."):
+        raise OptionError(
+            f"{text!r} is no name for a topic.",
+            remedy="take 1 to 249 letters, digits, dots, underscores and hyphens.",
+        )
+    return text
+
+
+_OWN = (
+    Option("topic", topic_name),
+    Option("registertopic", topic_name, "abs-register"),
+)
+
+_ELSEWHERE = {
+    "bootstrap.servers": "write kafka.bootstrap.servers.",
+    "subscribe": "it is an option of the source; name the topic to write to by topic.",
+    "subscribePattern": "it is an option of the source; name the topic to write to by topic.",
+    "assign": "it is an option of the source; name the topic to write to by topic.",
+    "startingOffsets": "it is an option of the source.",
+    "endingOffsets": "it is an option of the source.",
+    "failOnDataLoss": "it is an option of the source.",
+    "includeHeaders": "leave it out: a column headers is written where there is one.",
+    "transactional.id": "leave it out: this sink names its transactions itself.",
+    "path": "use topic.",
+}
+"""Options of Spark's Kafka source and of other connectors."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaOptions:
+    """Where and how to write. Its ``repr`` shows no secret (I9).
+
+    Args:
+        kafka: what was given as ``kafka.*``: librdkafka's settings.
+        topic: of every record; None: the column ``topic`` says.
+        common: what every sink takes.
+        registertopic: the compacted topic that holds the jobs' registers.
+    """
+
+    kafka: Settings
+    topic: str | None = None
+    common: CommonOptions = field(default_factory=CommonOptions)
+    registertopic: str = "abs-register"
+
+    @property
+    def protocol(self) -> str:
+        return self.common.protocol
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """After so many milliseconds the broker aborts a transaction on its own."""
+        given = self.kafka.get("transaction.timeout.ms")
+        return DEFAULT_TRANSACTION_TIMEOUT_MS if given is None else int(given)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """Read options as Spark hands them over: text to text, names in any case.
+
+        Raises:
+            OptionError: all that is unknown, missing, malformed or contradictory, at once.
+        """
+        problems = Problems(NAME)
+        values = read_options(
+            given, (*COMMON, *_OWN), problems, elsewhere=_ELSEWHERE, prefix=PREFIX
+        )
+        kafka = Settings.read(given, problems)
+        common = CommonOptions.of(values)
+        _check_together(common, values, problems)
+        problems.raise_any()
+        return cls(kafka, values["topic"], common, values["registertopic"])
+
+
+def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
+    if common.protocol == "wal" and common.wal is None:
+        problems.add(
+            "protocol=wal needs the option wal: where the segments of an epoch are kept until it is "
+            "committed.",
+            "give a URL that every task and the driver reach: file:///..., or s3://bucket/prefix.",
+        )
+    if common.protocol != "wal" and common.wal is not None:
+        problems.add(
+            f"The option wal has no meaning for protocol={common.protocol}.",
+            "did you mean protocol=wal?",
+        )
+    if values["topic"] is not None and values["topic"] == values["registertopic"]:
+        problems.add(
+            f"The topic {values['topic']} is where the registers are kept.",
+            "write to another topic, or set registertopic.",
+        )

@@ -1,0 +1,71 @@
+"""Where the Java client puts a key: murmur2, over whole columns.
+
+librdkafka does the same by itself (``partitioner=murmur2_random``); this is for who must know the
+partition before a record is sent, and for tests. Source: ``Utils.murmur2`` and
+``BuiltInPartitioner.partitionForKey`` of Apache Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+_M = np.uint32(0x5BD1E995)
+_SEED = np.uint32(0x9747B28C)
+_POSITIVE = np.uint32(0x7FFFFFFF)
+
+
+def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
+    """The hash of each key, as an unsigned number; anything stands under a null.
+
+    Works on all keys at once, four bytes of each at a time: as many steps as the longest key has
+    words.
+    """
+    data, starts, lengths = _layout(keys)
+    with np.errstate(over="ignore"):
+        h = _SEED ^ lengths.astype(np.uint32)
+        words = lengths >> 2
+        for word in range(int(words.max(initial=0))):
+            at = np.flatnonzero(words > word)
+            k = _word(data, starts[at] + 4 * word) * _M
+            k ^= k >> np.uint32(24)
+            h[at] = h[at] * _M ^ k * _M
+        tails = starts + (words << 2)
+        rest = lengths & 3
+        for count, shift in ((3, 16), (2, 8), (1, 0)):
+            at = np.flatnonzero(rest >= count)
+            h[at] ^= data[tails[at] + count - 1].astype(np.uint32) << np.uint32(shift)
+        h = np.where(rest > 0, h * _M, h)
+        h ^= h >> np.uint32(13)
+        h *= _M
+        h ^= h >> np.uint32(15)
+    return h
+
+
+def partitions_of(keys: pa.BinaryArray, count: int) -> npt.NDArray[np.int32]:
+    """The partition of each key among ``count``; -1 (the client's choice) where the key is null."""
+    found = ((murmur2(keys) & _POSITIVE) % np.uint32(count)).astype(np.int32)
+    if keys.null_count:
+        found[keys.is_null().to_numpy(zero_copy_only=False)] = -1
+    return found
+
+
+def _word(data: npt.NDArray[np.uint8], at: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """Four bytes from each place on, little-endian."""
+    found = data[at].astype(np.uint32)
+    for byte in (1, 2, 3):
+        found |= data[at + byte].astype(np.uint32) << np.uint32(8 * byte)
+    return found
+
+
+def _layout(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Any, Any]:
+    """All bytes, and where each key begins and how long it is."""
+    _, offsets_buffer, data_buffer = keys.buffers()
+    width = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
+    offsets = np.frombuffer(offsets_buffer, width)[keys.offset : keys.offset + len(keys) + 1]
+    offsets = offsets.astype(np.int64)
+    data = np.frombuffer(data_buffer or b"", np.uint8)
+    return data, offsets[:-1], np.diff(offsets)

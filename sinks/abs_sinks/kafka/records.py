@@ -1,0 +1,276 @@
+"""From Arrow columns to Kafka records, with the semantics of Spark's own Kafka sink.
+
+Columns, by name in any case (``org.apache.spark.sql.kafka010.KafkaWriter``):
+
+| column | type | |
+| --- | --- | --- |
+| value | string or binary | required; null is a tombstone |
+| key | string or binary | optional; null: no key |
+| headers | array of struct(key string, value binary) | optional |
+| topic | string | required where the option ``topic`` is not given, which overrides it |
+| partition | int | optional; null: by key as the Java client does, without a key any |
+| timestamp | timestamp | optional (not in Spark's sink); null: the time of sending |
+
+Other columns are not written, as in Spark. Strings are sent as UTF-8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_core.errors import RowError, SchemaError
+
+COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
+
+RECORD_OVERHEAD = 100
+"""Bytes that a record takes besides key, value and headers, at most (its batch's header included)."""
+
+Header = tuple[str, bytes | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Which columns of the input are what; None where there is none."""
+
+    value: int
+    key: int | None = None
+    headers: int | None = None
+    topic: int | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Records as columns, normalised. All arrays have ``rows`` entries; None: that column is absent.
+
+    Args:
+        values, keys: ``binary`` arrays.
+        headers: list of struct(key string, value binary).
+        topics: ``string`` array without nulls; None: all go to the option's topic.
+        partitions: ``int32`` array; null: the partitioner's choice.
+        timestamps: ``int64`` array, milliseconds since 1970; null: now.
+    """
+
+    values: pa.BinaryArray
+    keys: pa.BinaryArray | None
+    headers: pa.ListArray | None
+    topics: pa.StringArray | None
+    partitions: pa.Int32Array | None
+    timestamps: pa.Int64Array | None
+
+    @property
+    def rows(self) -> int:
+        return len(self.values)
+
+
+def plan_columns(schema: pa.Schema, topic: str | None) -> Columns:
+    """Find the columns by name and check their types.
+
+    Args:
+        topic: the option of that name.
+
+    Raises:
+        SchemaError: ``value`` or ``topic`` is missing, a name is there twice, or a type is wrong.
+    """
+    found: dict[str, int] = {}
+    left_out = []
+    for index, field in enumerate(schema):
+        name = field.name.lower()
+        if name not in COLUMNS:
+            left_out.append(field.name)
+            continue
+        if name in found:
+            raise SchemaError(
+                f"The column {name} is there twice: {schema.names[found[name]]} and {field.name}.",
+                remedy="drop one of them, or rename it.",
+            )
+        found[name] = index
+        _check_type(name, field.type)
+    if "value" not in found:
+        raise SchemaError(
+            f"There is no column value among {', '.join(schema.names)}.",
+            remedy="name what goes into the records: select(... AS key, ... AS value).",
+        )
+    if topic is None and "topic" not in found:
+        raise SchemaError(
+            "Neither the option topic nor a column topic says where the records go.",
+            remedy="set the option topic.",
+        )
+    if topic is not None and "topic" in found:
+        left_out.append(schema.names[found.pop("topic")])
+    return Columns(**found, left_out=tuple(left_out))
+
+
+def _check_type(name: str, arrow: pa.DataType) -> None:
+    if not _FITS[name](arrow):
+        raise SchemaError(
+            f"The column {name} is of type {arrow}, and must be {_WANTED[name]}.",
+            remedy=f"cast it: CAST({name} AS ...); for JSON use to_json.",
+        )
+
+
+def _is_text(arrow: pa.DataType) -> bool:
+    return bool(
+        pa.types.is_string(arrow)
+        or pa.types.is_large_string(arrow)
+        or pa.types.is_string_view(arrow)
+    )
+
+
+def _is_bytes(arrow: pa.DataType) -> bool:
+    return bool(
+        _is_text(arrow)
+        or pa.types.is_binary(arrow)
+        or pa.types.is_large_binary(arrow)
+        or pa.types.is_binary_view(arrow)
+    )
+
+
+def _is_headers(arrow: pa.DataType) -> bool:
+    if not (pa.types.is_list(arrow) or pa.types.is_large_list(arrow)):
+        return False
+    item = arrow.value_type
+    if not pa.types.is_struct(item) or item.num_fields != 2:
+        return False
+    return _is_text(item.field(0).type) and _is_bytes(item.field(1).type)
+
+
+_FITS = {
+    "key": _is_bytes,
+    "value": _is_bytes,
+    "headers": _is_headers,
+    "topic": _is_text,
+    "partition": pa.types.is_int32,
+    "timestamp": pa.types.is_timestamp,
+}
+_WANTED = {
+    "key": "a string or a binary",
+    "value": "a string or a binary",
+    "headers": "an array of struct(key string, value binary)",
+    "topic": "a string",
+    "partition": "an int (32 bits)",
+    "timestamp": "a timestamp",
+}
+
+
+def records_of(batch: pa.RecordBatch, columns: Columns, first_row: int = 0) -> Records:
+    """The batch as records.
+
+    Args:
+        first_row: how many rows of the task came before, to name a bad one.
+
+    Raises:
+        RowError: a topic or a header's key is null, a partition or a timestamp is negative.
+    """
+    taken = {
+        name: None if (index := getattr(columns, name)) is None else batch.column(index)
+        for name in COLUMNS
+    }
+    if taken["topic"] is not None:
+        taken["topic"] = taken["topic"].cast(pa.string())
+        refuse(taken["topic"].is_null(), first_row, "has no topic", "set the option topic.")
+    if taken["partition"] is not None:
+        negative = pc.less(taken["partition"], 0)
+        refuse(negative, first_row, "has a negative partition", "correct the column partition.")
+    return Records(
+        values=_binary(taken["value"]),
+        keys=None if taken["key"] is None else _binary(taken["key"]),
+        headers=None if taken["headers"] is None else _headers(taken["headers"], first_row),
+        topics=taken["topic"],
+        partitions=taken["partition"],
+        timestamps=None if taken["timestamp"] is None else _millis(taken["timestamp"], first_row),
+    )
+
+
+def header_lists(headers: pa.ListArray) -> list[list[Header] | None]:
+    """The headers of each record as librdkafka's binding takes them."""
+    items = headers.flatten()
+    pairs = list(zip(items.field(0).to_pylist(), items.field(1).to_pylist(), strict=True))
+    ends = pc.list_value_length(headers).fill_null(0).to_pylist()
+    found: list[list[Header] | None] = []
+    at = 0
+    for size in ends:
+        found.append(pairs[at : at + size] if size else None)
+        at += size
+    return found
+
+
+def sizes_of(records: Records) -> pa.Int64Array:
+    """Bytes of key, value and headers of each record, without Kafka's own."""
+    size = _length(records.values)
+    if records.keys is not None:
+        size = pc.add(size, _length(records.keys))
+    if records.headers is not None:
+        items = records.headers.flatten()
+        each = pc.add(_length(items.field(0).cast(pa.binary())), _length(items.field(1)))
+        rows = pc.list_parent_indices(records.headers)
+        sums = pa.table({"row": rows, "size": each}).group_by("row").aggregate([("size", "sum")])
+        extra = [0] * records.rows
+        for row, total in zip(*(column.to_pylist() for column in sums.columns), strict=True):
+            extra[row] = total
+        size = pc.add(size, pa.array(extra, pa.int64()))
+    return size
+
+
+def refuse(wrong: pa.BooleanArray, first_row: int, what: str, remedy: str) -> None:
+    """Raise for the first row where ``wrong`` is true.
+
+    Raises:
+        RowError: naming it by its number in the task, from 0 on, and how many more there are.
+    """
+    count = pc.sum(wrong).as_py()
+    if count:
+        row = first_row + pc.index(wrong, True).as_py()
+        more = f", and {count - 1} more in its batch" if count > 1 else ""
+        raise RowError(f"Row {row} of the task {what}{more}.", remedy=remedy)
+
+
+def _binary(column: pa.Array) -> pa.BinaryArray:
+    if pa.types.is_string(column.type):
+        return column.view(pa.binary())
+    return column.cast(pa.binary())
+
+
+def _length(column: pa.Array) -> pa.Int64Array:
+    return pc.binary_length(column).fill_null(0).cast(pa.int64())
+
+
+def _millis(column: pa.Array, first_row: int) -> pa.Int64Array:
+    plain = column.cast(pa.timestamp("ms"), safe=False) if column.type.tz is None else column
+    millis = plain.cast(pa.timestamp("ms", plain.type.tz), safe=False).cast(pa.int64())
+    early = pc.less(millis, 0)
+    refuse(early, first_row, "has a timestamp before 1970", "correct the column timestamp.")
+    return millis
+
+
+def _headers(column: pa.Array, first_row: int) -> pa.ListArray:
+    wanted = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    renamed = _rename(column)
+    headers = renamed.cast(wanted)
+    items = headers.flatten()
+    if items.field(0).null_count or items.null_count:
+        parents = pc.list_parent_indices(headers)
+        missing: Any = pc.or_(items.is_null(), items.field(0).is_null())
+        bad = pc.is_in(pa.array(range(len(headers)), parents.type), parents.filter(missing))
+        refuse(bad, first_row, "has a header without a key", "give each header a key.")
+    return headers
+
+
+def _rename(column: pa.Array) -> pa.Array:
+    """Fields of the struct by place, as Spark takes them, whatever their names."""
+    item = column.type.value_type
+    fields = [pa.field("key", item.field(0).type), pa.field("value", item.field(1).type)]
+    kind = pa.large_list if pa.types.is_large_list(column.type) else pa.list_
+    return column.cast(kind(pa.struct(fields))) if item.names != ["key", "value"] else column
+
+
+def names_of(topics: Sequence[str] | pa.StringArray) -> list[str]:
+    """The distinct topics, in the order in which they first appear."""
+    return list(pc.unique(pa.array(topics, pa.string())).to_pylist())

@@ -1,0 +1,211 @@
+"""Gives records to librdkafka, and knows of every one that was not delivered.
+
+The hot path: one call of ``produce`` per record, over columns turned to lists at once. That is near
+what librdkafka can take (see benchmarks); ``produce_batch`` would ignore topic, partition and headers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import fields, replace
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import xxhash
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from abs_core.errors import AbsError, UnavailableError
+from abs_sinks.kafka.faults import to_abs_error
+from abs_sinks.kafka.records import Header, Records, header_lists
+
+CHUNK = 16_384
+"""Records that are turned to Python objects at a time."""
+
+_FULL_PAUSE = 0.05
+_SHOWN_KEY = 40
+
+
+class Failures:
+    """What was not delivered; ``report`` is the producer's ``on_delivery``.
+
+    A record that was refused is named by topic, partition, key and size: its own text could be a
+    secret. Only the first is kept.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._first: AbsError | None = None
+
+    def report(self, error: KafkaError | None, message: Message) -> None:
+        """Take note of a failed record; called by librdkafka from ``poll`` and ``flush``."""
+        if error is None:
+            return
+        self.count += 1
+        if self._first is None:
+            self._first = to_abs_error(error, f"delivering {_named(message)}")
+
+    def raise_any(self) -> None:
+        """Raise the first failure, if there is any.
+
+        Raises:
+            AbsError: by the broker's reason.
+        """
+        if self._first is None:
+            return
+        if self.count > 1:
+            self._first.what += f" {self.count} records were not delivered; this is the first."
+        raise self._first
+
+
+class Sender:
+    """Sends records over one producer; not thread-safe.
+
+    Args:
+        producer: made with ``failures.report`` as its ``on_delivery``.
+        topic: of all records; None: each names its own.
+        patience: seconds to wait for room in the queue or for acknowledgements.
+    """
+
+    def __init__(
+        self, producer: Producer, failures: Failures, topic: str | None, patience: float
+    ) -> None:
+        self.rows = 0
+        self._producer = producer
+        self._failures = failures
+        self._topic = topic
+        self._patience = patience
+        self._digest = xxhash.xxh3_128()
+
+    @property
+    def digest(self) -> str:
+        """Of keys and values, in the order in which they were sent."""
+        return f"xxh3_128:{self._digest.hexdigest()}"
+
+    def send(self, records: Records, extra: Sequence[Header] = ()) -> None:
+        """Queue the records; returns before they are delivered.
+
+        Args:
+            extra: headers that each record gets besides its own.
+
+        Raises:
+            AbsError: a record cannot be queued, or one before was not delivered.
+        """
+        for start in range(0, records.rows, CHUNK):
+            part = _slice(records, start, CHUNK)
+            self._feed(part)
+            self._produce(part, list(extra))
+            self._failures.raise_any()
+        self.rows += records.rows
+
+    def flush(self) -> None:
+        """Return when every record is acknowledged.
+
+        Raises:
+            AbsError: one was not delivered, or the brokers did not answer in time.
+        """
+        deadline = time.monotonic() + self._patience
+        while (left := self._producer.flush(1.0)) and time.monotonic() < deadline:
+            self._failures.raise_any()
+        self._failures.raise_any()
+        if left:
+            raise UnavailableError(
+                f"{left} records are not acknowledged after {self._patience:g} s.",
+                remedy="see whether the brokers are up and in sync; the epoch is tried again.",
+            )
+
+    def _produce(self, records: Records, extra: list[Header]) -> None:
+        produce = self._producer.produce
+        try:
+            for row in _rows(records, self._topic, extra):
+                try:
+                    produce(*row)
+                except BufferError:
+                    self._when_there_is_room(row)
+        except KafkaException as error:
+            # In a transaction, the failure of an earlier record makes this call fail, too.
+            self._failures.raise_any()
+            raise to_abs_error(error, "queueing records") from error
+
+    def _when_there_is_room(self, row: tuple[Any, ...]) -> None:
+        deadline = time.monotonic() + self._patience
+        while time.monotonic() < deadline:
+            self._producer.poll(_FULL_PAUSE)
+            self._failures.raise_any()
+            try:
+                self._producer.produce(*row)
+            except BufferError:
+                continue
+            return
+        raise UnavailableError(
+            f"The queue has been full for {self._patience:g} s: the brokers take no records.",
+            remedy="see whether the brokers are up and in sync; the epoch is tried again.",
+        )
+
+    def _feed(self, records: Records) -> None:
+        for column in (records.keys, records.values):
+            if column is not None:
+                self._digest.update(pc.binary_length(column).fill_null(-1).to_numpy())
+                self._digest.update(_bytes_of(column))
+
+
+def _rows(
+    records: Records, topic: str | None, extra: list[Header]
+) -> Iterator[tuple[str, bytes | None, bytes | None, int, None, int, list[Header] | None]]:
+    """The arguments of ``produce``, record by record; -1: any partition, 0: now."""
+    topics = repeat(topic or "") if records.topics is None else records.topics.to_pylist()
+    keys = repeat(None) if records.keys is None else records.keys.to_pylist()
+    partitions, timestamps = records.partitions, records.timestamps
+    return zip(  # type: ignore[return-value]
+        topics,
+        records.values.to_pylist(),
+        keys,
+        repeat(-1) if partitions is None else partitions.fill_null(-1).to_pylist(),
+        repeat(None),
+        repeat(0) if timestamps is None else timestamps.fill_null(0).to_pylist(),
+        _all_headers(records.headers, extra),
+        strict=False,
+    )
+
+
+def _all_headers(headers: pa.ListArray | None, extra: list[Header]) -> Any:
+    if headers is None:
+        return repeat(extra or None)
+    own = header_lists(headers)
+    return [(given or []) + extra for given in own] if extra else own
+
+
+def _bytes_of(column: pa.BinaryArray) -> memoryview:
+    """The bytes of all values, end to end, without a copy."""
+    _, offsets, data = column.buffers()
+    if data is None:
+        return memoryview(b"")
+    first, last = (
+        int.from_bytes(offsets[4 * at : 4 * at + 4].to_pybytes(), "little")
+        for at in (column.offset, column.offset + len(column))
+    )
+    return memoryview(data)[first:last]
+
+
+def _slice(records: Records, start: int, count: int) -> Records:
+    return replace(
+        records,
+        **{
+            field.name: column.slice(start, count)
+            for field in fields(records)
+            if (column := getattr(records, field.name)) is not None
+        },
+    )
+
+
+def _named(message: Message) -> str:
+    key = message.key()
+    shown = "without a key" if key is None else f"with key {key[:_SHOWN_KEY]!r}"
+    size = len(message.value() or b"") + len(key or b"")
+    partition = message.partition()
+    where = (
+        message.topic() if partition is None or partition < 0 else f"{message.topic()}-{partition}"
+    )
+    return f"a record {shown} of {size} bytes to {where}"

@@ -1,0 +1,174 @@
+"""Settings of the Kafka client, as ``kafka.*``: librdkafka's names, checked, never shown in full.
+
+Spark users know the Java client's names. Most are the same; those that are not are refused, with the
+equivalent named. What this sink must set itself is refused, too: a transaction without idempotence,
+or under somebody else's id, could not be committed exactly once.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from confluent_kafka import KafkaException, Producer
+
+from abs_core.options import Problems
+
+PREFIX = "kafka."
+
+_JAVA_ONLY = {
+    "sasl.jaas.config": "set kafka.sasl.username and kafka.sasl.password (for Kerberos: "
+    "kafka.sasl.kerberos.principal and kafka.sasl.kerberos.keytab).",
+    "sasl.client.callback.handler.class": "set kafka.sasl.oauthbearer.method and its siblings.",
+    "sasl.login.callback.handler.class": "set kafka.sasl.oauthbearer.method and its siblings.",
+    "sasl.login.class": "leave it out.",
+    "ssl.truststore.location": "set kafka.ssl.ca.location to a file of PEM certificates.",
+    "ssl.truststore.password": "leave it out; kafka.ssl.ca.location takes PEM certificates.",
+    "ssl.truststore.type": "leave it out; kafka.ssl.ca.location takes PEM certificates.",
+    "ssl.truststore.certificates": "set kafka.ssl.ca.pem.",
+    "ssl.keystore.type": "leave it out; kafka.ssl.keystore.location takes PKCS#12.",
+    "ssl.keystore.certificate.chain": "set kafka.ssl.certificate.pem.",
+    "ssl.keystore.key": "set kafka.ssl.key.pem.",
+    "ssl.protocol": "leave it out: the best that both sides know is taken.",
+    "ssl.enabled.protocols": "leave it out: the best that both sides know is taken.",
+    "key.serializer": "leave it out: columns are strings or binaries, and sent as they are.",
+    "value.serializer": "leave it out: columns are strings or binaries, and sent as they are.",
+    "partitioner.class": "set kafka.partitioner (murmur2_random is the default, and Java's).",
+    "partitioner.ignore.keys": "set kafka.partitioner=random.",
+    "interceptor.classes": "leave it out: there are no interceptors here.",
+    "metric.reporters": "leave it out: see the metrics of the query.",
+    "buffer.memory": "set kafka.queue.buffering.max.kbytes.",
+    "max.request.size": "set kafka.message.max.bytes.",
+    "max.block.ms": "leave it out: a full queue is waited for.",
+    "compression.gzip.level": "set kafka.compression.level.",
+    "compression.lz4.level": "set kafka.compression.level.",
+    "compression.zstd.level": "set kafka.compression.level.",
+    "send.buffer.bytes": "set kafka.socket.send.buffer.bytes.",
+    "receive.buffer.bytes": "set kafka.socket.receive.buffer.bytes.",
+    "group.id": "leave it out: a sink reads nothing.",
+    "auto.offset.reset": "leave it out: a sink reads nothing.",
+}
+"""Names of the Java client that librdkafka does not have, and what to do instead."""
+
+_OURS = {
+    "transactional.id": "leave it out: this sink names its transactions itself, so that each can be "
+    "found again after a crash.",
+    "delivery.report.only.error": "leave it out: this sink reads the reports.",
+    "enable.gapless.guarantee": "leave it out: transactions give more.",
+    "plugin.library.paths": "leave it out: no code is loaded.",
+}
+_REQUIRED = {
+    "enable.idempotence": ("true",),
+    "acks": ("all", "-1"),
+    "request.required.acks": ("all", "-1"),
+}
+"""What a transaction needs; to write it down is harmless, to contradict it is not."""
+
+_SECRET = ("password", "secret", "sasl.username", "ssl.key.pem", "token", "credentials")
+
+_NAMES = (
+    "bootstrap.servers security.protocol sasl.mechanism sasl.mechanisms sasl.username sasl.password "
+    "sasl.kerberos.service.name sasl.kerberos.principal sasl.kerberos.keytab "
+    "sasl.oauthbearer.method sasl.oauthbearer.client.id sasl.oauthbearer.client.secret "
+    "sasl.oauthbearer.token.endpoint.url ssl.ca.location ssl.ca.pem ssl.certificate.location "
+    "ssl.certificate.pem ssl.key.location ssl.key.pem ssl.key.password ssl.keystore.location "
+    "ssl.keystore.password ssl.endpoint.identification.algorithm ssl.cipher.suites client.id "
+    "compression.type compression.codec compression.level linger.ms batch.size "
+    "batch.num.messages message.max.bytes queue.buffering.max.kbytes queue.buffering.max.messages "
+    "message.timeout.ms delivery.timeout.ms request.timeout.ms transaction.timeout.ms retries "
+    "retry.backoff.ms reconnect.backoff.ms reconnect.backoff.max.ms socket.timeout.ms "
+    "socket.keepalive.enable metadata.max.age.ms client.rack partitioner "
+    "max.in.flight.requests.per.connection acks enable.idempotence"
+)
+"""The settings that a mistyped one is compared with."""
+
+_PROBE = "abs.no.such.setting"
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of this setting must never be shown (I9)."""
+    return any(part in name for part in _SECRET)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """librdkafka settings by name, sorted. Hashable; its ``repr`` shows names and no secret (I9)."""
+
+    pairs: tuple[tuple[str, str], ...] = field(repr=False)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{k}={'***' if is_secret(k) else v}" for k, v in self.pairs)
+        return f"Settings({shown})"
+
+    def get(self, name: str) -> str | None:
+        """The value given for a setting; None where none was."""
+        return dict(self.pairs).get(name)
+
+    @property
+    def bootstrap(self) -> str:
+        return dict(self.pairs)["bootstrap.servers"]
+
+    @classmethod
+    def read(cls, given: Mapping[str, str], problems: Problems) -> Self:
+        """The ``kafka.*`` among a job's options, without that prefix; notes what is wrong."""
+        pairs: dict[str, str] = {}
+        for option, text in given.items():
+            name = option.lower().removeprefix(PREFIX)
+            if name == option.lower():
+                continue
+            if pairs.setdefault(name, str(text)) != str(text):
+                problems.add(f"The option {option} is given twice, with different values.")
+            _check(name, str(text), problems)
+        if "bootstrap.servers" not in pairs:
+            problems.add("The option kafka.bootstrap.servers is missing.", "it names the brokers.")
+        if not problems:
+            _try(pairs, problems)
+        return cls(tuple(sorted(pairs.items())))
+
+
+def _check(name: str, text: str, problems: Problems) -> None:
+    if name in _JAVA_ONLY:
+        problems.add(f"kafka.{name} is a setting of the Java client only.", _JAVA_ONLY[name])
+    elif name in _OURS:
+        problems.add(f"kafka.{name} is not for the job to set.", _OURS[name])
+    elif name in _REQUIRED and text.strip().lower() not in _REQUIRED[name]:
+        problems.add(
+            f"kafka.{name}={text} contradicts exactly-once: it needs {_REQUIRED[name][0]}.",
+            "leave it out.",
+        )
+    elif name.startswith("max.in.flight") and not (text.isdecimal() and 1 <= int(text) <= 5):
+        problems.add(
+            f"kafka.{name}={text} contradicts exactly-once: an idempotent producer has at most 5.",
+            "leave it out.",
+        )
+    elif name == "transaction.timeout.ms" and not (text.isdecimal() and 1 <= int(text) < 1 << 31):
+        problems.add(f"kafka.{name} must be a number of milliseconds, not {text!r}.")
+    elif name == "bootstrap.servers" and not text.strip():
+        problems.add("The option kafka.bootstrap.servers is empty.", "it names the brokers.")
+
+
+def _try(pairs: Mapping[str, str], problems: Problems) -> None:
+    """Let librdkafka read names and values, without a client: the last setting exists nowhere.
+
+    One thing that is wrong is found at a time, as librdkafka stops at the first.
+    """
+    try:
+        Producer({**pairs, _PROBE: "1"})
+    except KafkaException as error:
+        text = error.args[0].str()
+        if _PROBE in text:
+            return
+        culprit = next((n for n in sorted(pairs, key=len, reverse=True) if f'"{n}"' in text), None)
+        if culprit is None:
+            problems.add(f"librdkafka refuses the kafka.* settings: {text}.")
+        elif "No such" in text:
+            near = difflib.get_close_matches(culprit, _NAMES.split(), n=3, cutoff=0.5)
+            hint = f"did you mean {' or '.join(f'kafka.{n}' for n in near)}?" if near else ""
+            problems.add(f"There is no setting kafka.{culprit} in librdkafka.", hint)
+        else:
+            shown = "" if is_secret(culprit) else f": {text}"
+            problems.add(f"The value of kafka.{culprit} cannot be used{shown}.")
+    except (TypeError, ValueError) as error:
+        problems.add(f"librdkafka refuses the kafka.* settings: {error}.")
