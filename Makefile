@@ -1,6 +1,8 @@
 # `make demo` and `make test` do all of their own set-up; they need Python 3.11+ and Java 17+.
 .PHONY: demo test check bench campaign setup
 BIN := .venv/bin
+# Test processes at once; each has servers and a Spark session of its own.
+JOBS ?= 2
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
@@ -11,7 +13,7 @@ demo: setup ## a streaming job over real data, killed again and again, then audi
 	@$(BIN)/abs demo
 
 test: check ## everything CI runs
-	$(BIN)/python -m pytest -m "not campaign"
+	$(BIN)/python -m pytest -m "not campaign" -n $(JOBS) --dist loadfile
 
 check: setup ## style, types, and the direction of dependencies
 	$(BIN)/ruff check .

@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
 
-from abs_core.contracts import Conflict, RegisterStore, Version
+from abs_core.contracts import Conflict, RegisterStore, Stored, Version
 from abs_core.errors import TargetError
 from abs_core.model import JobState
-from abs_core.protocol import Refused, Unchanged, Verdict
+from abs_core.protocol import Changed, Refused, Unchanged, Verdict
 
 T = TypeVar("T")
 Rule = Callable[[JobState | None], Verdict]
@@ -58,14 +58,18 @@ class Cell:
         self._store = store
         self._job = job
         self._patience = patience
+        self._last: Stored | None = None  # what was seen last; a compare-and-set tells if it holds
 
     def load(self) -> JobState | None:
         """The present state; None where the job has none yet."""
-        stored = self._patience.retry(lambda: self._store.load(self._job))
+        stored = self._patience.retry(self._look)
         return None if stored is None else stored.state
 
     def change(self, rule: Rule, swap: Swap | None = None) -> JobState:
         """Apply ``rule`` to the present state, over and over, until its result is in place.
+
+        It begins with the state that was seen last, which saves a look: the compare-and-set tells
+        whether that is still the present one. To refuse, or to find nothing to do, it looks anew.
 
         A reply that is lost is not guessed: the state is loaded again, and the rule answers
         ``Unchanged`` where the change took effect after all.
@@ -82,19 +86,31 @@ class Cell:
         """
 
         def once() -> JobState | None:
-            stored = self._store.load(self._job)
-            verdict = rule(None if stored is None else stored.state)
+            last = self._last
+            verdict = None if last is None else rule(last.state)
+            if not isinstance(verdict, Changed):
+                last = self._look()
+                verdict = rule(None if last is None else last.state)
             if isinstance(verdict, Refused):
                 raise verdict.error
             if isinstance(verdict, Unchanged):
                 return verdict.state
-            expected = None if stored is None else stored.version
+            self._last = None  # until the reply is here
+            expected = None if last is None else last.version
             if swap is None:
                 swapped = self._store.compare_and_set(self._job, expected, verdict.state)
             else:
                 swapped = swap(expected, verdict.state)
-            return None if isinstance(swapped, Conflict) else verdict.state
+            if isinstance(swapped, Conflict):
+                return None
+            self._last = Stored(verdict.state, swapped)
+            return verdict.state
 
         while (state := self._patience.retry(once)) is None:
             pass  # somebody else changed the cell first: look again
         return state
+
+    def _look(self) -> Stored | None:
+        self._last = None
+        self._last = self._store.load(self._job)
+        return self._last

@@ -37,7 +37,7 @@ from abs_core.model import (
     Share,
     Wrote,
 )
-from abs_core.protocol import Identity, Refused, Skip, Verdict, Write
+from abs_core.protocol import Identity, Refused, Skip, Unchanged, Verdict, Write
 from abs_core.rollforward import RollForward, present
 
 
@@ -206,13 +206,15 @@ class Coordinator:
     def _start(self) -> JobState:
         register = secrets.token_hex(8)
         before = self._cell.load()
+        verdict = protocol.start(before, self._who, register)
+        if isinstance(verdict, Unchanged):
+            return verdict.state  # the common case, in one look: another task has started the run
         state = self._cell.change(lambda s: protocol.start(s, self._who, register))
-        if before is None or before.run != self._who.run:
-            reached(CrashPoint.AFTER_START)
-            minted = state.register == register
-            self._observe(Started(self._who.job, state.generation, minted))
-            self._fence(state)
-            self._tidy(state, forget=False)
+        reached(CrashPoint.AFTER_START)
+        minted = state.register == register
+        self._observe(Started(self._who.job, state.generation, minted))
+        self._fence(state)
+        self._tidy(state, forget=False)
         return state
 
     def _tidy(self, state: JobState, *, forget: bool) -> None:

@@ -48,9 +48,9 @@ class FileRegister:
                 stored = self._read(job)
                 if (None if stored is None else stored.version) != expected:
                     return Conflict()
-                version = "1" if stored is None else str(int(stored.version) + 1)
-                self._replace(job, json.dumps({"cell": version, "state": state_to_text(state)}))
-                return version
+                number = 1 if stored is None else _number(stored.version) + 1
+                self._replace(job, json.dumps({"cell": number, "state": state_to_text(state)}))
+                return _version(state, number)
 
     def _read(self, job: str) -> Stored | None:
         path = self._path(job)
@@ -60,7 +60,7 @@ class FileRegister:
             return None
         try:
             cell = json.loads(content)
-            version, text = str(int(cell["cell"])), str(cell["state"])
+            number, text = int(cell["cell"]), str(cell["state"])
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptionError(
                 f"The register file {path} is damaged: {error}.",
@@ -74,7 +74,7 @@ class FileRegister:
                 job=job,
                 remedy="it was copied or renamed: put it back under its own name.",
             )
-        return Stored(state, version)
+        return Stored(state, _version(state, number))
 
     def _replace(self, job: str, text: str) -> None:
         path = self._path(job)
@@ -116,6 +116,16 @@ class FileRegister:
             raise UnavailableError(
                 f"The register folder {self._folder} does not answer: {error.strerror}.", job=job
             ) from error
+
+
+def _version(state: JobState, number: int) -> Version:
+    # With the register's id: where the file was deleted, numbers begin anew under another one, and
+    # a request delayed since then must not meet its version again.
+    return f"{number}.{state.register}"
+
+
+def _number(version: Version) -> int:
+    return int(version.partition(".")[0])
 
 
 def _flush(folder: Path) -> None:

@@ -88,5 +88,5 @@ if __name__ == "__main__":
     checks = {"count": check_counting, "kill": check_killing}
     where = Path(sys.argv[2])
     first = JobState("0" * 16, JOB, "target", "lineage", 0, "run")
-    assert FileRegister(where).compare_and_set(JOB, None, first) == "1"
+    assert not isinstance(FileRegister(where).compare_and_set(JOB, None, first), Conflict)
     checks[sys.argv[1]](where)

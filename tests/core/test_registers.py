@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,10 +97,24 @@ def test_a_temporary_file_left_by_a_crash_is_not_the_register(tmp_path: Path) ->
     store = FileRegister(tmp_path)
     (tmp_path / "job.new").write_text("half of a sta")
     assert store.load("job") is None
-    assert store.compare_and_set("job", None, STATE) == "1"
+    first = store.compare_and_set("job", None, STATE)
     (tmp_path / "job.new").write_text("half of a sta")
     assert FileRegister(tmp_path).load("job") is not None
-    assert store.compare_and_set("job", "1", STATE) == "2"
+    assert not isinstance(first, Conflict)
+    assert not isinstance(store.compare_and_set("job", first, STATE), Conflict)
+
+
+def test_a_version_of_a_deleted_register_is_never_met_again(tmp_path: Path) -> None:
+    store = FileRegister(tmp_path)
+    old = store.compare_and_set("job", None, STATE)
+    assert not isinstance(old, Conflict)
+    (tmp_path / "job.json").unlink()
+    anew = replace(STATE, register="f" * 16)
+    store.compare_and_set("job", None, anew)
+    assert isinstance(store.compare_and_set("job", old, STATE), Conflict)
+    stored = store.load("job")
+    assert stored is not None
+    assert stored.state == anew
 
 
 DAMAGED = [
