@@ -87,7 +87,7 @@ def cast_plain(array: pa.Array, to: pa.DataType) -> pa.Array:
 def can_cast(arrow: pa.DataType, to: pa.DataType) -> bool:
     """Whether ``cast_plain`` knows the way from one type to the other."""
     try:
-        cast_plain(pa.array([], type=arrow), to)
+        cast_plain(pa.nulls(0, arrow), to)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):
         return False
     return True

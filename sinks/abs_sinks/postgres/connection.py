@@ -7,6 +7,7 @@ make every statement wait for locks a bounded time only, and every commit durabl
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import select
@@ -174,10 +175,15 @@ def or_close(connection: Connection[Any]) -> Iterator[None]:
 def close_idle(options: PostgresOptions | None = None) -> None:
     """Close this process's idle connections for these options; all of them where None."""
     with _lock:
-        keys = list(_idle) if options is None else [_key(options)]
+        # A forked process has its parent's in the list; they are not its to close.
+        own = [key for key in _idle if key[-1] == os.getpid()]
+        keys = own if options is None else [_key(options)]
         idle = [one for key in keys for one in _idle.pop(key, [])]
     for one in idle:
         one.connection.close()
+
+
+atexit.register(close_idle)
 
 
 def _key(options: PostgresOptions) -> _Key:
