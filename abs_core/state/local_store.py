@@ -1,0 +1,199 @@
+"""A snapshot store in a folder of the local file system.
+
+Each file is written under a temporary name, flushed to disk, linked or renamed to its own name, and the
+folder is flushed: after a power cut a name holds all of its content or does not exist. The temporary
+names are blobs too, so ``retention.sweep`` finds what a dead process left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import xxhash
+
+from abs_core.errors import CorruptionError, ProtocolError, RefusedError, UnavailableError
+from abs_core.state.contracts import BlobRef
+
+_KEY = re.compile(r"\d{1,18}(/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)+")
+_GO_BACK = (
+    "an older checkpoint can be restored by explicit consent only: sinks have committed past it."
+)
+
+
+def digest_of(content: bytes) -> str:
+    """The digest that a ``BlobRef`` bears."""
+    return f"xxh3_128:{xxhash.xxh3_128_hexdigest(content)}"
+
+
+def checked(ref: BlobRef, content: bytes | None) -> bytes:
+    """The content, if it is what the reference says.
+
+    Raises:
+        CorruptionError: it is not, or it is None: gone.
+    """
+    if content is None or len(content) != ref.size or digest_of(content) != ref.digest:
+        found = "is gone" if content is None else f"is damaged ({len(content)} bytes)"
+        raise CorruptionError(
+            f"The blob {ref.key} of checkpoint {ref.key.partition('/')[0]} {found}; it must hold "
+            f"{ref.size} bytes with digest {ref.digest}.",
+            remedy=f"restore the snapshot store from a backup; {_GO_BACK}",
+        )
+    return content
+
+
+def sealed(record: bytes) -> bytes:
+    """A completion record with its digest before it."""
+    return digest_of(record).encode() + b"\n" + record
+
+
+def unsealed(checkpoint: int, content: bytes | None) -> bytes:
+    """The record that ``sealed`` made.
+
+    Raises:
+        CorruptionError: it is damaged, or None: gone.
+    """
+    digest, _, record = (content or b"").partition(b"\n")
+    if content is None or digest_of(record).encode() != digest:
+        found = "is gone" if content is None else "is damaged"
+        raise CorruptionError(
+            f"The completion record of checkpoint {checkpoint} {found}.",
+            epoch=checkpoint,
+            remedy=f"restore the snapshot store from a backup; {_GO_BACK}",
+        )
+    return record
+
+
+def check_key(key: str) -> str:
+    """The key, if it is one (see ``SnapshotStore``)."""
+    if _KEY.fullmatch(key) is None:
+        raise ProtocolError(
+            f"{key!r} is no key of a blob.", remedy="this is a defect of the state backend."
+        )
+    return key
+
+
+def another_record(checkpoint: int) -> ProtocolError:
+    """What ``complete`` raises where the checkpoint is decided otherwise."""
+    return ProtocolError(
+        f"Checkpoint {checkpoint} has a completion record already, and it is another one.",
+        epoch=checkpoint,
+        remedy="another coordinator has completed it: this one must stop.",
+    )
+
+
+class LocalSnapshotStore:
+    """Survives power loss; for one machine, or a POSIX folder that several share.
+
+    Args:
+        folder: made where it does not exist: ``blobs/`` and ``complete/`` are in it.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+        self._blobs = self.folder / "blobs"
+        self._records = self.folder / "complete"
+
+    def put(self, key: str, content: bytes) -> BlobRef:
+        path = self._blobs / check_key(key)
+        with self._mapped():
+            _write(path, content).replace(path)
+            _flush(path.parent)
+        return BlobRef(key, len(content), digest_of(content))
+
+    def get(self, ref: BlobRef) -> bytes:
+        return checked(ref, self._read(self._blobs / check_key(ref.key)))
+
+    def delete(self, keys: Iterable[str]) -> None:
+        with self._mapped():
+            for key in keys:
+                path = self._blobs / check_key(key)
+                path.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):  # others are in it
+                    path.parent.rmdir()
+                    path.parent.parent.rmdir()
+
+    def blobs(self) -> Sequence[str]:
+        with self._mapped():
+            found = (path for path in self._blobs.rglob("*") if path.is_file())
+            return sorted(path.relative_to(self._blobs).as_posix() for path in found)
+
+    def complete(self, checkpoint: int, record: bytes, blobs: Iterable[BlobRef]) -> None:
+        for ref in blobs:
+            path = self._blobs / check_key(ref.key)
+            with self._mapped():
+                if not path.exists() or path.stat().st_size != ref.size:
+                    checked(ref, self._read(path))
+        path = self._records / f"{checkpoint}.record"
+        with self._mapped():
+            temporary = _write(path, sealed(record))
+            try:
+                os.link(temporary, path)  # unlike a rename it never replaces
+            except FileExistsError:
+                if self._read(path) != sealed(record):
+                    raise another_record(checkpoint) from None
+            finally:
+                temporary.unlink()
+            _flush(self._records)
+
+    def completed(self) -> Sequence[int]:
+        with self._mapped():
+            return sorted(int(path.stem) for path in self._records.glob("*.record"))
+
+    def record(self, checkpoint: int) -> bytes:
+        return unsealed(checkpoint, self._read(self._records / f"{checkpoint}.record"))
+
+    def retire(self, checkpoint: int) -> None:
+        with self._mapped():
+            (self._records / f"{checkpoint}.record").unlink(missing_ok=True)
+            if self._records.exists():
+                _flush(self._records)
+
+    def _read(self, path: Path) -> bytes | None:
+        with self._mapped():
+            try:
+                return path.read_bytes()
+            except FileNotFoundError:
+                return None
+
+    @contextlib.contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except PermissionError as error:
+            raise RefusedError(
+                f"The snapshot folder {self.folder} can't be used: {error.strerror}.",
+                remedy="give this user the right to read and write it.",
+            ) from error
+        except OSError as error:
+            raise UnavailableError(
+                f"The snapshot folder {self.folder} does not answer: {error.strerror}.",
+                remedy="look for a full disk, or a file system that went away.",
+            ) from error
+
+
+def _write(path: Path, content: bytes) -> Path:
+    """A durable temporary file beside ``path``; every folder that is made is durable, too."""
+    missing = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        _flush(folder.parent)
+    temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+    with temporary.open("xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary
+
+
+def _flush(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(opened)
+    finally:
+        os.close(opened)

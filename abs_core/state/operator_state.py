@@ -1,0 +1,129 @@
+"""Operator state: lists that belong to a subtask, not to keys, such as a source's offsets.
+
+On restore a ``split`` list is dealt out anew: each item to exactly one subtask, whatever the old and
+the new parallelism. A ``union`` list is given whole to every subtask, which picks what is its own.
+Small by nature, so it is copied, and written whole, at each snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+
+from abs_core.errors import ConfigError
+from abs_core.state.contracts import BlobRef, Codec, SnapshotStore
+from abs_core.state.savepoint import ipc_bytes, ipc_table
+
+T = TypeVar("T")
+
+_SCHEMA = pa.schema([("list", pa.string()), ("mode", pa.string()), ("item", pa.binary())])
+
+
+class Mode(StrEnum):
+    """What a restore gives to a subtask: its share, or all."""
+
+    SPLIT = "split"
+    UNION = "union"
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """The lists of one subtask at one moment: (name, mode, items) by name."""
+
+    lists: tuple[tuple[str, Mode, tuple[bytes, ...]], ...] = ()
+
+    def persist(self, store: SnapshotStore, key: str) -> BlobRef:
+        """Write them as one blob."""
+        rows = [(name, str(mode), item) for name, mode, items in self.lists for item in items]
+        columns = zip(*rows, strict=True) if rows else ([], [], [])
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
+        # Empty lists have no row; a list that is not there is empty.
+        return store.put(key, ipc_bytes([pa.record_batch(arrays, schema=_SCHEMA)], _SCHEMA))
+
+    @classmethod
+    def read(cls, store: SnapshotStore, ref: BlobRef) -> Contents:
+        """What ``persist`` wrote. Raises ``CorruptionError`` where it is damaged."""
+        found: dict[tuple[str, Mode], list[bytes]] = {}
+        for row in ipc_table(store.get(ref), ref.key).to_pylist():
+            found.setdefault((row["list"], Mode(row["mode"])), []).append(row["item"])
+        return cls(tuple((name, mode, tuple(items)) for (name, mode), items in found.items()))
+
+
+def redistribute(olds: Sequence[Contents], subtask: int, parallelism: int) -> Contents:
+    """What one subtask gets of the lists of all old subtasks (in the order of their number).
+
+    Raises:
+        ConfigError: a list is ``split`` in one subtask and ``union`` in another.
+    """
+    pooled: dict[str, tuple[Mode, list[bytes]]] = {}
+    for name, mode, items in (one for old in olds for one in old.lists):
+        known, pool = pooled.setdefault(name, (mode, []))
+        _same(name, known, mode)
+        pool.extend(items)
+    return Contents(
+        tuple(
+            (name, mode, tuple(pool if mode is Mode.UNION else pool[subtask::parallelism]))
+            for name, (mode, pool) in sorted(pooled.items())
+        )
+    )
+
+
+class OperatorState:
+    """The lists of one subtask.
+
+    Args:
+        restored: see ``redistribute``.
+    """
+
+    def __init__(self, restored: Contents | None = None) -> None:
+        lists = () if restored is None else restored.lists
+        self._lists = {name: (mode, list(items)) for name, mode, items in lists}
+
+    def list(self, name: str, codec: Codec[T], mode: Mode = Mode.SPLIT) -> OperatorList[T]:
+        """The list of this name, empty if it is new.
+
+        Raises:
+            ConfigError: it was restored with another mode.
+        """
+        known, items = self._lists.setdefault(name, (mode, []))
+        _same(name, known, mode)
+        return OperatorList(items, codec)
+
+    def names(self) -> Sequence[str]:
+        return sorted(self._lists)
+
+    def snapshot(self) -> Contents:
+        """The logical copy."""
+        return Contents(
+            tuple((name, mode, tuple(i)) for name, (mode, i) in sorted(self._lists.items()))
+        )
+
+
+class OperatorList(Generic[T]):
+    """One list; use ``OperatorState.list``."""
+
+    def __init__(self, items: list[bytes], codec: Codec[T]) -> None:
+        self._items = items
+        self._codec = codec
+
+    def get(self) -> list[T]:
+        return [self._codec.decode(item) for item in self._items]
+
+    def put(self, values: Iterable[T]) -> None:
+        """Replace the list."""
+        self._items[:] = [self._codec.encode(value) for value in values]
+
+    def add(self, value: T) -> None:
+        self._items.append(self._codec.encode(value))
+
+
+def _same(name: str, known: Mode, mode: Mode) -> None:
+    if known is not mode:
+        raise ConfigError(
+            f"The operator state {name!r} is {known}, and is used as {mode}.",
+            remedy="use it as it was, or give the list another name.",
+        )

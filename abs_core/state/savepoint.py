@@ -1,0 +1,167 @@
+"""The format ``arrow`` of keyed state, which every backend reads: savepoints, heap snapshots.
+
+A blob is an Arrow IPC stream, lz4, with one row per entry: ``group`` (key group), ``state`` (name),
+``key``, ``sub`` (null in a table, the sub-key in a nested state), ``value`` (null: deleted). Blobs are
+applied in the order in which the handle names them; within one, an entry is there at most once. Any
+Arrow reader can look into it.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_core.errors import ConfigError, CorruptionError
+from abs_core.state.contracts import BlobRef, Place, SnapshotStore, StateHandle
+from abs_core.state.keygroups import GroupRange, groups_of
+
+FORMAT = "arrow"
+CHUNK = 1 << 16
+"""Entries in one record batch, at most."""
+BLOB_BYTES = 32 << 20
+"""A blob is ended once it holds this much, before compression."""
+
+_SCHEMA = pa.schema(
+    [
+        ("group", pa.uint16()),
+        ("state", pa.string()),
+        ("key", pa.binary()),
+        ("sub", pa.binary()),
+        ("value", pa.binary()),
+    ]
+)
+_SCOPE = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Entries of one state: ``subs`` is None in a table; a value of None deletes."""
+
+    state: str
+    keys: Sequence[bytes]
+    subs: Sequence[bytes] | None
+    values: Sequence[bytes | None]
+
+
+def blob_prefix(checkpoint: int, place: Place) -> str:
+    """Where one attempt of one subtask writes the blobs of a checkpoint (I6: never shared).
+
+    Raises:
+        ConfigError: the operator's id can't be part of a name.
+    """
+    if _SCOPE.fullmatch(place.operator) is None:
+        raise ConfigError(f"{place.operator!r} is no operator id: use letters, digits, ., _ and -.")
+    return f"{checkpoint}/{place.operator}.{place.subtask}/{secrets.token_hex(6)}"
+
+
+def write(
+    store: SnapshotStore, prefix: str, chunks: Iterable[Entries], max_parallelism: int
+) -> tuple[BlobRef, ...]:
+    """Write entries as few blobs of bounded size; holds one of them in memory."""
+    refs: list[BlobRef] = []
+    batches: list[pa.RecordBatch] = []
+
+    def end() -> None:
+        if batches:
+            refs.append(store.put(f"{prefix}-{len(refs)}.arrow", ipc_bytes(batches, _SCHEMA)))
+            batches.clear()
+
+    for entries in chunks:
+        for batch in _batches(entries, max_parallelism):
+            batches.append(batch)
+            if sum(one.nbytes for one in batches) >= BLOB_BYTES:
+                end()
+    end()
+    return tuple(refs)
+
+
+def read(store: SnapshotStore, blobs: Iterable[BlobRef], groups: GroupRange) -> Iterator[Entries]:
+    """The entries of these key groups, in the order in which they are to be applied.
+
+    Raises:
+        CorruptionError: a blob is damaged or gone.
+    """
+    for ref in blobs:
+        for batch in ipc_table(store.get(ref), ref.key).to_batches():
+            inside = batch.filter(
+                pc.and_(
+                    pc.greater_equal(batch["group"], groups.start),
+                    pc.less(batch["group"], groups.stop),
+                )
+            )
+            if inside.num_rows:
+                subs = inside["sub"]
+                yield Entries(
+                    inside["state"][0].as_py(),
+                    inside["key"].to_pylist(),
+                    None if subs.null_count else subs.to_pylist(),
+                    inside["value"].to_pylist(),
+                )
+
+
+def overlapping(
+    handles: Sequence[StateHandle], place: Place, formats: Sequence[str]
+) -> list[StateHandle]:
+    """The handles that hold something of this subtask, by key group.
+
+    Raises:
+        ConfigError: they leave key groups out, or hold some twice, or a format can't be read here.
+    """
+    mine = sorted((h for h in handles if h.groups.overlaps(place.groups)), key=lambda h: h.groups)
+    edges = [handle.groups for handle in mine]
+    at = place.groups.start
+    for n, groups in enumerate(edges):
+        if groups.start > at or (n and groups.start < at):
+            at = -1
+            break
+        at = groups.stop
+    if at < place.groups.stop:
+        raise ConfigError(
+            f"The snapshot of operator {place.operator} has key groups {edges}; subtask "
+            f"{place.subtask} needs all of {place.groups}, each once.",
+            remedy="restore from the handles of all old subtasks; max_parallelism can't be changed.",
+        )
+    for handle in mine:
+        if handle.format not in formats:
+            raise ConfigError(
+                f"The snapshot of operator {place.operator} has the format {handle.format!r}, "
+                f"which this state backend can't read (it reads {', '.join(formats)}).",
+                remedy="start with the backend that wrote it, take a savepoint, and restore that.",
+            )
+    return mine
+
+
+def ipc_bytes(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
+    """An Arrow IPC stream, compressed."""
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    with pa.ipc.new_stream(sink, schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    content: bytes = sink.getvalue().to_pybytes()
+    return content
+
+
+def ipc_table(content: bytes, key: str) -> pa.Table:
+    """What ``ipc_bytes`` wrote, with its batches as they were."""
+    try:
+        return pa.ipc.open_stream(content).read_all()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise CorruptionError(f"The blob {key} holds no Arrow stream: {error}.") from error
+
+
+def _batches(entries: Entries, max_parallelism: int) -> Iterator[pa.RecordBatch]:
+    for start in range(0, len(entries.keys), CHUNK):
+        part = slice(start, start + CHUNK)
+        keys = entries.keys[part]
+        groups = groups_of(keys, max_parallelism).astype(np.uint16)
+        subs = pa.nulls(len(keys), pa.binary()) if entries.subs is None else entries.subs[part]
+        columns = [groups, pa.repeat(entries.state, len(keys)), keys, subs, entries.values[part]]
+        arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
+        yield pa.record_batch(arrays, schema=_SCHEMA)

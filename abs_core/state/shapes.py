@@ -1,0 +1,46 @@
+"""The names and shapes of a backend's states: declared by the operator, or restored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from abs_core.errors import ConfigError
+
+_NESTED = ("map", "list", "timers")
+"""Kinds that have sub-keys; the kind is the shape's first word."""
+
+
+class Shapes:
+    """Refuses a state that is used as something else than it was."""
+
+    def __init__(self) -> None:
+        self._shapes: dict[str, str] = {}
+
+    def declare(self, name: str, shape: str, *, nested: bool) -> None:
+        """Raises ``ConfigError`` where the name is known with another shape."""
+        known = self._shapes.setdefault(name, shape)
+        if known != shape:
+            raise ConfigError(
+                f"The state {name!r} was kept as {known!r}, and is declared as {shape!r}.",
+                remedy="declare it as it was, or give the new state another name.",
+            )
+        assert self.is_nested(name) is nested, f"{shape} and its table do not go together"
+
+    def restore(self, states: Iterable[tuple[str, str]]) -> None:
+        for name, shape in states:
+            self.declare(name, shape, nested=shape.split(":")[0] in _NESTED)
+
+    def is_nested(self, name: str) -> bool:
+        return self._shapes[name].split(":")[0] in _NESTED
+
+    def all(self) -> Sequence[tuple[str, str]]:
+        return sorted(self._shapes.items())
+
+    def check_query(self, name: str) -> None:
+        """Raises ``ConfigError`` where the name is no table's."""
+        if name not in self._shapes or self.is_nested(name):
+            tables = [one for one in self._shapes if not self.is_nested(one)]
+            raise ConfigError(
+                f"There is no value or reducing state {name!r} to query.",
+                remedy=f"choose one of {', '.join(sorted(tables)) or 'none: there is none yet'}.",
+            )

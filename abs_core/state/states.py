@@ -1,0 +1,216 @@
+"""Typed keyed states over a backend's bytes: value, list, map, reducing.
+
+Each access names its key (canonical bytes, see ``keygroups``): one key at a time, or all of a batch at
+once (``*_many`` on Python values, ``*_array`` on Arrow arrays). What is got is a copy: only a put is
+kept. None of it locks; one thread uses it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_core.errors import RowError
+from abs_core.state.contracts import ArrayCodec, Codec, Nested, StateBackend
+
+T = TypeVar("T")
+K = TypeVar("K")
+
+_PLACE = struct.Struct(">Q")
+_HEAD = b""
+
+
+class ValueState(Generic[T]):
+    """One value for each key."""
+
+    def __init__(self, backend: StateBackend, name: str, codec: Codec[T]) -> None:
+        self._table = backend.table(name, f"value:{codec.name}")
+        self._codec = codec
+
+    def get(self, key: bytes) -> T | None:
+        raw = self._table.get(key)
+        return None if raw is None else self._codec.decode(raw)
+
+    def put(self, key: bytes, value: T) -> None:
+        self._table.put(key, self._codec.encode(value))
+
+    def delete(self, key: bytes) -> None:
+        self._table.put(key, None)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[T | None]:
+        decode = self._codec.decode
+        return [None if raw is None else decode(raw) for raw in self._table.get_many(keys)]
+
+    def put_many(self, keys: Sequence[bytes], values: Iterable[T | None]) -> None:
+        """None deletes."""
+        encode = self._codec.encode
+        self._table.put_many(keys, [None if value is None else encode(value) for value in values])
+
+    def get_array(self, keys: Sequence[bytes]) -> pa.Array:
+        """Null where there is no value. Needs an ``ArrayCodec``."""
+        return _of_arrays(self._codec).decode_array(self._table.get_many(keys))
+
+    def put_array(self, keys: Sequence[bytes], values: pa.Array) -> None:
+        """Null deletes. Needs an ``ArrayCodec``; the array is cast to its type."""
+        codec = _of_arrays(self._codec)
+        if values.type != codec.type:
+            values = _cast(values, codec.type)
+        self._table.put_many(keys, codec.encode_array(values))
+
+
+class ReducingState(ValueState[T]):
+    """One value for each key, into which others are folded.
+
+    Args:
+        reduce: (present, added) -> new; associative if results must not depend on batching.
+        reduce_arrays: the same on whole arrays without nulls, e.g. ``pyarrow.compute.add``.
+    """
+
+    def __init__(
+        self,
+        backend: StateBackend,
+        name: str,
+        codec: Codec[T],
+        reduce: Callable[[T, T], T],
+        reduce_arrays: Callable[[pa.Array, pa.Array], pa.Array] | None = None,
+    ) -> None:
+        super().__init__(backend, name, codec)
+        self._reduce = reduce
+        self._reduce_arrays = reduce_arrays
+
+    def add(self, key: bytes, value: T) -> T:
+        """Fold ``value`` in; returns what is there now."""
+        present = self.get(key)
+        folded = value if present is None else self._reduce(present, value)
+        self.put(key, folded)
+        return folded
+
+    def add_array(self, keys: Sequence[bytes], values: pa.Array) -> pa.Array:
+        """Fold one value into each key; returns what is there now.
+
+        Args:
+            keys: each once; aggregate the batch by key first (``pyarrow.Table.group_by``).
+
+        Raises:
+            RowError: a key is there twice.
+        """
+        if self._reduce_arrays is None or len(set(keys)) != len(keys):
+            raise RowError(
+                "A batch was folded into a reducing state with a key twice, or no reduce_arrays.",
+                remedy="aggregate the batch by key first; declare the state with reduce_arrays.",
+            )
+        present = self.get_array(keys)
+        folded = pc.coalesce(self._reduce_arrays(present, values), values)
+        self.put_array(keys, folded)
+        return folded
+
+
+class MapState(Generic[K, T]):
+    """A map for each key; each of its entries is read, written and snapshotted by itself."""
+
+    def __init__(
+        self, backend: StateBackend, name: str, key_codec: Codec[K], codec: Codec[T]
+    ) -> None:
+        self._nested = backend.nested(name, f"map:{key_codec.name}:{codec.name}")
+        self._key_codec = key_codec
+        self._codec = codec
+
+    def get(self, key: bytes, entry: K) -> T | None:
+        return self.get_many([key], [entry])[0]
+
+    def put(self, key: bytes, entry: K, value: T | None) -> None:
+        self.put_many([key], [entry], [value])
+
+    def delete(self, key: bytes, entry: K) -> None:
+        self.put(key, entry, None)
+
+    def items(self, key: bytes) -> list[tuple[K, T]]:
+        """All entries of one key, by the bytes of the entry's name."""
+        name, value = self._key_codec.decode, self._codec.decode
+        return [(name(sub), value(raw)) for sub, raw in self._nested.items(key)]
+
+    def clear(self, key: bytes) -> None:
+        _clear(self._nested, key)
+
+    def get_many(self, keys: Sequence[bytes], entries: Sequence[K]) -> list[T | None]:
+        subs = [self._key_codec.encode(entry) for entry in entries]
+        decode = self._codec.decode
+        found = self._nested.get_many(keys, subs)
+        return [None if raw is None else decode(raw) for raw in found]
+
+    def put_many(
+        self, keys: Sequence[bytes], entries: Sequence[K], values: Iterable[T | None]
+    ) -> None:
+        """None deletes."""
+        subs = [self._key_codec.encode(entry) for entry in entries]
+        encode = self._codec.encode
+        raw = [None if value is None else encode(value) for value in values]
+        self._nested.put_many(keys, subs, raw)
+
+
+class ListState(Generic[T]):
+    """A list for each key; an append costs the same however long the list is.
+
+    Kept as (place -> item), and the number of places under an empty sub-key.
+    """
+
+    def __init__(self, backend: StateBackend, name: str, codec: Codec[T]) -> None:
+        self._nested = backend.nested(name, f"list:{codec.name}")
+        self._codec = codec
+
+    def get(self, key: bytes) -> list[T]:
+        return [self._codec.decode(raw) for sub, raw in self._nested.items(key) if sub != _HEAD]
+
+    def append(self, key: bytes, item: T) -> None:
+        self.append_many([key], [item])
+
+    def append_many(self, keys: Sequence[bytes], items: Sequence[T]) -> None:
+        """Append each item to the list of its key, in order; a key may be there often."""
+        distinct = list(dict.fromkeys(keys))
+        found = self._nested.get_many(distinct, [_HEAD] * len(distinct))
+        ends = {
+            key: 0 if raw is None else _PLACE.unpack(raw)[0]
+            for key, raw in zip(distinct, found, strict=True)
+        }
+        places = []
+        for key in keys:
+            places.append(_PLACE.pack(ends[key]))
+            ends[key] += 1
+        self._nested.put_many(
+            [*keys, *ends],
+            [*places, *[_HEAD] * len(ends)],
+            [*map(self._codec.encode, items), *map(_PLACE.pack, ends.values())],
+        )
+
+    def put(self, key: bytes, items: Sequence[T]) -> None:
+        """Replace the list."""
+        self.clear(key)
+        self.append_many([key] * len(items), items)
+
+    def clear(self, key: bytes) -> None:
+        _clear(self._nested, key)
+
+
+def _clear(nested: Nested, key: bytes) -> None:
+    subs = [sub for sub, _ in nested.items(key)]
+    nested.put_many([key] * len(subs), subs, [None] * len(subs))
+
+
+def _of_arrays(codec: Codec[T]) -> ArrayCodec[T]:
+    if not hasattr(codec, "decode_array"):
+        raise RowError(
+            f"The codec {codec.name} has no form for Arrow arrays.",
+            remedy="use get_many and put_many, or a codec such as INT64, FLOAT64, TEXT, BYTES.",
+        )
+    return codec  # type: ignore[return-value]
+
+
+def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    try:
+        return values.cast(kind)
+    except pa.ArrowInvalid as error:
+        raise RowError(f"A value does not fit the state's type {kind}: {error}.") from error

@@ -1,0 +1,450 @@
+"""Proves a state backend and a snapshot store by the contract in ``abs_core.state.contracts``.
+
+A rule drives whole runs: several subtasks, checkpoints that complete, fail or are cut off, restores at
+another parallelism. ``check_snapshot_store`` proves stores; ``state_machine`` searches by chance.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from abs_core.errors import AbsError, ConfigError, CorruptionError
+from abs_core.state.contracts import NewBackend, Version
+from abs_core.state.heap import HeapBackend
+from abs_core.testing.case import raises
+from abs_core.testing.state_case import (
+    FLAT,
+    GROUPS,
+    KEYS,
+    NESTED,
+    SHAPES,
+    SUBS,
+    Model,
+    StateCase,
+    StateSubject,
+)
+
+Rule = Callable[[StateCase], None]
+
+
+def check_state(subject: StateSubject, rules: Sequence[Rule] | None = None) -> list[str]:
+    """Run every rule, each on a job of its own.
+
+    Returns:
+        the names of the rules that were checked.
+
+    Raises:
+        AssertionError: a rule is broken; its name is in the message.
+    """
+    chosen = applicable(subject) if rules is None else rules
+    for rule in chosen:
+        case = StateCase(subject, f"job{secrets.token_hex(6)}")
+        try:
+            rule(case)
+        except AssertionError as broken:
+            raise AssertionError(f"{rule.__name__}: {broken}") from broken
+        finally:
+            case.close()
+    return [rule.__name__ for rule in chosen]
+
+
+def applicable(subject: StateSubject) -> list[Rule]:
+    """The rules that this backend is under."""
+    return [*RULES, *(RULES_OF_SEVERAL if subject.in_flight > 1 else ())]
+
+
+# Reading and writing
+
+
+def what_is_put_is_got(case: StateCase) -> None:
+    case.holds("at first")
+    case.fill("v")
+    case.holds("after a put of every key")
+    case.put({KEYS[0]: b"", KEYS[1]: None, KEYS[2]: b"new"})
+    case.put_deep({(KEYS[0], SUBS[0]): None, (KEYS[0], SUBS[1]): b"", (KEYS[1], SUBS[0]): b"new"})
+    case.put_deep({(KEYS[2], sub): None for sub in SUBS})
+    case.holds("after changes and deletions")
+
+
+def of_a_key_that_is_put_twice_the_last_value_wins(case: StateCase) -> None:
+    key, other = KEYS[3], KEYS[4]
+    table = case.backend(key).table(FLAT, SHAPES[FLAT])
+    table.put_many([key, key, key], [b"1", None, b"3"])
+    assert table.get_many([key, other, key]) == [b"3", None, b"3"], "the last put did not win"
+    table.put_many([key, key], [b"4", None])
+    assert table.get(key) is None, "the last put, a deletion, did not win"
+
+
+def a_state_is_refused_under_another_shape(case: StateCase) -> None:
+    case.fill("v")
+    backend = case.backend(KEYS[0])
+    raises(ConfigError, lambda: backend.table(FLAT, "value:int64"))
+    raises(ConfigError, lambda: backend.nested(NESTED, "list:bytes"))
+    case.complete()
+    case.start(2, old=False)
+    raises(ConfigError, lambda: case.backends[0].table(FLAT, "value:int64"))
+    assert case.backends[0].states() == sorted(SHAPES.items()), "the restored states are not told"
+
+
+# Snapshots
+
+
+def a_copy_is_not_changed_by_later_writes(case: StateCase) -> None:
+    case.fill("before")
+    case.put({KEYS[5]: None})
+    number = case.snapshot()
+    case.fill("after")
+    case.put(dict.fromkeys(KEYS[::3]))
+    case.put_deep({(key, sub): None for key in KEYS[::2] for sub in SUBS})
+    case.holds("after the copy was taken")
+    copied = case.decide(number, case.persist(number))
+    case.crash(expect=copied)
+    case.holds("restored")
+
+
+def a_copy_is_not_changed_while_it_is_persisted(case: StateCase) -> None:
+    for round_ in range(4):
+        case.fill(f"before{round_}")
+        number = case.snapshot()
+        with ThreadPoolExecutor(1) as pool:
+            persisted = pool.submit(case.persist, number)
+            turn = 0
+            while not persisted.done() or turn < 2:
+                turn += 1
+                case.fill(f"during{turn}")
+                case.put(dict.fromkeys(KEYS[turn % 3 :: 3]))
+        copied = case.decide(number, persisted.result())
+        case.notify(number)
+        case.crash(expect=copied)
+        case.holds(f"restored, round {round_}")
+
+
+def what_was_restored_is_what_was_saved(case: StateCase) -> None:
+    case.fill("v")
+    case.put_deep({(key, SUBS[0]): None for key in KEYS[::2]})
+    case.crash(expect=case.complete())
+    case.holds("restored")
+    case.fill("w")
+    case.crash(expect=case.complete())
+    case.holds("restored again")
+    case.holds_each_once("restored again")
+
+
+def an_empty_state_can_be_saved_and_restored(case: StateCase) -> None:
+    case.complete()
+    case.crash(expect=case.complete())
+    case.holds("restored from nothing")
+
+
+def a_state_that_nobody_asks_for_is_carried_along(case: StateCase) -> None:
+    case.fill("v")
+    saved = case.complete()
+    for _ in range(2):
+        case.crash(expect=saved)
+        case.complete()
+    case.crash(expect=saved)
+    case.holds("restored for the third time")
+
+
+def increments_add_up_to_the_whole(case: StateCase) -> None:
+    case.fill("v")
+    for step in range(30):
+        case.put(dict.fromkeys(KEYS[step % 7 :: 7], b"%d" % step))
+        case.put({KEYS[step % len(KEYS)]: None})
+        case.put_deep({(KEYS[step % len(KEYS)], SUBS[step % len(SUBS)]): None})
+        case.put_deep({(KEYS[-1 - step % 5], SUBS[step % 3]): b"%d" % step})
+        case.complete()
+        if step % 10 == 9:
+            case.crash(expect=case.model)
+            case.holds(f"restored after {step + 1} increments")
+    case.holds_each_once("after 30 increments")
+
+
+def a_sweep_leaves_what_the_kept_checkpoints_need(case: StateCase) -> None:
+    case.fill("v")
+    count = 0
+    for step in range(12):
+        case.put({KEYS[step]: b"%d" % step})
+        saved = case.complete()
+        case.sweep()
+        count = max(count, len(case.store.blobs()))
+        if step % 4 == 3:
+            case.crash(expect=saved)
+            case.holds(f"restored after sweep {step}")
+    assert case.store.completed() == [case.checkpoint], "old records were left"
+    named = {ref.key for h in case.handles(case.checkpoint) for ref in h.blobs}
+    assert set(case.store.blobs()) == named, "blobs were left that no record names"
+
+
+# Failure
+
+
+def a_failed_checkpoint_is_part_of_the_next(case: StateCase) -> None:
+    case.fill("v")
+    case.complete()
+    case.put({KEYS[0]: b"in the failed one", KEYS[1]: None})
+    case.put_deep({(KEYS[0], SUBS[0]): None})
+    case.persist(failed := case.snapshot())
+    case.abort(failed)
+    case.put({KEYS[2]: b"later"})
+    case.abort(case.snapshot())  # this one was not even persisted
+    case.holds("after two failed checkpoints")
+    case.crash(expect=case.complete())
+    case.holds("restored from the next one")
+
+
+def a_crash_before_the_record_goes_back_to_the_one_before(case: StateCase) -> None:
+    case.fill("v")
+    saved = case.complete()
+    for persisted in (False, True):
+        case.fill(f"lost{persisted}")
+        case.put(dict.fromkeys(KEYS[::2]))
+        number = case.snapshot()
+        if persisted:
+            case.persist(number)
+        case.put({KEYS[0]: b"lost too"})
+        case.crash(expect=saved)
+        case.holds(f"restored, persisted {persisted}")
+        case.put({KEYS[1]: b"%d" % persisted, KEYS[2]: None})
+        saved = case.complete()
+        case.crash(expect=saved)
+        case.holds(f"restored from the one after, persisted {persisted}")
+
+
+def a_crash_after_the_record_keeps_the_checkpoint(case: StateCase) -> None:
+    case.fill("v")
+    case.complete()
+    case.fill("w")
+    number = case.snapshot()
+    case.put({KEYS[0]: b"lost"})
+    copied = case.decide(number, case.persist(number))  # and nobody was notified
+    case.crash(expect=copied)
+    case.holds("restored")
+    case.put({KEYS[0]: b"next"})
+    case.crash(expect=case.complete())
+    case.holds("restored from the next one")
+
+
+def an_older_run_that_goes_on_changes_nothing(case: StateCase) -> None:
+    case.fill("v")
+    saved = case.complete()
+    case.put({KEYS[0]: b"of the old run"})
+    old, number = list(case.backends), case.checkpoint + 1
+    case.start(2)
+    case.model = saved.copy()
+    case.holds("restored beside the old run")
+    for backend in old:
+        try:
+            backend.snapshot(number).persist()
+        except AbsError:
+            continue  # fenced
+    case.put({KEYS[1]: b"of the new run"})
+    case.checkpoint += 1
+    case.holds("after the old run has persisted")
+    saved = case.complete()
+    for backend in old:
+        backend.close()
+    case.crash(expect=saved)
+    case.holds("restored")
+
+
+def damage_is_named(case: StateCase) -> None:
+    case.fill("v")
+    case.complete()
+    case.put({KEYS[0]: b"more"})
+    case.complete()
+    handles = case.handles(case.checkpoint)
+    changes: list[Callable[[bytes], bytes] | None] = [
+        None,
+        lambda content: content[:-1],
+        lambda content: _flipped(content, len(content) // 2),
+        lambda content: next(other for other in contents if other != content),
+    ]
+    refs = [ref for handle in handles for ref in handle.blobs]
+    contents = [case.store.get(ref) for ref in refs]
+    for ref in {refs[0], refs[-1]} if refs else set():
+        content = case.store.get(ref)
+        for change in changes:
+            case.subject.damage(case.store, ref.key, change)
+            error = raises(CorruptionError, lambda: case.start(2))
+            assert ref.key in str(error), f"the error does not name {ref.key}: {error}"
+            case.store.put(ref.key, content)
+    case.start(2)
+    case.holds("restored once the damage is repaired")
+
+
+def _flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+# Rescale and exchange
+
+
+def each_key_is_kept_once_over_a_rescale(case: StateCase) -> None:
+    case.fill("v")
+    for parallelism in (3, 2, 5, GROUPS, 1, 4):
+        case.put({KEYS[parallelism]: None, KEYS[0]: b"%d" % parallelism})
+        case.crash(parallelism, expect=case.complete())
+        case.holds(f"at parallelism {parallelism}")
+        case.holds_each_once(f"at parallelism {parallelism}")
+
+
+def a_restore_without_all_key_groups_is_refused(case: StateCase) -> None:
+    case.fill("v")
+    case.complete()
+    handles = case.handles(case.checkpoint)
+    case.crash(1, expect=None)
+    place = case.place(0, 1)
+    for wrong in (handles[:1], handles[1:], [*handles, handles[0]]):
+        backend = case.subject.new_backend(case.store, place)
+        raises(ConfigError, lambda b=backend, w=wrong: b.restore(w))  # type: ignore[misc]
+        backend.close()
+
+
+def a_savepoint_can_be_read_by_every_backend(case: StateCase) -> None:
+    case.fill("v")
+    case.complete()
+    case.put({KEYS[0]: None, KEYS[1]: b""})
+    case.put_deep({(KEYS[0], SUBS[1]): None})
+    model = case.model.copy()
+    _move(case, HeapBackend, 3, model, "on the heap")
+    _move(case, case.subject.new_backend, 2, model, "back again")
+    case.fill("w")
+    case.crash(expect=case.complete())
+    case.holds("restored from a checkpoint after the savepoint")
+
+
+def _move(case: StateCase, to: NewBackend, parallelism: int, model: Model, when: str) -> None:
+    """Carry the job over to another backend by a savepoint; its name is another one there."""
+    store = case.savepoint()
+    subject = StateSubject(to, case.subject.new_store, case.subject.damage)
+    case.close()
+    case.subject, case.job = subject, f"{case.job}x"
+    case.store = case.subject.new_store()
+    case.start(parallelism, store)
+    case.model = model.copy()
+    case.holds(when)
+    case.holds_each_once(when)
+
+
+# Queries
+
+
+def a_query_tells_live_from_committed(case: StateCase) -> None:
+    def reads(version: Version) -> dict[bytes, bytes | None]:
+        return {key: case.backend(key).read(FLAT, [key], version)[0] for key in KEYS}
+
+    def expect(committed: Model, when: str) -> None:
+        wanted = {key: committed.flat.get(key) for key in KEYS}
+        assert reads(Version.COMMITTED) == wanted, f"{when}: committed is something else"
+        live = {key: case.model.flat.get(key) for key in KEYS}
+        assert reads(Version.LIVE) == live, f"{when}: live is something else"
+
+    case.fill("v")
+    expect(Model(), "before the first checkpoint")
+    saved = case.complete()
+    expect(saved, "completed")
+    case.put({KEYS[0]: None, KEYS[1]: b"dirty"})
+    expect(saved, "after writes")
+    number = case.snapshot()
+    case.put({KEYS[1]: b"dirtier", KEYS[2]: b"dirty"})
+    handles = case.persist(number)
+    expect(saved, "before the record")
+    second = case.decide(number, handles)
+    case.notify(number)
+    expect(second, "completed again")
+    case.put({KEYS[3]: None})
+    case.crash(expect=second)
+    case.put({KEYS[4]: None})
+    expect(second, "restored")
+    raises(ConfigError, lambda: case.backends[0].read("nothing", [], Version.LIVE))
+
+
+def a_query_may_run_beside_the_writer(case: StateCase) -> None:
+    case.fill("0")
+    case.complete()
+    done, wrong = threading.Event(), list[object]()
+
+    def query() -> None:
+        while not done.is_set():
+            for key in KEYS[:4]:
+                for version in Version:
+                    (value,) = case.backend(key).read(FLAT, [key], version)
+                    if value is None or not value.endswith(key):
+                        wrong.append(value)
+
+    thread = threading.Thread(target=query)
+    thread.start()
+    for turn in range(15):
+        case.fill(str(turn))
+        if turn % 5 == 4:
+            case.complete()
+    done.set()
+    thread.join()
+    assert not wrong, f"a query read {wrong[0]!r}, which never was the value"
+
+
+# Several checkpoints in flight
+
+
+def several_in_flight_complete_in_order(case: StateCase) -> None:
+    case.fill("v")
+    case.complete()
+    case.put({KEYS[0]: b"1", KEYS[1]: None})
+    first = case.snapshot()
+    case.put({KEYS[0]: b"2", KEYS[2]: None, KEYS[1]: b"back"})
+    second = case.snapshot()
+    case.put({KEYS[0]: b"3"})
+    early, late = case.persist(first), case.persist(second)
+    case.decide(first, early)
+    case.notify(first)
+    saved = case.decide(second, late)
+    case.notify(second)
+    case.crash(expect=saved)
+    case.holds("restored from the second")
+
+
+def a_later_checkpoint_may_overtake(case: StateCase) -> None:
+    case.fill("v")
+    case.complete()
+    case.put({KEYS[0]: b"1", KEYS[1]: None})
+    first = case.snapshot()
+    case.put({KEYS[2]: None})
+    second = case.snapshot()
+    case.decide(second, case.persist(second))
+    case.notify(second)
+    case.copies.pop(first)
+    case.put({KEYS[3]: b"3"})
+    case.crash(expect=case.complete())
+    case.holds("restored from what came after")
+
+
+RULES: tuple[Rule, ...] = (
+    what_is_put_is_got,
+    of_a_key_that_is_put_twice_the_last_value_wins,
+    a_state_is_refused_under_another_shape,
+    a_copy_is_not_changed_by_later_writes,
+    a_copy_is_not_changed_while_it_is_persisted,
+    what_was_restored_is_what_was_saved,
+    an_empty_state_can_be_saved_and_restored,
+    a_state_that_nobody_asks_for_is_carried_along,
+    increments_add_up_to_the_whole,
+    a_sweep_leaves_what_the_kept_checkpoints_need,
+    a_failed_checkpoint_is_part_of_the_next,
+    a_crash_before_the_record_goes_back_to_the_one_before,
+    a_crash_after_the_record_keeps_the_checkpoint,
+    an_older_run_that_goes_on_changes_nothing,
+    damage_is_named,
+    each_key_is_kept_once_over_a_rescale,
+    a_restore_without_all_key_groups_is_refused,
+    a_savepoint_can_be_read_by_every_backend,
+    a_query_tells_live_from_committed,
+    a_query_may_run_beside_the_writer,
+)
+RULES_OF_SEVERAL: tuple[Rule, ...] = (
+    several_in_flight_complete_in_order,
+    a_later_checkpoint_may_overtake,
+)
