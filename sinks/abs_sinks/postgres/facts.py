@@ -21,7 +21,11 @@ select current_setting('server_version_num')::int as version,
        current_setting('max_locks_per_transaction')::int * (
            current_setting('max_connections')::int
            + current_setting('max_prepared_transactions')::int) as max_locks,
-       pg_is_in_recovery() or current_setting('transaction_read_only')::bool as read_only,
+       pg_is_in_recovery() as standby,
+       current_setting('transaction_read_only')::bool as read_only,
+       (select setting::int from pg_settings where name = 'statement_timeout') as statement_ms,
+       coalesce((select setting::int from pg_settings where name = 'transaction_timeout'), 0)
+           as transaction_ms,
        current_setting('fsync')::bool as fsync,
        current_setting('full_page_writes')::bool as full_page_writes,
        (select reset_val = 'off' from pg_settings where name = 'synchronous_commit')
@@ -58,7 +62,10 @@ class ServerFacts:
     Args:
         version: as ``server_version_num``: 180004.
         max_locks: how many the shared lock table has room for, about.
+        standby: in recovery: it takes no writes.
         read_only: a standby, or sessions that are read-only by default.
+        statement_ms: statement_timeout of this role's sessions, in milliseconds; 0: none.
+        transaction_ms: transaction_timeout (PostgreSQL 17 on), likewise.
         asynchronous: whether synchronous_commit is off by default.
         prepared: prepared transactions of the whole server.
         oldest_prepared_s: age of the oldest, in seconds.
@@ -69,7 +76,10 @@ class ServerFacts:
     max_prepared: int
     max_connections: int
     max_locks: int
+    standby: bool
     read_only: bool
+    statement_ms: int
+    transaction_ms: int
     fsync: bool
     full_page_writes: bool
     asynchronous: bool

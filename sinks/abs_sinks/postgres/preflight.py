@@ -84,11 +84,17 @@ def judge_server(
 ) -> Iterator[Finding]:
     if server.version < OLDEST_VERSION:
         yield _error(f"The server is too old ({server.version}).", "take PostgreSQL 14 or newer.")
-    if server.read_only:
+    if server.standby:
         yield _error(
-            "The server takes no writes: it is a standby, or read-only by default.",
+            "The server takes no writes: it is a standby.",
             "connect to the primary (target_session_attrs=read-write in the url).",
         )
+    elif server.read_only:
+        yield _error(
+            f"Sessions of role {server.role} are read-only: default_transaction_read_only is on.",
+            "ALTER ROLE ... (or DATABASE ...) SET default_transaction_read_only = off.",
+        )
+    yield from _judge_timeouts(server)
     if not server.fsync or not server.full_page_writes:
         yield _warning(
             "fsync or full_page_writes is off: a crash of the machine can lose or damage what was "
@@ -124,6 +130,19 @@ def judge_server(
             f"{server.max_locks}.",
             "coalesce the data frame, or raise max_locks_per_transaction.",
         )
+
+
+def _judge_timeouts(server: ServerFacts) -> Iterator[Finding]:
+    for name, milliseconds, what in (
+        ("statement_timeout", server.statement_ms, "COPY of a task's share of an epoch"),
+        ("transaction_timeout", server.transaction_ms, "whole transaction of a task"),
+    ):
+        if milliseconds:
+            yield _warning(
+                f"{name} is {milliseconds / 1000:g} s for role {server.role}: the server ends the "
+                f"{what} if it takes longer, and the job then fails at every try.",
+                f"ALTER ROLE ... SET {name} = 0 for the job's role, or keep epochs small.",
+            )
 
 
 def _judge_prepared(server: ServerFacts, tasks: int | None) -> Iterator[Finding]:

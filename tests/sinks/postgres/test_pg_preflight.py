@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,10 @@ GOOD_SERVER = ServerFacts(
     max_prepared=64,
     max_connections=97,
     max_locks=10_000,
+    standby=False,
     read_only=False,
+    statement_ms=0,
+    transaction_ms=0,
     fsync=True,
     full_page_writes=True,
     asynchronous=False,
@@ -76,7 +79,10 @@ def test_a_good_server_and_table_give_no_finding(options: PostgresOptions) -> No
         (TWO_PC, {"max_prepared": 19}, Severity.ERROR, "room for 19"),
         (TWO_PC, {"max_prepared": 30}, Severity.WARNING, "30 of 30"),
         (TWO_PC, {"prepared": 50}, Severity.WARNING, "14 of 64"),
-        (WAL, {"read_only": True}, Severity.ERROR, "takes no writes"),
+        (WAL, {"standby": True, "read_only": True}, Severity.ERROR, "it is a standby"),
+        (WAL, {"read_only": True}, Severity.ERROR, "default_transaction_read_only is on"),
+        (TWO_PC, {"statement_ms": 30_000}, Severity.WARNING, "statement_timeout is 30 s"),
+        (TWO_PC, {"transaction_ms": 500}, Severity.WARNING, "transaction_timeout is 0.5 s"),
         (WAL, {"version": 110000}, Severity.ERROR, "too old"),
         (WAL, {"fsync": False}, Severity.WARNING, "fsync"),
         (WAL, {"asynchronous": True}, Severity.NOTE, "synchronous_commit"),
@@ -209,6 +215,19 @@ def test_upsert_without_a_proper_key_is_found(
         harness.db.execute(f"create table {harness.table} ({columns})")
         (error,) = _errors(PostgresSink(harness.options, SCHEMA).preflight("job", 2))
         assert told in f"{error.what} {error.remedy}"
+
+
+@pytest.mark.services
+def test_timeouts_of_the_session_are_read_from_the_server(table: TableHarness) -> None:
+    options = PostgresOptions.parse(
+        {
+            "url": f"{table.url}{'&' if '?' in table.url else '?'}options=-cstatement_timeout%3D7s",
+            "dbtable": table.table,
+        }
+    )
+    with closing(PostgresSink(options, SCHEMA)) as sink:
+        found = [f.what for f in sink.preflight("job") if f.severity is Severity.WARNING]
+    assert any("statement_timeout is 7 s" in what for what in found), found
 
 
 @pytest.mark.services
