@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from abs_cli.codes import FAILED
@@ -27,7 +28,7 @@ def list_jobs(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False)
     for state in states:
         frontier = "nothing yet" if state.frontier is None else f"epoch {state.frontier}"
         generation, still_open = str(state.generation), str(len(state.open))
-        table.add_row(state.job, state.target, generation, frontier, still_open)
+        table.add_row(escape(state.job), escape(state.target), generation, frontier, still_open)
     people.print(table)
 
 
@@ -41,7 +42,7 @@ def show(job: Job, url: Url, stateschema: Schema = "abs", *, as_json: AsJson = F
     table = Table(show_header=False, box=None)
     for name, value in document.items():
         text = "\n".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
-        table.add_row(f"[bold]{name}[/]", text)
+        table.add_row(f"[bold]{name}[/]", escape(text))
     people.print(table)
 
 
@@ -65,7 +66,7 @@ def retire(
     ):
         raise typer.Exit(FAILED)
     state.register.retire(job)
-    errors.print(f"[green]retired[/] {job}", highlight=False)
+    errors.print(f"[green]retired[/] {escape(job)}", highlight=False)
 
 
 def _document(state: JobState) -> dict[str, Any]:
