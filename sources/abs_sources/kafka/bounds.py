@@ -1,0 +1,161 @@
+"""Where reading starts and ends, as options say it: in Spark's words, read into values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from abs_core.errors import OptionError
+from abs_sources.kafka.offsets import Partition
+
+EARLIEST, LATEST = -2, -1
+"""Offsets that mean the oldest record and the end, in the JSON of Spark's options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A place to start or to end at, not looked up yet; exactly one of the three is set.
+
+    Args:
+        everywhere: ``EARLIEST`` or ``LATEST``.
+        offsets: by partition an offset, ``EARLIEST`` or ``LATEST``; every partition must be named.
+        times: milliseconds since 1970, by partition, or for all under None: the first record with
+            that time or a later one.
+    """
+
+    everywhere: int | None = None
+    offsets: Mapping[Partition, int] = field(default_factory=dict)
+    times: Mapping[Partition | None, int] = field(default_factory=dict)
+
+
+def a_start(text: str) -> Bound:
+    """``earliest``, ``latest``, or JSON with an offset per partition (-2 earliest, -1 latest)."""
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return Bound(everywhere=EARLIEST if word == "earliest" else LATEST)
+    return Bound(offsets=_by_partition(text, least=EARLIEST))
+
+
+def an_end(text: str) -> Bound:
+    """``latest``, or JSON with an offset per partition (-1 latest)."""
+    if text.strip().lower() == "latest":
+        return Bound(everywhere=LATEST)
+    return Bound(offsets=_by_partition(text, least=LATEST))
+
+
+def a_time(text: str) -> Bound:
+    """Milliseconds since 1970, for all partitions."""
+    if not text.strip().isdecimal():
+        raise ValueError("a number of milliseconds since 1970")
+    return Bound(times={None: int(text)})
+
+
+def times(text: str) -> Bound:
+    """JSON with milliseconds since 1970 per partition."""
+    return Bound(times=dict(_by_partition(text, least=0).items()))
+
+
+def assigned(text: str) -> tuple[Partition, ...]:
+    """JSON with a list of partitions per topic."""
+    found = _json(text)
+    try:
+        partitions = [(topic, _whole(n, 0)) for topic, numbers in found.items() for n in numbers]
+    except (TypeError, ValueError) as error:
+        raise ValueError('JSON like {"topic": [0, 1]}') from error
+    if not partitions or len(set(partitions)) != len(partitions):
+        raise ValueError("a list with at least one partition, and none twice")
+    return tuple(sorted(partitions))
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Topics, separated by commas."""
+    found = [name.strip() for name in text.split(",")]
+    if not all(found) or len(set(found)) != len(found):
+        raise ValueError("a list of topics separated by commas, none empty and none twice")
+    return tuple(sorted(found))
+
+
+def _by_partition(text: str, least: int) -> dict[Partition, int]:
+    found = _json(text)
+    shape = 'JSON like {"topic": {"0": 12, "1": 3}}'
+    try:
+        values = {
+            (topic, int(number)): _whole(value, least)
+            for topic, of in found.items()
+            for number, value in of.items()
+        }
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ValueError(f"{shape}, with numbers from {least} on") from error
+    if not values:
+        raise ValueError(f"{shape}, and not empty")
+    return values
+
+
+def _whole(value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(value)
+    return value
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise ValueError("earliest, latest or JSON") from error
+    if not isinstance(found, dict):
+        raise ValueError("a JSON object, by topic")  # noqa: TRY004 - read_options wants ValueError
+    return found
+
+
+def resolve(
+    bound: Bound,
+    first: Mapping[Partition, int],
+    end: Mapping[Partition, int],
+    at: Callable[[Mapping[Partition, int]], Mapping[Partition, int | None]],
+    *,
+    without: int | None,
+    option: str,
+) -> dict[Partition, int]:
+    """The offset of each partition that a bound means.
+
+    Args:
+        first: the oldest offset of each partition; its keys are the partitions that are read.
+        end: the offset after the newest.
+        at: looks up the first offset at or after a time; None where there is none.
+        without: what a partition without such a record gets; None: an error.
+        option: for messages.
+
+    Raises:
+        OptionError: it names other partitions than there are, or a time that none has.
+    """
+    if bound.everywhere is not None:
+        return dict(first if bound.everywhere == EARLIEST else end)
+    if bound.offsets:
+        _all_named(bound.offsets, first, option)
+        special = {EARLIEST: first, LATEST: end}
+        return {p: special[o][p] if o in special else o for p, o in bound.offsets.items()}
+    wanted = bound.times
+    if None not in wanted:
+        _all_named(wanted, first, option)
+    asked = {p: wanted[None] if None in wanted else wanted[p] for p in first}
+    found = at(asked)
+    missing = [f"{t}-{n}" for (t, n) in sorted(first) if found[t, n] is None]
+    if missing and without is None:
+        raise OptionError(
+            f"{option}: no record with such a time, or a later one, in {', '.join(missing)}.",
+            remedy="take an earlier time, or startingOffsetsByTimestampStrategy=latest.",
+        )
+    return {p: end[p] if offset is None else offset for p, offset in found.items()}
+
+
+def _all_named(given: Mapping[Any, int], there: Mapping[Partition, int], option: str) -> None:
+    unknown = sorted(f"{t}-{n}" for t, n in set(given) - set(there))
+    missing = sorted(f"{t}-{n}" for t, n in set(there) - set(given))
+    if unknown or missing:
+        raise OptionError(
+            f"{option} names partitions that are not read: {unknown or 'none'}; not named, but "
+            f"read, are: {missing or 'none'}.",
+            remedy="name every partition that is read, and no other (-2 is earliest, -1 latest).",
+        )

@@ -1,0 +1,148 @@
+"""What a source asks the brokers: which topics there are, and where their partitions begin and end."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from abs_core.errors import UnavailableError
+from abs_sources.kafka.client import admin_settings, log
+from abs_sources.kafka.errors import translated
+from abs_sources.kafka.offsets import Partition
+
+T = TypeVar("T")
+
+_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+REQUEST_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
+"""For how long a cluster that does not answer, or elects leaders, is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now.
+
+    Args:
+        id: unique for ever; a topic that is made anew under the same name has another.
+    """
+
+    id: str
+    partitions: tuple[int, ...]
+
+
+class Cluster:
+    """Asks a cluster. Thread-safe; every call is a request to the brokers, of some milliseconds.
+
+    Args:
+        settings: librdkafka's.
+
+    Every call raises UnavailableError where no answer comes in ``PATIENCE_SECONDS``, RefusedError
+    where the brokers refuse for good, and OptionError where a setting is none.
+    """
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        with translated("setting up the client"):
+            self._admin = AdminClient(admin_settings(settings), logger=log)
+        uncommitted = settings.get("isolation.level") == "read_uncommitted"
+        self._isolation = (
+            IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
+        )
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of the topics that exist."""
+        wanted = sorted(names)
+        return _patiently(lambda: self._describe(wanted)) if wanted else {}
+
+    def matching(self, pattern: str) -> dict[str, Topic]:
+        """The topics whose whole name matches, without Kafka's internal ones."""
+
+        def find() -> list[str]:
+            with translated("listing the topics"):
+                there = self._admin.list_topics(timeout=REQUEST_SECONDS).topics
+            return [n for n in there if re.fullmatch(pattern, n) and not n.startswith("__")]
+
+        return self.topics(_patiently(find))
+
+    def first(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The oldest offset of each that is still there."""
+        return self._offsets(dict.fromkeys(partitions, _EARLIEST))
+
+    def end(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Where reading ends now.
+
+        Under ``read_committed`` this is the last stable offset: before it no transaction is open.
+        """
+        return self._offsets(dict.fromkeys(partitions, _LATEST))
+
+    def at(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
+        """The first offset with this time (milliseconds) or a later one; None where there is none."""
+        found = self._offsets({p: OffsetSpec.for_timestamp(ms) for p, ms in times.items()})
+        return {p: None if offset < 0 else offset for p, offset in found.items()}
+
+    def _offsets(self, asked: Mapping[Partition, OffsetSpec]) -> dict[Partition, int]:
+        return _patiently(lambda: self._list_offsets(asked)) if asked else {}
+
+    def _list_offsets(self, asked: Mapping[Partition, OffsetSpec]) -> dict[Partition, int]:
+        with translated("asking for offsets"):
+            answers = self._admin.list_offsets(
+                {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()},
+                isolation_level=self._isolation,
+                request_timeout=REQUEST_SECONDS,
+            )
+            return {(p.topic, p.partition): answer.result().offset for p, answer in answers.items()}
+
+    def _describe(self, names: list[str]) -> dict[str, Topic]:
+        with translated("looking up the topics"):
+            answers = self._admin.describe_topics(
+                TopicCollection(names), request_timeout=REQUEST_SECONDS
+            )
+            found = {}
+            for name, answer in answers.items():
+                try:
+                    said = answer.result()
+                except KafkaException as error:
+                    if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                        continue
+                    raise
+                numbers = tuple(sorted(partition.id for partition in said.partitions))
+                found[name] = Topic(str(said.topic_id), numbers)
+        return found
+
+
+def _patiently(ask: Callable[[], T]) -> T:
+    retrying = Retrying(
+        retry=retry_if_exception_type(UnavailableError),
+        stop=stop_after_delay(PATIENCE_SECONDS),
+        wait=wait_random_exponential(0.05, max=2),
+        reraise=True,
+    )
+    return retrying(ask)
+
+
+_CLUSTERS: dict[tuple[int, tuple[tuple[str, str], ...]], Cluster] = {}
+_LOCK = threading.Lock()
+
+
+def cluster(settings: Mapping[str, str]) -> Cluster:
+    """The process's one client with these settings; a process that was forked has its own."""
+    key = (os.getpid(), tuple(sorted(settings.items())))
+    with _LOCK:
+        if key not in _CLUSTERS:
+            _CLUSTERS[key] = Cluster(settings)
+        return _CLUSTERS[key]

@@ -1,0 +1,60 @@
+"""librdkafka's errors as ours, mapped once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from confluent_kafka import KafkaError, KafkaException
+
+from abs_core.errors import AbsError, OptionError, RefusedError, UnavailableError
+
+_REFUSED = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "grant READ and DESCRIBE on the topic.",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "grant DESCRIBE on the cluster.",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "grant READ on the group, or name one by kafka.group.id.",
+    KafkaError.SASL_AUTHENTICATION_FAILED: "look at the kafka.sasl.* options.",
+    KafkaError._AUTHENTICATION: "look at the kafka.sasl.* options.",
+    KafkaError._SSL: "look at the kafka.ssl.* options and at kafka.security.protocol.",
+    KafkaError.UNSUPPORTED_VERSION: "Kafka brokers of version 3.0 or newer are needed.",
+    KafkaError.TOPIC_EXCEPTION: "look at the name of the topic.",
+}
+
+
+DATA_LOSS_REMEDY = (
+    "if these records are not needed, set failOnDataLoss=false for one start; else restore the topic. "
+    "With a new checkpoint the job begins at startingOffsets, and may write rows a second time."
+)
+"""What to do where records are gone that are still to be read."""
+
+
+def mapped(error: KafkaError, doing: str) -> AbsError:
+    """The error of ours for one of librdkafka's.
+
+    Args:
+        doing: what was being done, as in "looking up the topics".
+    """
+    said = f"Kafka: {doing} failed: {error.str()} ({error.name()})."
+    remedy = _REFUSED.get(error.code())
+    if remedy is not None:
+        return RefusedError(said, remedy=remedy)
+    if error.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
+        return OptionError(
+            said, remedy="kafka.* options have librdkafka's names; see its CONFIGURATION.md."
+        )
+    return UnavailableError(
+        said, remedy="look at the brokers and at kafka.bootstrap.servers; then start again."
+    )
+
+
+@contextmanager
+def translated(doing: str) -> Iterator[None]:
+    """Raises librdkafka's errors as ours.
+
+    Raises:
+        UnavailableError, RefusedError, OptionError: see ``mapped``.
+    """
+    try:
+        yield
+    except KafkaException as error:
+        raise mapped(error.args[0], doing) from error

@@ -1,0 +1,101 @@
+"""Places in a set of topics, as pure values: by topic its id and each partition's next offset.
+
+The topic's id tells a topic from one that was deleted and made anew under its name (KIP-516): offsets
+alone could not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from abs_core.errors import ReplayMismatchError
+from abs_core.source import Offsets, Split
+
+Partition = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far each partition is read.
+
+    Args:
+        ids: id of each topic.
+        next: by partition, the offset of the first record that is not read yet.
+    """
+
+    ids: Mapping[str, str] = field(default_factory=dict)
+    next: Mapping[Partition, int] = field(default_factory=dict)
+
+    @property
+    def text(self) -> Offsets:
+        """``{"topic": {"id": ..., "offsets": {"0": 12}}}``; equal places are equal texts."""
+        topics: dict[str, dict[str, Any]] = {
+            topic: {"id": name, "offsets": {}} for topic, name in self.ids.items()
+        }
+        for (topic, number), offset in self.next.items():
+            topics[topic]["offsets"][str(number)] = offset
+        return json.dumps(topics, sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: Offsets) -> Self:
+        """The place that a text names, however it is spaced.
+
+        Raises:
+            ReplayMismatchError: the text is not one of ours: it is from another source.
+        """
+        try:
+            topics = json.loads(text)
+            ids = {topic: str(found["id"]) for topic, found in topics.items()}
+            ends = {
+                (topic, int(number)): int(offset)
+                for topic, found in topics.items()
+                for number, offset in found["offsets"].items()
+            }
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ReplayMismatchError(
+                f"These are no offsets of this source: {text[:200]}",
+                remedy="the checkpoint belongs to another source (Spark's own writes others): take "
+                "a new checkpoint and say by startingOffsets where to begin.",
+            ) from error
+        return cls(ids, ends)
+
+    def same_topic(self, other: Place, topic: str) -> bool:
+        """Whether both know the topic, and it is the same one and not only its name."""
+        return topic in self.ids and self.ids[topic] == other.ids.get(topic)
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Some records of one partition: from an offset up to, and not including, another.
+
+    Args:
+        topic_id: which topic of this name.
+        end: None: for ever.
+    """
+
+    topic: str
+    topic_id: str
+    partition: int
+    start: int
+    end: int | None
+
+    @property
+    def split(self) -> Split:
+        """As the contract of a source has it."""
+        where = {"partition": self.partition, "topic": self.topic, "topic_id": self.topic_id}
+        return Split(
+            source=f"{self.topic}-{self.partition}",
+            start=json.dumps({**where, "offset": self.start}, sort_keys=True),
+            end=None if self.end is None else json.dumps({"offset": self.end}),
+        )
+
+    @classmethod
+    def of(cls, split: Split) -> Self:
+        """The range that a split names."""
+        start = json.loads(split.start)
+        end = None if split.end is None else int(json.loads(split.end)["offset"])
+        return cls(start["topic"], start["topic_id"], start["partition"], start["offset"], end)

@@ -1,0 +1,172 @@
+"""The options of the source ``abs-kafka``, read once into one typed value. The names are Spark's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from abs_core.options import Option, Problems, a_flag, one_of, read_options, whole_number
+from abs_core.source import Limit
+from abs_sources.kafka.bounds import (
+    EARLIEST,
+    LATEST,
+    Bound,
+    a_start,
+    a_time,
+    an_end,
+    assigned,
+    times,
+)
+from abs_sources.kafka.bounds import names as topic_names
+from abs_sources.kafka.client import PREFIX, client_settings
+from abs_sources.kafka.offsets import Partition
+
+NAME = "abs-kafka"
+_MANY = 2**62
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"a regular expression ({error})") from error
+    return text
+
+
+_STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
+_ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+"""Of each of them the first that is given counts, as in Spark."""
+
+_OWN = (
+    Option("subscribe", topic_names),
+    Option("assign", assigned),
+    Option("subscribePattern", _pattern),
+    Option("startingOffsets", a_start),
+    Option("startingTimestamp", a_time),
+    Option("startingOffsetsByTimestamp", times),
+    Option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error"),
+    Option("endingOffsets", an_end),
+    Option("endingTimestamp", a_time),
+    Option("endingOffsetsByTimestamp", times),
+    Option("maxOffsetsPerTrigger", whole_number(1, _MANY)),
+    Option("minPartitions", whole_number(1, 1_000_000)),
+    Option("maxRecordsPerPartition", whole_number(1, _MANY)),
+    Option("failOnDataLoss", a_flag, True),
+    Option("includeHeaders", a_flag, False),
+    Option("batchsize", whole_number(1, 10_000_000), 10_000),
+)
+_ELSEWHERE = {
+    "minOffsetsPerTrigger": "use a longer processingTime trigger: an epoch takes all that is there.",
+    "maxTriggerDelay": "use a longer processingTime trigger.",
+    "groupIdPrefix": "leave it out: the source joins no group; kafka.group.id names one for ACLs.",
+    "fetchOffset.numRetries": "leave it out: offsets are asked for again until a deadline.",
+    "fetchOffset.retryIntervalMs": "leave it out: offsets are asked for again until a deadline.",
+    "kafkaConsumer.pollTimeoutMs": "leave it out: a range that is there is waited for.",
+    "topic": "a source has subscribe, assign or subscribePattern; topic is the sink's.",
+    "path": "use subscribe, assign or subscribePattern.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaSourceOptions:
+    """What to read, from where on, and how. Its ``repr`` shows no secret (I9).
+
+    Exactly one of ``subscribe``, ``assign`` and ``pattern`` is set.
+
+    Args:
+        client: librdkafka's settings as given under ``kafka.*``.
+        subscribe: topics, all partitions, new ones included.
+        assign: these partitions and no others.
+        pattern: every topic whose whole name it matches, new ones included; internal ones never.
+        start: where a job that has no offsets yet begins.
+        end: where a batch read ends; None: with what is there when it is planned.
+        without_time: what ``startingTimestamp`` finds where no record is late enough; None: an error.
+        most_offsets: offsets that one epoch may take; markers of transactions count, as in Spark.
+        min_partitions: at least about so many splits.
+        most_records: no split holds more offsets.
+        fail_on_data_loss: whether records that are gone, or a topic made anew, stop the job; else
+            they are warned of.
+        headers: whether rows have the column headers.
+        batchsize: rows of an Arrow batch, at most.
+    """
+
+    client: Mapping[str, str] = field(repr=False)
+    subscribe: tuple[str, ...] | None = None
+    assign: tuple[Partition, ...] | None = None
+    pattern: str | None = None
+    start: Bound = field(default_factory=lambda: Bound(everywhere=LATEST))
+    end: Bound | None = None
+    without_time: int | None = None
+    most_offsets: int | None = None
+    min_partitions: int | None = None
+    most_records: int | None = None
+    fail_on_data_loss: bool = True
+    headers: bool = False
+    batchsize: int = 10_000
+
+    @property
+    def limit(self) -> Limit:
+        """``most_offsets`` as the core has it."""
+        return Limit(rows=self.most_offsets)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str], *, batch: bool = False) -> Self:
+        """Read options as Spark hands them over: text to text, names in any case.
+
+        Args:
+            batch: for a batch read, which starts with ``earliest`` and has an end; a stream starts
+                with ``latest`` and has none.
+
+        Raises:
+            OptionError: all that is unknown, missing, malformed or contradictory, at once.
+        """
+        problems = Problems(NAME)
+        values = read_options(given, _OWN, problems, elsewhere=_ELSEWHERE, prefix=PREFIX)
+        client = client_settings(given, problems)
+        _check_together(values, problems, batch=batch)
+        problems.raise_any()
+        start = _first(values, _STARTS)
+        strategy = values["startingOffsetsByTimestampStrategy"]
+        return cls(
+            client=client,
+            subscribe=values["subscribe"],
+            assign=values["assign"],
+            pattern=values["subscribePattern"],
+            start=start or Bound(everywhere=EARLIEST if batch else LATEST),
+            end=_first(values, _ENDS),
+            without_time=LATEST if strategy == "latest" else None,
+            most_offsets=None if batch else values["maxOffsetsPerTrigger"],
+            min_partitions=values["minPartitions"],
+            most_records=values["maxRecordsPerPartition"],
+            fail_on_data_loss=values["failOnDataLoss"],
+            headers=values["includeHeaders"],
+            batchsize=values["batchsize"],
+        )
+
+
+def _first(values: Mapping[str, Any], given: tuple[str, ...]) -> Bound | None:
+    return next((values[name] for name in given if values[name] is not None), None)
+
+
+def _check_together(values: Mapping[str, Any], problems: Problems, *, batch: bool) -> None:
+    what = [n for n in ("subscribe", "assign", "subscribePattern") if values[n] is not None]
+    if len(what) != 1:
+        problems.add(
+            f"Exactly one of subscribe, assign and subscribePattern says what is read, not "
+            f"{' and '.join(what) or 'none'}."
+        )
+    ends = [name for name in _ENDS if values[name] is not None]
+    if ends and not batch:
+        problems.add(
+            f"A stream has no end: {' and '.join(ends)}.",
+            "leave it out; trigger(availableNow=True) stops with what is there.",
+        )
+    start: Bound | None = _first(values, _STARTS)
+    if batch and start is not None and _means_latest(start):
+        problems.add("startingOffsets of a batch read is latest: nothing would be read.")
+
+
+def _means_latest(start: Bound) -> bool:
+    return start.everywhere == LATEST or LATEST in start.offsets.values()

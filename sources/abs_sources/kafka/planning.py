@@ -1,0 +1,144 @@
+"""What the next epoch reads: pure functions from places and facts to places and ranges."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from abs_sources.kafka.offsets import Partition, Place, Range
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What the cluster says at one moment.
+
+    Args:
+        ids: id of each topic that is read.
+        first: by partition, the offset of the oldest record that is still there.
+        end: by partition, where reading ends now: the last stable offset, or the high watermark.
+    """
+
+    ids: Mapping[str, str]
+    first: Mapping[Partition, int]
+    end: Mapping[Partition, int]
+
+    @property
+    def ends(self) -> Place:
+        return Place(self.ids, self.end)
+
+
+def losses(start: Place, facts: Facts) -> list[str]:
+    """Why the records after a place are not what they were; empty where they are.
+
+    A partition that is new to the place has all of its records after it, from offset 0 on.
+    """
+    found: list[str] = []
+    for topic in sorted(start.ids):
+        if topic not in facts.ids:
+            found.append(f"the topic {topic} is gone, or no longer among those that are read")
+        elif facts.ids[topic] != start.ids[topic]:
+            found.append(f"the topic {topic} was deleted and made anew")
+    for (topic, number), end in sorted(facts.end.items()):
+        if topic in start.ids and not start.same_topic(facts.ends, topic):
+            continue
+        begin = start.next.get((topic, number), 0)
+        if begin < facts.first[topic, number]:
+            found.append(
+                f"the records {begin} to {facts.first[topic, number] - 1} of {topic}-{number} are "
+                "deleted"
+            )
+        elif begin > end:
+            found.append(f"{topic}-{number} ends at {end}, and was read up to {begin} before")
+    gone = [p for p in start.next if start.same_topic(facts.ends, p[0]) and p not in facts.end]
+    return [*found, *(f"the partition {topic}-{number} is gone" for topic, number in sorted(gone))]
+
+
+def begins(start: Place, facts: Facts) -> dict[Partition, int]:
+    """Where each partition of now is read from: where it was, or from 0 on where it is new."""
+    return {
+        (topic, number): start.next.get((topic, number), 0)
+        if start.same_topic(facts.ends, topic)
+        else 0
+        for topic, number in facts.end
+    }
+
+
+def advance(start: Place, facts: Facts, most: int | None, closed: Place | None = None) -> Place:
+    """The furthest place after ``start``, with at most so many offsets in between.
+
+    Args:
+        most: offsets that one epoch may take; it is shared out by how far behind partitions are.
+        closed: go no further than this, and know no other partitions.
+    """
+    starts = begins(start, facts)
+    ends = {}
+    for partition, end in facts.end.items():
+        bound = end
+        if closed is not None:
+            known = closed.same_topic(facts.ends, partition[0])
+            bound = closed.next.get(partition, 0) if known else 0
+            if partition not in start.next and partition not in closed.next:
+                continue
+        ends[partition] = max(starts[partition], min(end, bound))
+    if most is not None:
+        ends = share_out(starts, ends, most)
+    topics = {topic for topic, _ in ends}
+    return Place({topic: facts.ids[topic] for topic in topics}, ends)
+
+
+def share_out(
+    starts: Mapping[Partition, int], ends: Mapping[Partition, int], most: int
+) -> dict[Partition, int]:
+    """Ends such that at most so many offsets lie before them, in proportion to what is there.
+
+    What rounding leaves over goes to the first partitions: as long as ``most`` is 1 or more, there is
+    progress.
+    """
+    behind = {p: ends[p] - starts[p] for p in sorted(ends)}
+    total = sum(behind.values())
+    if total <= most:
+        return dict(ends)
+    shares = {p: count * most // total for p, count in behind.items()}
+    left = most - sum(shares.values())
+    for partition, count in behind.items():
+        more = min(left, 1, count - shares[partition])
+        shares[partition] += more
+        left -= more
+    return {p: starts[p] + shares[p] for p in ends}
+
+
+def ranges(
+    start: Place, end: Place, *, at_least: int | None = None, most_records: int | None = None
+) -> Sequence[Range]:
+    """What lies between two places, in parts; the same ones for the same places.
+
+    Args:
+        at_least: cut long ranges so that there are about so many parts (``minPartitions``).
+        most_records: no part is longer (``maxRecordsPerPartition``).
+    """
+    whole = []
+    for (topic, number), until in sorted(end.next.items()):
+        known = start.same_topic(end, topic)
+        begin = start.next.get((topic, number), 0) if known else 0
+        if begin < until:
+            whole.append(Range(topic, end.ids[topic], number, begin, until))
+    longest = most_records or max((_length(r) for r in whole), default=1)
+    if at_least is not None and at_least > len(whole):
+        total = sum(map(_length, whole))
+        longest = min(longest, max(1, -(-total // at_least)))
+    return [part for one in whole for part in _cut(one, longest)]
+
+
+def _length(one: Range) -> int:
+    assert one.end is not None
+    return one.end - one.start
+
+
+def _cut(one: Range, longest: int) -> Iterator[Range]:
+    """Parts of about equal length, none longer than ``longest``."""
+    length = _length(one)
+    parts = -(-length // longest)
+    bounds = [one.start + length * n // parts for n in range(parts + 1)]
+    for begin, until in itertools.pairwise(bounds):
+        yield Range(one.topic, one.topic_id, one.partition, begin, until)

@@ -1,0 +1,215 @@
+"""Reads a range of one partition as Arrow batches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from abs_core.errors import ReplayMismatchError, UnavailableError
+from abs_core.source import Split
+from abs_sources.kafka.client import consumer_settings, log
+from abs_sources.kafka.cluster import cluster
+from abs_sources.kafka.columns import batch_of
+from abs_sources.kafka.errors import DATA_LOSS_REMEDY, mapped, translated
+from abs_sources.kafka.offsets import Range
+from abs_sources.kafka.options import KafkaSourceOptions
+
+_LOOK_SECONDS = 0.05
+"""How long one call into librdkafka waits for the rest of a batch: it returns what has come by then."""
+_BATCH_BYTES = 16 * 1024 * 1024
+"""About how much one batch may hold; large records make batches of fewer rows."""
+_SHORT_SECONDS = 10.0
+"""For how long a partition may end before the range does: a new leader can lag behind the old one."""
+_FIRST_LOOK = 1000
+
+_PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TIMED_OUT,
+    KafkaError._RESOLVE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    # The source joins no group; what concerns the group's coordinator is no matter.
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
+
+
+class KafkaReader:
+    """Implements ``abs_core.source.Reader`` on a consumer of its own.
+
+    A range is read when the place reaches its end, not when so many rows have come: markers of
+    transactions, aborted records and what compaction has removed take up offsets and give no rows.
+    Where nothing follows them, librdkafka tells the end of the partition as an event.
+
+    The topic's id is compared before the first record and after the last: ids never come again, so it
+    was the same topic in between.
+
+    Raises:
+        ReplayMismatchError: the topic is gone, or was made anew.
+    """
+
+    def __init__(self, options: KafkaSourceOptions, part: Range) -> None:
+        self._options = options
+        self._part = part
+        self._at = part.start
+        self._look = min(_FIRST_LOOK, options.batchsize)
+        self._short_since: float | None = None
+        self._checked = False
+        self._check_topic()
+        with translated("setting up the consumer"):
+            self._consumer = Consumer(consumer_settings(options.client), logger=log)
+        self._assign(part.start)
+
+    @property
+    def position(self) -> Split:
+        return replace(self._part, start=self._at).split
+
+    @property
+    def finished(self) -> bool:
+        return self._at_end and self._checked
+
+    @property
+    def _at_end(self) -> bool:
+        return self._part.end is not None and self._at >= self._part.end
+
+    def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
+        """As ``abs_core.source.Reader.read``; batches have ``batchsize`` rows at most.
+
+        Raises:
+            ReplayMismatchError: a record of the range is deleted, or the topic is another one now.
+        """
+        give_up = time.monotonic() + timeout_seconds
+        while not self._at_end:
+            left = give_up - time.monotonic()
+            with translated(f"reading {self._name}"):
+                found = self._consumer.consume(self._look, max(0.0, min(left, _LOOK_SECONDS)))
+            batch = self._take(found)
+            if batch is not None:
+                return batch
+            if left <= 0:
+                return None
+        if not self._checked:
+            self._check_topic()
+            self._checked = True
+        return None
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    @property
+    def _name(self) -> str:
+        return f"{self._part.topic}-{self._part.partition}"
+
+    def _take(self, found: Sequence[Message]) -> pa.RecordBatch | None:
+        """The records before the end, as a batch; moves the place."""
+        told = [error is not None for error in map(Message.error, found)]
+        if any(told):
+            events = [message for message, is_event in zip(found, told, strict=True) if is_event]
+            found = [message for message, is_event in zip(found, told, strict=True) if not is_event]
+        else:
+            events = []
+        offsets = np.fromiter(map(Message.offset, found), np.int64, count=len(found))
+        end = self._part.end
+        if end is not None and len(offsets) and offsets[-1] >= end:
+            within = int(np.searchsorted(offsets, end))
+            found, offsets = found[:within], offsets[:within]
+            self._at = end
+        elif len(offsets):
+            self._at = int(offsets[-1]) + 1
+        for event in events:
+            self._heed(event)
+        if not len(offsets):
+            return None
+        self._short_since = None
+        batch = batch_of(
+            found,
+            offsets,
+            self._part.topic,
+            self._part.partition,
+            headers=self._options.headers,
+        )
+        self._fit_look(batch)
+        return batch
+
+    def _heed(self, event: Message) -> None:
+        """What librdkafka tells between records."""
+        error = event.error()
+        assert error is not None
+        code = error.code()
+        if code == KafkaError._PARTITION_EOF:
+            self._end_of_partition(event.offset() or 0)
+        elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            self._out_of_range()
+        elif code in (
+            KafkaError.UNKNOWN_TOPIC_OR_PART,
+            KafkaError.UNKNOWN_TOPIC_ID,
+            KafkaError._UNKNOWN_TOPIC,
+        ):
+            self._check_topic()
+        elif code in _PASSING:
+            log.info("reading %s: %s", self._name, error.str())
+        else:
+            raise mapped(error, f"reading {self._name}")
+
+    def _end_of_partition(self, offset: int) -> None:
+        """All before ``offset`` was told: what lies between, if anything, are no records."""
+        self._at = max(self._at, offset)
+        end = self._part.end
+        if end is None or self._at >= end:
+            self._at = self._at if end is None else end
+            return
+        now = time.monotonic()
+        self._short_since = self._short_since or now
+        if now - self._short_since < _SHORT_SECONDS:
+            # Told once only: asked for again, it is told again.
+            self._assign(self._at)
+            return
+        self._lost(f"{self._name} ends at {offset}, and the range that was planned at {end}")
+        self._at = end
+
+    def _out_of_range(self) -> None:
+        partition = (self._part.topic, self._part.partition)
+        first = cluster(self._options.client).first([partition])[partition]
+        if first <= self._at:
+            raise UnavailableError(
+                f"Kafka: {self._name} has no offset {self._at}, though its first is {first}.",
+                remedy="a leader may lag behind: the range is read again with the next try.",
+            )
+        self._lost(f"the records {self._at} to {first - 1} of {self._name} are deleted")
+        end = self._part.end
+        self._at = first if end is None else min(first, end)
+        if not self._at_end:
+            self._assign(self._at)
+
+    def _check_topic(self) -> None:
+        """The topic is there, and it is the one that was planned with."""
+        topic = self._part.topic
+        found = cluster(self._options.client).topics([topic]).get(topic)
+        if found is None:
+            self._lost(f"the topic {topic} is gone")
+        elif found.id != self._part.topic_id:
+            self._lost(f"the topic {topic} was deleted and made anew")
+
+    def _lost(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise ReplayMismatchError(f"Kafka: {what}.", remedy=DATA_LOSS_REMEDY)
+        log.warning("failOnDataLoss=false, so the job goes on: %s.", what)
+
+    def _assign(self, offset: int) -> None:
+        with translated(f"reading {self._name}"):
+            place = TopicPartition(self._part.topic, self._part.partition, offset)
+            self._consumer.assign([place])
+
+    def _fit_look(self, batch: pa.RecordBatch) -> None:
+        """Ask next for so many records as make a batch of the right size."""
+        each = max(1, batch.nbytes // batch.num_rows)
+        self._look = max(1, min(self._options.batchsize, _BATCH_BYTES // each))

@@ -1,0 +1,176 @@
+"""Topics as a replayable source: the engine keeps the offsets, Kafka keeps the records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from abs_core.errors import OptionError, RefusedError, ReplayMismatchError
+from abs_core.source import Limit, Offsets, Reader, Source, Split
+from abs_sources.kafka.bounds import LATEST, resolve
+from abs_sources.kafka.client import log
+from abs_sources.kafka.cluster import Cluster, cluster
+from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
+from abs_sources.kafka.errors import DATA_LOSS_REMEDY
+from abs_sources.kafka.offsets import Partition, Place, Range
+from abs_sources.kafka.options import KafkaSourceOptions
+from abs_sources.kafka.planning import Facts, advance, losses, ranges
+from abs_sources.kafka.reader import KafkaReader
+
+
+@dataclass(frozen=True)
+class KafkaSource:
+    """Reads topics, with the columns of Spark's own Kafka source (``columns.SCHEMA``).
+
+    A range reads the same whenever it is read, or raises ``ReplayMismatchError``: where records of
+    it were deleted, where its topic was made anew, where it ends before the range does. Under
+    ``read_committed`` (the default) it holds the records of committed transactions and those outside
+    of any, up to the last stable offset. What compaction has removed meanwhile is not noticed: a
+    compacted topic promises no more than the newest record of each key.
+
+    No consumer group is joined and no offset committed to Kafka. A split is a part of one partition;
+    ``Limit.rows`` counts offsets, of which markers of transactions take some; other limits are not
+    kept. Partitions that appear later are read from their first record; the embedded runtime, whose
+    splits have no end, finds them when the job starts again.
+
+    Args:
+        closed: where it ends, if it was closed to what comes.
+    """
+
+    options: KafkaSourceOptions
+    closed: Offsets | None = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """``columns.SCHEMA``, or ``SCHEMA_WITH_HEADERS`` with ``includeHeaders``."""
+        return SCHEMA_WITH_HEADERS if self.options.headers else SCHEMA
+
+    def initial(self) -> Offsets:
+        """What ``startingOffsets`` and its like mean now.
+
+        Raises:
+            OptionError: they name partitions or times that are not there.
+            RefusedError: a topic does not exist.
+        """
+        facts = self._facts()
+        start = resolve(
+            self.options.start,
+            facts.first,
+            facts.end,
+            self._cluster.at,
+            without=self.options.without_time,
+            option="startingOffsets or startingTimestamp",
+        )
+        for (topic, number), offset in sorted(start.items()):
+            first, end = facts.first[topic, number], facts.end[topic, number]
+            if not first <= offset <= end:
+                raise OptionError(
+                    f"startingOffsets: {topic}-{number} has offsets from {first} to {end}, not "
+                    f"{offset}.",
+                    remedy="take one of those; -2 is the first and -1 the last.",
+                )
+        return Place(facts.ids, start).text
+
+    def latest(self, start: Offsets, limit: Limit) -> Offsets:
+        """How far can be read now; in a batch read, what ``endingOffsets`` and its like mean.
+
+        Raises:
+            ReplayMismatchError: what comes after ``start`` is gone or is not what it was.
+        """
+        begin = Place.parse(start)
+        facts = self._facts(begin)
+        self._report(losses(begin, facts))
+        if self.options.end is not None:
+            facts = replace(facts, end=self._ending(facts))
+        closed = None if self.closed is None else Place.parse(self.closed)
+        return advance(begin, facts, limit.rows, closed).text
+
+    def splits(self, start: Offsets, end: Offsets | None) -> Sequence[Split]:
+        """Parts of partitions; without an end, all partitions that there are now, for ever."""
+        begin = Place.parse(start)
+        if end is not None:
+            parts = ranges(
+                begin,
+                Place.parse(end),
+                at_least=self.options.min_partitions,
+                most_records=self.options.most_records,
+            )
+            return [part.split for part in parts]
+        facts = self._facts(begin)
+        self._report(losses(begin, facts))
+        whole = ranges(begin, replace(facts.ends, next=dict.fromkeys(facts.end, 2**63 - 1)))
+        return [replace(part, end=None).split for part in whole]
+
+    def open(self, split: Split) -> Reader:
+        """Raises:
+        ReplayMismatchError: the topic is gone, or was made anew.
+        """
+        return KafkaReader(self.options, Range.of(split))
+
+    def committed(self, end: Offsets) -> None:
+        """Nothing is forgotten: planning needs no memory."""
+
+    def until_now(self) -> Source:
+        """As ``abs_core.source.Bounded``."""
+        return replace(self, closed=self._facts().ends.text)
+
+    @property
+    def _cluster(self) -> Cluster:
+        return cluster(self.options.client)
+
+    def _facts(self, known: Place | None = None) -> Facts:
+        """What there is to read now; of topics in ``known``, also nothing at all."""
+        options, ask = self.options, self._cluster
+        if options.pattern is not None:
+            topics = ask.matching(options.pattern)
+        else:
+            topics = ask.topics(options.subscribe or {topic for topic, _ in options.assign or ()})
+        there = [(name, n) for name, topic in topics.items() for n in topic.partitions]
+        if options.assign is not None:
+            there = [partition for partition in there if partition in options.assign]
+        self._check_there(topics, there, () if known is None else known.ids)
+        ids = {name: topic.id for name, topic in topics.items()}
+        return Facts(ids, ask.first(there), ask.end(there))
+
+    def _check_there(
+        self, topics: Collection[str], there: list[Partition], known: Collection[str]
+    ) -> None:
+        asked = {
+            (topic, f"{topic}-{n}") for topic, n in set(self.options.assign or ()) - set(there)
+        }
+        asked |= {(topic, topic) for topic in set(self.options.subscribe or ()) - set(topics)}
+        missing = sorted(name for topic, name in asked if topic not in known)
+        if missing:
+            raise RefusedError(
+                f"Kafka: there is no {' and no '.join(missing)}.",
+                remedy="create the topic, or look at subscribe, assign and the ACLs (DESCRIBE).",
+            )
+
+    def _ending(self, facts: Facts) -> dict[Partition, int]:
+        assert self.options.end is not None
+        option = "endingOffsets or endingTimestamp"
+        found = resolve(
+            self.options.end,
+            facts.first,
+            facts.end,
+            self._cluster.at,
+            without=LATEST,
+            option=option,
+        )
+        for (topic, number), offset in sorted(found.items()):
+            if offset > facts.end[topic, number]:
+                raise OptionError(
+                    f"{option}: {topic}-{number} ends at {facts.end[topic, number]} now, before "
+                    f"{offset}.",
+                    remedy="take an offset that is there already; -1 is the end.",
+                )
+        return found
+
+    def _report(self, found: Sequence[str]) -> None:
+        if not found:
+            return
+        if self.options.fail_on_data_loss:
+            raise ReplayMismatchError(f"Kafka: {'; '.join(found)}.", remedy=DATA_LOSS_REMEDY)
+        log.warning("failOnDataLoss=false, so the job goes on: %s.", "; ".join(found))

@@ -1,0 +1,20 @@
+"""The Kafka source under the contract of every source, on a real broker, among transactions."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from abs_core.testing import SOURCE_CHECKS, run_source_check
+from abs_core.testing.checks.sources import SourceCheck
+from abs_services import KafkaService
+from abs_sources.kafka.testing import open_kafka_source
+
+pytestmark = pytest.mark.services
+
+
+@pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
+def test_kafka_source(check: SourceCheck, kafka: KafkaService) -> None:
+    kafka.start()
+    run_source_check(partial(open_kafka_source, kafka.bootstrap), check)
