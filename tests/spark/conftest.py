@@ -27,6 +27,8 @@ def spark(spark_log: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The one session. Its Python processes are the ones that run these tests' Python."""
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    # Its Python processes have the environment of this moment: a file can be filled later.
+    os.environ["AWS_SHARED_CREDENTIALS_FILE"] = str(tmp_path_factory.mktemp("aws") / "credentials")
     with _console_to(spark_log):
         session = small_session(tmp_path_factory.mktemp("spark-scratch"))
     session.dataSource.register(FolderDataSource)

@@ -1,0 +1,7 @@
+"""The S3 sink: from Arrow batches to files that appear exactly once."""
+
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.register import S3Register
+from abs_sinks.s3.sink import S3Sink
+
+__all__ = ["S3Options", "S3Register", "S3Sink"]

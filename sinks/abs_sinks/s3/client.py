@@ -1,0 +1,83 @@
+"""Connections to the server, kept per process: boto3's client, set up for this sink.
+
+Credentials come by boto3's chain and stay in it. Payloads are not hashed for the signature: each part
+carries a CRC-64/NVME in a signed header instead, which the server checks, at a third of the CPU
+(``benchmarks/s3_clients.py`` compares).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from abs_sinks.s3.faults import mapped
+from abs_sinks.s3.options import S3Options
+
+TRIES = 4
+"""How often a request that can be repeated is sent; botocore waits longer before each."""
+
+_Key = tuple[str | None, str | None, bool, float, int, int]
+_clients: dict[tuple[int, _Key], Any] = {}
+_lock = threading.Lock()
+os.register_at_fork(after_in_child=_clients.clear)
+
+
+def client(options: S3Options, *, once: bool = False) -> Any:
+    """The process's boto3 client for this server; threads share it.
+
+    Args:
+        once: for requests that must not be sent twice on their own: a compare-and-set.
+    """
+    tries = 1 if once else TRIES
+    key = (
+        options.endpoint,
+        options.region,
+        options.pathstyle,
+        options.timeout,
+        options.uploadthreads,
+        tries,
+    )
+    with _lock:
+        if (os.getpid(), key) not in _clients:
+            _clients[os.getpid(), key] = _connect(options, tries)
+        return _clients[os.getpid(), key]
+
+
+def close_idle() -> None:
+    """Close every client of this process; they come again when they are needed."""
+    with _lock:
+        for kept in _clients.values():
+            kept.close()
+        _clients.clear()
+
+
+def _connect(options: S3Options, tries: int) -> Any:
+    with mapped("setting up the S3 client"):
+        return boto3.session.Session().client(
+            "s3",
+            endpoint_url=options.endpoint,
+            region_name=options.region or (None if options.endpoint is None else _any_region()),
+            config=Config(
+                s3={
+                    "addressing_style": "path" if options.pathstyle else "virtual",
+                    "payload_signing_enabled": False,
+                },
+                signature_version="s3v4",
+                connect_timeout=min(10.0, options.timeout),
+                read_timeout=options.timeout,
+                max_pool_connections=options.uploadthreads + 8,
+                retries={"total_max_attempts": tries, "mode": "standard"},
+                request_checksum_calculation="when_required",
+                response_checksum_validation="when_required",
+                tcp_keepalive=True,
+            ),
+        )
+
+
+def _any_region() -> str:
+    """A server of one's own takes any region; boto3's chain goes before."""
+    return boto3.session.Session().region_name or "us-east-1"

@@ -1,0 +1,117 @@
+"""botocore's exceptions, mapped once to the project's own, by the server's error code.
+
+Codes: Amazon S3 API reference, "Error responses". Only the code, the status and the server's message
+are shown; none of them holds a credential (I9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from botocore import exceptions as boto
+from botocore.parsers import ResponseParserError
+
+from abs_core.errors import AbsError, ContentionError, RefusedError, TargetError, UnavailableError
+
+_Mapped = tuple[type[TargetError], str]
+
+_CREDENTIALS = (
+    "check the credentials that boto3's chain finds here (AWS_ACCESS_KEY_ID, profile, role)."
+)
+
+_BY_CODE: dict[str, _Mapped] = {
+    "AccessDenied": (RefusedError, "grant the role what it lacks; `abs doctor` lists it."),
+    "AllAccessDisabled": (RefusedError, ""),
+    "BadDigest": (UnavailableError, "the data was damaged on the way."),
+    "ConditionalRequestConflict": (ContentionError, ""),
+    "EntityTooLarge": (RefusedError, "lower partsize or maxfilesize."),
+    "ExpiredToken": (RefusedError, _CREDENTIALS),
+    "InvalidAccessKeyId": (RefusedError, _CREDENTIALS),
+    "InvalidBucketName": (RefusedError, "check the option path."),
+    "InvalidBucketState": (RefusedError, ""),
+    "InvalidToken": (RefusedError, _CREDENTIALS),
+    "KeyTooLongError": (RefusedError, "shorten the option path, or the values of partitionby."),
+    "NoSuchBucket": (RefusedError, "create the bucket, or check the options path and endpoint."),
+    "NotImplemented": (RefusedError, "this server lacks a call that the sink needs."),
+    "OperationAborted": (ContentionError, ""),
+    "PermanentRedirect": (RefusedError, "set the option region (or endpoint) to the bucket's."),
+    "RequestTimeTooSkewed": (RefusedError, "set this machine's clock."),
+    "RequestTimeout": (UnavailableError, ""),
+    "RequestTimeoutException": (UnavailableError, ""),
+    "SignatureDoesNotMatch": (RefusedError, _CREDENTIALS),
+    "SlowDown": (UnavailableError, "the server asks for fewer requests."),
+    "TooManyRequests": (UnavailableError, "the server asks for fewer requests."),
+    "XAmzContentSHA256Mismatch": (UnavailableError, "the data was damaged on the way."),
+    "XMinioStorageFull": (RefusedError, "the server's disk is full: make room, then restart."),
+}
+
+_UNREACHED = (
+    boto.HTTPClientError,  # connections refused, broken, timed out
+    boto.IncompleteReadError,
+    ResponseParserError,  # half an answer, or a proxy's
+    boto.FlexibleChecksumError,
+)
+
+
+def code_of(error: boto.ClientError) -> str:
+    """The server's error code; its status where it gave none, as for HEAD."""
+    return str(error.response.get("Error", {}).get("Code", "")) or str(status_of(error))
+
+
+def status_of(error: boto.ClientError) -> int:
+    """The HTTP status; 0 where it is not known."""
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+
+
+def to_abs_error(error: Exception, doing: str) -> AbsError:
+    """The project's error for one of botocore's.
+
+    Args:
+        doing: what was asked for, as the end of a sentence: ``uploading a part of s3://b/k``.
+    """
+    if isinstance(error, boto.ClientError):
+        return _of_server(error, doing)
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, _UNREACHED):
+        return UnavailableError(
+            f"S3 went away while {doing}: {text}.",
+            remedy="what was asked may have happened; the job looks before it goes on.",
+        )
+    if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
+        return RefusedError(f"There are no credentials for {doing}: {text}.", remedy=_CREDENTIALS)
+    if isinstance(error, boto.NoRegionError):
+        return RefusedError(
+            f"No region is set for {doing}.", remedy="set the option region, or AWS_REGION."
+        )
+    return TargetError(f"The S3 client failed while {doing}: {text}.")
+
+
+@contextmanager
+def mapped(doing: str) -> Iterator[None]:
+    """Let only the project's errors out; ``doing`` as for ``to_abs_error``."""
+    try:
+        yield
+    except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
+        raise to_abs_error(error, doing) from error
+
+
+def _of_server(error: boto.ClientError, doing: str) -> AbsError:
+    code, status = code_of(error), status_of(error)
+    message = str(error.response.get("Error", {}).get("Message", "")).rstrip(".")
+    kind, remedy = _BY_CODE.get(code) or _by_status(status)
+    shown = f"{code} {status}" if code != str(status) else code
+    return kind(f"S3 failed while {doing}: {message or 'no message'} [{shown}].", remedy=remedy)
+
+
+def _by_status(status: int) -> _Mapped:
+    if status in (429, 500, 502, 503, 504) or status == 200:
+        # 200: an error in the body of an answer that had begun (Complete does that).
+        return UnavailableError, ""
+    if status in (401, 403):
+        return RefusedError, _CREDENTIALS
+    if status == 409:
+        return ContentionError, ""
+    if 400 <= status < 500:
+        return RefusedError, ""
+    return TargetError, ""

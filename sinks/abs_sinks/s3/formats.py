@@ -1,0 +1,163 @@
+"""File formats: encoders that write batches of one schema into a file object, with bounded memory.
+
+Text formats keep what JSON and CSV can: no types. NULL is ``null`` in JSON, nothing in CSV, where the
+empty text is ``""``. Times are ISO text, in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pcsv
+import pyarrow.parquet as pq
+
+from abs_core.errors import RowError, SchemaError
+from abs_sinks.postgres.arrow import plain_type
+from abs_sinks.postgres.jsontext import json_text, require_json
+from abs_sinks.postgres.types import MisfitError
+from abs_sinks.s3.options import S3Options
+
+
+class Encoder(Protocol):
+    """Writes one file. ``write`` may send bytes on; ``close`` sends the rest, and ends the format."""
+
+    def write(self, table: pa.Table) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class ParquetEncoder:
+    """One row group for each table. Times in microseconds; format version 2.6."""
+
+    def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
+        self._writer = pq.ParquetWriter(out, schema, compression=options.compression)
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class ArrowEncoder:
+    """Arrow IPC file format; one record batch for each table."""
+
+    def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
+        codec = None if options.compression == "none" else options.compression
+        self._writer = pa.ipc.new_file(
+            out, schema, options=pa.ipc.IpcWriteOptions(compression=codec)
+        )
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table.combine_chunks())
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class CsvEncoder:
+    """RFC 4180 with commas; texts in quotes; a header line unless it is switched off."""
+
+    def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
+        self._out = _compressed(out, options)
+        self._writer = pcsv.CSVWriter(
+            self._out or out, schema, write_options=pcsv.WriteOptions(include_header=options.header)
+        )
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table)
+
+    def close(self) -> None:
+        self._writer.close()
+        if self._out is not None:
+            self._out.close()
+
+
+class JsonEncoder:
+    """One object a line, in UTF-8; every field is there, NULL as null."""
+
+    def __init__(self, out: Any, schema: pa.Schema, options: S3Options) -> None:
+        self._compressed = _compressed(out, options)
+        self._out = self._compressed or out
+        self._plain = pa.schema([field.with_type(plain_type(field.type)) for field in schema])
+
+    def write(self, table: pa.Table) -> None:
+        for batch in table.cast(self._plain).to_batches():
+            row = pa.StructArray.from_arrays(batch.columns, fields=list(self._plain))
+            lines = pc.binary_join_element_wise(json_text(row, "of a row"), "\n", "")
+            self._out.write(_content(lines))
+
+    def close(self) -> None:
+        if self._compressed is not None:
+            self._compressed.close()
+
+
+_ENCODERS: dict[str, Callable[[Any, pa.Schema, S3Options], Encoder]] = {
+    "parquet": ParquetEncoder,
+    "arrow": ArrowEncoder,
+    "csv": CsvEncoder,
+    "json": JsonEncoder,
+}
+
+
+def encoder(out: Any, schema: pa.Schema, options: S3Options) -> Encoder:
+    """An encoder for the format that the options name, into a file object open for writing."""
+    return _ENCODERS[options.fileformat](out, schema, options)
+
+
+def check_schema(schema: pa.Schema, options: S3Options) -> None:
+    """Whether the format can hold such columns.
+
+    Raises:
+        SchemaError: it cannot; nothing was written.
+    """
+    for column in schema:
+        try:
+            if options.fileformat == "csv":
+                _check_csv(column.type)
+            elif options.fileformat == "json":
+                require_json(plain_type(column.type))
+        except MisfitError as error:
+            raise SchemaError(
+                f"The column {column.name} cannot be written as {options.fileformat}: {error.reason}.",
+                remedy=f"take fileformat=parquet, or {error.remedy}.",
+            ) from error
+    if options.fileformat == "parquet":
+        try:
+            pq.ParquetWriter(pa.BufferOutputStream(), schema).close()
+        except pa.ArrowException as error:
+            raise SchemaError(
+                f"These columns cannot be written as Parquet: {error}.",
+                remedy="cast or drop the column in Spark.",
+            ) from error
+
+
+def encoding_failed(error: pa.ArrowException, options: S3Options) -> RowError:
+    """The project's error for a value that the format's library refuses."""
+    return RowError(
+        f"A value cannot be written as {options.fileformat}: {error}.",
+        remedy="correct the input, or take another fileformat.",
+    )
+
+
+def _check_csv(kind: pa.DataType) -> None:
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind) or pa.types.is_interval(kind):
+        raise MisfitError(f"CSV has no form for values of type {kind}", "convert it in Spark")
+
+
+def _compressed(out: Any, options: S3Options) -> pa.CompressedOutputStream | None:
+    if options.compression == "none":
+        return None
+    return pa.CompressedOutputStream(pa.PythonFile(out, "w"), options.compression)
+
+
+def _content(texts: pa.StringArray) -> memoryview:
+    """The bytes of all texts, one behind the other: they lie so in Arrow's buffer."""
+    offsets = np.frombuffer(texts.buffers()[1], np.int32)[
+        texts.offset : texts.offset + len(texts) + 1
+    ]
+    return memoryview(texts.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]

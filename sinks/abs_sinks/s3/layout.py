@@ -1,0 +1,111 @@
+"""Names of data files: unique to one attempt (I6), and read back exactly by a sweep.
+
+    <path>/<folders>/<lead>.<job>-<register>-<generation>-<epoch>-<partition>-<attempt>-<n>.<ending>
+
+The lead has no dot, and right of the job every field has a fixed alphabet without ``-``: so a name
+has one reading at most, whatever the job is called. ``%`` of a job key is written ``!``, which no key
+has: readers that decode URLs would take it for an escape.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from abs_core.errors import RowError
+from abs_core.model import HandleName
+from abs_sinks.s3.location import KEY_MAX, Location
+
+_FILE = re.compile(
+    r"(?P<lead>[A-Za-z0-9_-]+)\.(?P<job>[A-Za-z0-9_.~@!-]+)-(?P<register>[0-9a-f]{16})"
+    r"-(?P<generation>[0-9]+)-(?P<epoch>[0-9]+)-(?P<partition>[0-9]+)"
+    r"-(?P<attempt>[0-9a-f]{1,24})-(?P<number>[0-9]+)\.(?P<ending>[a-z0-9.]+)"
+)
+
+_ENDINGS = {"parquet": "parquet", "json": "json", "csv": "csv", "arrow": "arrow"}
+_WRAPPED = {"gzip": ".gz", "zstd": ".zst", "none": ""}
+
+
+@dataclass(frozen=True, slots=True)
+class FileName:
+    """The name of a data file: the handle it belongs to, and which of its files it is."""
+
+    handle: HandleName
+    number: int
+    lead: str = "part"
+    ending: str = "parquet"
+
+    def __str__(self) -> str:
+        name = self.handle
+        return (
+            f"{self.lead}.{job_text(name.job)}-{name.register}-{name.generation}-{name.epoch}"
+            f"-{name.partition}-{name.attempt}-{self.number}.{self.ending}"
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> FileName | None:
+        """The name that prints as exactly ``text``; None: it is not ours."""
+        found = _FILE.fullmatch(text)
+        if found is None:
+            return None
+        handle = HandleName.parse(
+            f"abs1:{found['register']}:{job_of(found['job'])}:{found['generation']}"
+            f":{found['epoch']}:{found['partition']}:{found['attempt']}"
+        )
+        if handle is None:
+            return None
+        name = cls(handle, int(found["number"]), found["lead"], found["ending"])
+        return name if str(name) == text else None
+
+
+def job_text(job: str) -> str:
+    """A job key as a part of an object's key."""
+    return job.replace("%", "!")
+
+
+def job_of(text: str) -> str:
+    """The job key that ``job_text`` wrote."""
+    return text.replace("!", "%")
+
+
+def handle_of(key: str) -> HandleName | None:
+    """The handle that the object or upload under this key belongs to; None: it is not ours."""
+    name = FileName.parse(key.rpartition("/")[2])
+    return None if name is None else name.handle
+
+
+def ending(fileformat: str, compression: str) -> str:
+    """What names of such files end in; text that is compressed as a whole says so."""
+    if fileformat in ("json", "csv"):
+        return _ENDINGS[fileformat] + _WRAPPED[compression]
+    return _ENDINGS[fileformat]
+
+
+def lead(template: str, handle: HandleName, now: datetime | None = None) -> str:
+    """The template with this handle's epoch and partition, and today's date (UTC), filled in."""
+    date = (now or datetime.now(UTC)).strftime("%Y-%m-%d")
+    return (
+        template.replace("{epoch}", str(handle.epoch))
+        .replace("{partition}", f"{handle.partition:05d}")
+        .replace("{date}", date)
+    )
+
+
+def data_key(location: Location, folder: str, name: FileName) -> str:
+    """The key of a data file.
+
+    Args:
+        folder: its partition folders, with a slash at the end; empty where there are none.
+
+    Raises:
+        RowError: the key is longer than S3 allows.
+    """
+    key = location.key(f"{folder}{name}")
+    if len(key.encode()) > KEY_MAX:
+        raise RowError(
+            f"A value of partitionby makes a key of {len(key.encode())} bytes; S3 allows {KEY_MAX}: "
+            f"{folder[:100]!r}...",
+            remedy="shorten the value in Spark, or take another column.",
+        )
+    return key

@@ -1,0 +1,189 @@
+"""Calls on whole objects, each with its documented outcomes as values."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from awscrt.checksums import crc64nvme
+from botocore.exceptions import ClientError
+
+from abs_core.errors import CorruptionError
+from abs_sinks.s3.client import client
+from abs_sinks.s3.faults import code_of, mapped, status_of
+from abs_sinks.s3.options import S3Options
+
+_ABSENT = {"NoSuchKey", "NotFound", "404"}
+DELETE_MAX = 1000
+"""Keys in one DeleteObjects request (Amazon S3 API reference)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """An object's content and its version."""
+
+    data: bytes
+    etag: str
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the server says of an object.
+
+    Args:
+        crc64nvme: of the whole object, as 16 hex digits; None where the server keeps none.
+        metadata: as it was given when the object was made, names in lower case.
+    """
+
+    size: int
+    etag: str
+    crc64nvme: str | None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """An object in a listing."""
+
+    key: str
+    size: int
+    etag: str
+    modified: datetime
+
+
+class Objects:
+    """The objects of one bucket."""
+
+    def __init__(self, options: S3Options) -> None:
+        self._options = options
+        self._bucket = options.path.bucket
+
+    def put(self, key: str, data: bytes, *, metadata: Mapping[str, str] | None = None) -> str:
+        """Put it, whatever was there; its ETag."""
+        with mapped(f"putting {self._name(key)}"):
+            answer = client(self._options).put_object(
+                **self._content(key, data), Metadata=dict(metadata or {})
+            )
+        return str(answer["ETag"])
+
+    def put_if(self, key: str, data: bytes, expected: str | None) -> str | None:
+        """Put it where the object is still ``expected`` (None: not there); None where it is not.
+
+        Sent once: where the reply is lost, the caller looks.
+        """
+        condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
+        with mapped(f"putting {self._name(key)} on a condition"):
+            try:
+                answer = client(self._options, once=True).put_object(
+                    **self._content(key, data), **condition
+                )
+            except ClientError as error:
+                # Amazon answers 404 to If-Match of an object that is gone.
+                if status_of(error) == 412 or (expected and code_of(error) in _ABSENT):
+                    return None
+                raise
+        return str(answer["ETag"])
+
+    def get(self, key: str) -> Body | None:
+        """Its content and version; None where it is not there."""
+        with mapped(f"getting {self._name(key)}"):
+            try:
+                answer = client(self._options).get_object(Bucket=self._bucket, Key=key)
+            except ClientError as error:
+                if code_of(error) in _ABSENT:
+                    return None
+                raise
+            return Body(answer["Body"].read(), str(answer["ETag"]))
+
+    def chunks(self, key: str, size: int = 8 << 20) -> Iterator[bytes]:
+        """Its content, piece by piece."""
+        with mapped(f"getting {self._name(key)}"):
+            answer = client(self._options).get_object(Bucket=self._bucket, Key=key)
+            yield from answer["Body"].iter_chunks(size)
+
+    def head(self, key: str) -> Head | None:
+        """What the server says of it; None where it is not there."""
+        with mapped(f"looking at {self._name(key)}"):
+            try:
+                answer = client(self._options).head_object(
+                    Bucket=self._bucket, Key=key, ChecksumMode="ENABLED"
+                )
+            except ClientError as error:
+                if code_of(error) in _ABSENT:
+                    return None
+                raise
+        return Head(
+            int(answer["ContentLength"]),
+            str(answer["ETag"]),
+            checksum_text(answer.get("ChecksumCRC64NVME")),
+            {name.lower(): text for name, text in answer.get("Metadata", {}).items()},
+        )
+
+    def list(self, prefix: str) -> Iterator[Listed]:
+        """Every object whose key begins with ``prefix``, by key."""
+        with mapped(f"listing {self._name(prefix)}"):
+            pages = client(self._options).get_paginator("list_objects_v2")
+            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
+                for found in page.get("Contents", []):
+                    yield Listed(
+                        found["Key"], int(found["Size"]), found["ETag"], found["LastModified"]
+                    )
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete them; one that is not there is none to worry about."""
+        wanted = list(keys)
+        for at in range(0, len(wanted), DELETE_MAX):
+            self._delete(wanted[at : at + DELETE_MAX])
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        if len(keys) == 1:
+            # DeleteObjects needs a privilege and a checksum that some servers lack.
+            with mapped(f"deleting {self._name(keys[0])}"):
+                client(self._options).delete_object(Bucket=self._bucket, Key=keys[0])
+            return
+        with mapped(f"deleting {len(keys)} objects of bucket {self._bucket}"):
+            answer = client(self._options).delete_objects(
+                Bucket=self._bucket,
+                Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
+            )
+            for failed in answer.get("Errors", [])[:1]:
+                raise ClientError({"Error": failed, "ResponseMetadata": {}}, "DeleteObjects")
+
+    def _content(self, key: str, data: bytes) -> dict[str, Any]:
+        return {
+            "Bucket": self._bucket,
+            "Key": key,
+            "Body": data,
+            "ChecksumCRC64NVME": checksum_header(crc64nvme(data)),
+            **encryption(self._options),
+        }
+
+    def _name(self, key: str) -> str:
+        return f"s3://{self._bucket}/{key}"
+
+
+def encryption(options: S3Options) -> dict[str, str]:
+    """The parameters that ask for server-side encryption."""
+    given = {"ServerSideEncryption": options.sse, "SSEKMSKeyId": options.ssekmskeyid}
+    return {name: text for name, text in given.items() if text is not None}
+
+
+def checksum_header(crc: int) -> str:
+    """As S3 writes it: base64 of the big-endian bytes."""
+    return base64.b64encode(crc.to_bytes(8, "big")).decode()
+
+
+def checksum_text(header: str | None) -> str | None:
+    """16 hex digits, for a full-object CRC-64/NVME as S3 writes it."""
+    if header is None:
+        return None
+    try:
+        raw = base64.b64decode(header, validate=True)
+    except ValueError as error:
+        raise CorruptionError(
+            f"The server gave a checksum that is none: {header!r:.50}."
+        ) from error
+    return raw.hex() if len(raw) == 8 else None

@@ -1,0 +1,247 @@
+"""The options of ``abs-s3``, read once into one typed value."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from abs_core.errors import OptionError
+from abs_core.options import (
+    Option,
+    Problems,
+    a_flag,
+    a_text,
+    one_of,
+    read_options,
+    seconds,
+    whole_number,
+)
+from abs_sinks.options import COMMON, CommonOptions
+from abs_sinks.s3.location import OURS, Location
+
+NAME = "abs-s3"
+
+MIB = 1 << 20
+LEAST_PART = 5 * MIB
+"""Smallest part of an upload but its last (Amazon S3 user guide, "Multipart upload limits")."""
+
+COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
+    "parquet": ("snappy", "zstd", "gzip", "lz4", "brotli", "none"),
+    "json": ("none", "gzip", "zstd"),
+    "csv": ("none", "gzip", "zstd"),
+    "arrow": ("none", "lz4", "zstd"),
+}
+"""What each format can be compressed with; the first is the default."""
+
+_SIZE = re.compile(r"(\d+)\s*(b|k|kb|kib|m|mb|mib|g|gb|gib)?")
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": MIB, "g": 1 << 30}
+
+
+def size(least: int, most: int) -> Any:
+    """A number of bytes, as ``134217728``, ``128m`` or ``128MiB`` (powers of 1024, as Spark's)."""
+
+    def read(text: str) -> int:
+        found = _SIZE.fullmatch(text.strip().lower())
+        value = int(found[1]) * _UNITS[(found[2] or "")[:1]] if found else -1
+        if not least <= value <= most:
+            raise ValueError(f"a size from {least} to {most} bytes, for instance 128m")
+        return value
+
+    return read
+
+
+def _columns(text: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(","))
+    if not all(names) or len(set(names)) < len(names):
+        raise ValueError("column names, separated by commas, each once")
+    return names
+
+
+def _endpoint(text: str) -> str:
+    if re.fullmatch(r"https?://[^/\s@?#]+/?", text.strip()) is None:
+        raise ValueError("a URL of scheme, host and port, without credentials: http://host:port")
+    return text.strip().rstrip("/")
+
+
+def _lead(text: str) -> str:
+    plain = text.replace("{epoch}", "0").replace("{partition}", "0").replace("{date}", "0")
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,99}", plain) is None:
+        raise ValueError(
+            "letters, digits, - and _, with {epoch}, {partition} and {date} where you want them"
+        )
+    return text
+
+
+def _sse(text: str) -> str:
+    words = {"aes256": "AES256", "aws:kms": "aws:kms", "aws:kms:dsse": "aws:kms:dsse"}
+    if text.strip().lower() not in words:
+        raise ValueError("AES256, aws:kms or aws:kms:dsse")
+    return words[text.strip().lower()]
+
+
+_OWN = (
+    Option("path", Location.parse),
+    Option("fileformat", one_of(*COMPRESSIONS), "parquet"),
+    Option("partitionby", _columns, ()),
+    Option(
+        "compression", one_of("none", "uncompressed", "snappy", "zstd", "gzip", "lz4", "brotli")
+    ),
+    Option("endpoint", _endpoint),
+    Option("region", a_text),
+    Option("pathstyle", a_flag),
+    Option("sse", _sse),
+    Option("ssekmskeyid", a_text),
+    Option("filename", _lead, "part"),
+    Option("partsize", size(LEAST_PART, 1 << 30), 8 * MIB),
+    Option("uploadthreads", whole_number(1, 64), 4),
+    Option("rowgroupsize", size(MIB, 1 << 30), 32 * MIB),
+    Option("maxfilesize", size(MIB, 1 << 40), 1 << 30),
+    Option("maxopenfiles", whole_number(1, 1000), 8),
+    Option("targetfilesize", size(MIB, 1 << 40), 128 * MIB),
+    Option("header", a_flag, True),
+    Option("statepath", Location.parse),
+    Option("timeout", seconds(1.0, 600.0), 60.0),
+)
+
+_ELSEWHERE = {
+    "accessKey": "leave it out: credentials come by boto3's chain (AWS_ACCESS_KEY_ID, a profile, "
+    "the instance's role).",
+    "secretKey": "leave it out: credentials come by boto3's chain (AWS_SECRET_ACCESS_KEY, a "
+    "profile, the instance's role).",
+    "fs.s3a.access.key": "leave it out: credentials come by boto3's chain.",
+    "fs.s3a.secret.key": "leave it out: credentials come by boto3's chain.",
+    "fs.s3a.endpoint": "use endpoint.",
+    "fs.s3a.path.style.access": "use pathstyle.",
+    "format": "use fileformat.",
+    "mergeSchema": "leave it out: every file has the query's schema.",
+    "maxRecordsPerFile": "use maxfilesize.",
+    "partitionOverwriteMode": "leave it out: this sink only adds files.",
+}
+"""Options of Spark's file sinks and of Hadoop's S3 client."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Options:
+    """Where and how to write. Holds no secret: credentials come by boto3's chain.
+
+    Args:
+        path: the folder of the data.
+        common: what every sink takes.
+        fileformat: ``parquet``, ``json`` (one object a line), ``csv`` or ``arrow`` (IPC files).
+        partitionby: columns that become folders (``name=value``), in this order.
+        compression: one of ``COMPRESSIONS`` of the format.
+        endpoint: base URL of the server; None: Amazon's for the region.
+        region: None: by boto3's chain.
+        pathstyle: the bucket in the path and not in the host's name.
+        sse: server-side encryption of every object; None: the bucket's default.
+        ssekmskeyid: key for ``aws:kms``.
+        filename: what file names begin with.
+        partsize: bytes of one part of an upload.
+        uploadthreads: parts that a task sends at once, and keeps in memory at most.
+        rowgroupsize: bytes of Arrow data that one row group (or record batch) is made of.
+        maxfilesize: bytes after which a task begins another file.
+        maxopenfiles: folders a task writes to at once; rows of others wait on local disk.
+        targetfilesize: bytes of the files that ``wal`` composes.
+        header: whether CSV files begin with the columns' names.
+        state: the folder of register and manifests.
+        timeout: seconds to wait for an answer.
+    """
+
+    path: Location
+    common: CommonOptions = field(default_factory=CommonOptions)
+    fileformat: str = "parquet"
+    partitionby: tuple[str, ...] = ()
+    compression: str = "snappy"
+    endpoint: str | None = None
+    region: str | None = None
+    pathstyle: bool = False
+    sse: str | None = None
+    ssekmskeyid: str | None = None
+    filename: str = "part"
+    partsize: int = 8 * MIB
+    uploadthreads: int = 4
+    rowgroupsize: int = 32 * MIB
+    maxfilesize: int = 1 << 30
+    maxopenfiles: int = 8
+    targetfilesize: int = 128 * MIB
+    header: bool = True
+    statepath: Location | None = None
+    timeout: float = 60.0
+
+    @property
+    def protocol(self) -> str:
+        return self.common.protocol
+
+    @property
+    def state(self) -> Location:
+        """Where register and manifests are: ``statepath``, or ``_abs`` in the path."""
+        return self.statepath or self.path.within(OURS)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """Read options as Spark hands them over: text to text, names in any case.
+
+        Raises:
+            OptionError: all that is unknown, missing, malformed or contradictory, at once.
+        """
+        problems = Problems(NAME)
+        values = read_options(given, (*COMMON, *_OWN), problems, elsewhere=_ELSEWHERE)
+        if "path" not in {name.lower() for name in given}:
+            problems.add("The option path is missing.", "write s3://bucket/prefix.")
+        common = CommonOptions.of(values)
+        values["compression"] = _compression(values, problems)
+        _check_together(common, values, problems)
+        problems.raise_any()
+        if values["pathstyle"] is None:
+            values["pathstyle"] = values["endpoint"] is not None
+        return cls(common=common, **{option.name: values[option.name] for option in _OWN})
+
+
+def _compression(values: Mapping[str, Any], problems: Problems) -> str:
+    choices = COMPRESSIONS[values["fileformat"]]
+    asked = values["compression"]
+    asked = "none" if asked == "uncompressed" else asked
+    if asked is not None and asked not in choices:
+        problems.add(
+            f"Files of format {values['fileformat']} cannot be compressed with {asked} here.",
+            f"take one of {', '.join(choices)}.",
+        )
+    return str(asked or choices[0])
+
+
+def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
+    """Combinations that have no meaning are refused, with the reason."""
+    if values["ssekmskeyid"] is not None and not str(values["sse"]).startswith("aws:kms"):
+        problems.add("The option ssekmskeyid needs sse=aws:kms.", "set both, or none.")
+    if common.wal is not None:
+        problems.add(
+            "The option wal has no meaning here: segments lie in the bucket, beside the register.",
+            "leave it out; the option statepath says where that is.",
+        )
+    state, path = values["statepath"], values["path"]
+    if state is not None and path is not None and state.bucket != path.bucket:
+        problems.add(
+            "The options path and statepath name different buckets.",
+            "keep the register in the bucket of the data.",
+        )
+
+
+def check_partitioning(names: tuple[str, ...], columns: list[str]) -> None:
+    """Whether the input has these columns, and one more to put into the files.
+
+    Raises:
+        OptionError: it has not.
+    """
+    unknown = [name for name in names if name not in columns]
+    if unknown:
+        raise OptionError(
+            f"The option partitionby names {', '.join(unknown)}, which the input does not have.",
+            remedy=f"the input has {', '.join(columns)}.",
+        )
+    if names and len(names) == len(columns):
+        raise OptionError(
+            "The option partitionby names every column: nothing would be left for the files.",
+            remedy="leave one out.",
+        )

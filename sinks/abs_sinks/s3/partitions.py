@@ -1,0 +1,108 @@
+"""Splits batches by the columns of ``partitionby`` and names the folders, as Hive and Spark do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_core.errors import SchemaError
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""For NULL and the empty text, as Spark writes it (ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+
+_ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+
+
+class Partitioning:
+    """How batches of one schema are split.
+
+    Args:
+        names: the columns that become folders.
+
+    Raises:
+        SchemaError: a column's type has no text that reads back, or two columns have one name.
+    """
+
+    def __init__(self, schema: pa.Schema, names: Sequence[str]) -> None:
+        if len(set(schema.names)) < len(schema.names):
+            raise SchemaError("Two columns have one name.", remedy="rename one of them in Spark.")
+        self._names = tuple(names)
+        self._inside = [name for name in schema.names if name not in self._names]
+        self.file_schema = pa.schema([schema.field(name) for name in self._inside])
+        for name in self._names:
+            _check_type(name, schema.field(name).type)
+
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Each folder of the batch (ends in a slash, or is empty) with its rows, in their order.
+
+        The rows still have the columns that make the folder; ``inside`` takes them off.
+        """
+        if not self._names:
+            yield "", batch
+            return
+        codes = self._codes(batch)
+        order = np.argsort(codes, kind="stable")
+        sorted_codes = codes[order]
+        starts = np.flatnonzero(np.r_[True, sorted_codes[1:] != sorted_codes[:-1]])
+        ends = np.r_[starts[1:], len(order)]
+        heads = batch.select(list(self._names)).take(pa.array(order[starts]))
+        for folder, start, end in zip(self._folders(heads), starts, ends, strict=True):
+            # Taken and not sliced: a slice would keep the whole batch in memory.
+            yield folder, batch.take(pa.array(order[start:end]))
+
+    def inside(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """What of the rows goes into the file."""
+        return rows.select(self._inside) if self._names else rows
+
+    def _codes(self, batch: pa.RecordBatch) -> np.ndarray:
+        """A number for each row, equal where all values are."""
+        codes = np.zeros(batch.num_rows, np.int64)
+        for name in self._names:
+            indices = batch.column(name).dictionary_encode(null_encoding="encode").indices
+            column = indices.to_numpy(zero_copy_only=False).astype(np.int64)
+            # Made dense again each time, so that the product never overflows.
+            codes = np.unique(
+                codes * (int(column.max(initial=0)) + 1) + column, return_inverse=True
+            )[1]
+        return codes
+
+    def _folders(self, heads: pa.RecordBatch) -> list[str]:
+        texts = [_texts(heads.column(name)) for name in self._names]
+        return [
+            "".join(f"{_escape(n)}={v}/" for n, v in zip(self._names, values, strict=True))
+            for values in zip(*texts, strict=True)
+        ]
+
+
+def _texts(column: pa.Array) -> list[str]:
+    if pa.types.is_timestamp(column.type):
+        # As Spark prints it, in UTC: without the zeros at the end of a fraction.
+        clock = column.cast(pa.timestamp("us")).cast(pa.string())
+        column = pc.replace_substring_regex(clock, r"\.?0+$", "")
+    values = column.cast(pa.string()).to_pylist()
+    return [NULL_FOLDER if not value else _escape(value) for value in values]
+
+
+def _escape(text: str) -> str:
+    return _ESCAPED.sub(lambda found: f"%{ord(found[0]):02X}", text)
+
+
+def _check_type(name: str, kind: pa.DataType) -> None:
+    fits = (
+        pa.types.is_integer(kind)
+        or pa.types.is_string(kind)
+        or pa.types.is_large_string(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_date(kind)
+        or pa.types.is_timestamp(kind)
+        or pa.types.is_decimal(kind)
+    )
+    if not fits:
+        raise SchemaError(
+            f"The option partitionby names {name}, of type {kind}, which makes no folder name.",
+            remedy="take a column of integers, text, booleans, dates, timestamps or decimals.",
+        )

@@ -1,0 +1,128 @@
+"""What became of an upload: completed, open, or neither; told by the object, never by absence (I7)."""
+
+from __future__ import annotations
+
+import logging
+from functools import reduce
+from hashlib import md5
+
+from awscrt.checksums import crc64nvme
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_random_exponential
+
+from abs_core.errors import ContentionError
+from abs_core.model import HandleName, Outcome
+from abs_sinks.s3.objects import Head, Objects
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.uploads import HANDLE, Completed, Refusal, Upload, Uploads
+
+LOOK_SECONDS = 3.0
+"""For how long an upload that is gone is looked for: a delayed Complete may be making the object."""
+
+log = logging.getLogger(__name__)
+
+
+class PendingUploads:
+    """Completes uploads of decided handles, and looks at any. Every call can be repeated."""
+
+    def __init__(self, options: S3Options) -> None:
+        self._objects = Objects(options)
+        self._uploads = Uploads(options)
+
+    def inspect(self, handle: HandleName, upload: Upload) -> Outcome:
+        """What it is now: prepared (all parts as they were sent), committed or unknown."""
+        parts = self._uploads.parts(upload.key, upload.upload_id)
+        if parts is not None and self._is_whole(upload, parts):
+            return Outcome.PREPARED
+        return self._look(handle, upload) or Outcome.UNKNOWN
+
+    def complete(self, handle: HandleName, upload: Upload) -> Outcome:
+        """Make the object, and prove that it is there with the content that was sent.
+
+        Raises:
+            UnavailableError, ContentionError: it may still be done; try again.
+        """
+        answer = self._uploads.complete(upload)
+        if isinstance(answer, Completed):
+            if answer.crc == upload.crc:
+                return Outcome.COMMITTED
+            return self._look(handle, upload) or Outcome.UNKNOWN
+        return self._after(answer, handle, upload)
+
+    def _after(self, refusal: Refusal, handle: HandleName, upload: Upload) -> Outcome:
+        """It was refused: by an object that is ours (412), or because it is gone (404), or ..."""
+        looked = self._look(handle, upload)
+        if looked is not None:
+            return looked
+        parts = self._uploads.parts(upload.key, upload.upload_id)
+        if parts is None:
+            return self._look_longer(handle, upload)
+        if not self._is_whole(upload, parts):
+            log.error("%s: parts of the upload are not those that were sent", upload.key)
+            return Outcome.UNKNOWN
+        # 409: another request for this key was under way. The parts are kept and nobody else has
+        # this key (I6): the condition is not needed for safety.
+        again = self._uploads.complete(upload, if_absent=False)
+        if isinstance(again, Refusal):
+            raise ContentionError(
+                f"The server does not complete the upload of {upload.key}: {refusal.code}, then "
+                f"{again.code}.",
+                handle=str(handle),
+            )
+        return self._look(handle, upload) or Outcome.UNKNOWN
+
+    def _look(self, handle: HandleName, upload: Upload) -> Outcome | None:
+        """Committed where the object is ours; unknown where it is somebody else's; None: no object."""
+        head = self._objects.head(upload.key)
+        if head is None:
+            return None
+        if self._is_ours(head, handle, upload):
+            return Outcome.COMMITTED
+        log.error("%s holds something else than what was written there", upload.key)
+        return Outcome.UNKNOWN
+
+    def _look_longer(self, handle: HandleName, upload: Upload) -> Outcome:
+        retrying = Retrying(
+            retry=retry_if_result(lambda outcome: outcome is None),
+            wait=wait_random_exponential(multiplier=0.1, max=1.0),
+            stop=stop_after_delay(LOOK_SECONDS),
+            retry_error_callback=lambda _: None,
+        )
+        outcome: Outcome | None = retrying(self._look, handle, upload)
+        if outcome is None:
+            log.error(
+                "%s: neither upload nor object is there: it was aborted (by a lifecycle rule?), or "
+                "completed and deleted",
+                upload.key,
+            )
+        return outcome or Outcome.UNKNOWN
+
+    def _is_ours(self, head: Head, handle: HandleName, upload: Upload) -> bool:
+        if head.metadata.get(HANDLE) != str(handle) or head.size != upload.size:
+            return False
+        if head.crc64nvme is not None:
+            return head.crc64nvme == upload.crc
+        if head.etag.strip('"') == _etag_of(upload):
+            return True
+        # A server that keeps no checksum and whose ETag is no digest: read it.
+        crc = reduce(
+            lambda so_far, piece: crc64nvme(piece, so_far), self._objects.chunks(upload.key), 0
+        )
+        return f"{crc:016x}" == upload.crc
+
+    @staticmethod
+    def _is_whole(upload: Upload, parts: list[tuple[str, int]]) -> bool:
+        # A part that was sent twice is listed once.
+        return tuple(etag for etag, _ in parts) == upload.etags and upload.size == sum(
+            size for _, size in parts
+        )
+
+
+def _etag_of(upload: Upload) -> str | None:
+    """The object's ETag where parts' ETags are their MD5; None where they are not."""
+    if any(len(etag) != 32 for etag in upload.etags):
+        return None
+    try:
+        digests = b"".join(bytes.fromhex(etag) for etag in upload.etags)
+    except ValueError:
+        return None
+    return f"{md5(digests, usedforsecurity=False).hexdigest()}-{len(upload.etags)}"

@@ -1,0 +1,168 @@
+"""Can the store keep the promise? Told by doing, not by name: it writes probes and deletes them.
+
+An ERROR would break the promise or stop the job. A WARNING is for a person to look at.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from abs_core.errors import RefusedError
+from abs_core.model import Finding, Severity
+from abs_sinks.s3.client import client
+from abs_sinks.s3.faults import code_of, mapped, status_of
+from abs_sinks.s3.location import Location
+from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.register import S3Register
+from abs_sinks.s3.uploads import Uploads
+
+PROBES = "probe"
+
+
+def preflight(options: S3Options, job: str | None) -> list[Finding]:
+    """Look at bucket, conditions, rules and registers; what it writes it deletes.
+
+    Args:
+        job: the register key; None: other jobs' registers are not looked at.
+
+    Raises:
+        TargetError: the server cannot be reached.
+    """
+    try:
+        findings = [*_conditions(options), *_open_uploads(options)]
+    except RefusedError as refused:
+        return [Finding(Severity.ERROR, refused.what, refused.remedy)]
+    findings += [*judge_rules(_rules(options), options), *_bucket(options)]
+    if job is not None:
+        findings += _others(options, job)
+    return findings
+
+
+def _conditions(options: S3Options) -> Iterator[Finding]:
+    """Puts one object on conditions that hold and on some that do not."""
+    objects = Objects(options)
+    key = options.state.key(PROBES, secrets.token_hex(12))
+    try:
+        made = objects.put_if(key, b"1", None)
+        if made is None or objects.put_if(key, b"2", None) is not None:
+            yield _ignores("If-None-Match")
+            return
+        wrong = '"00000000000000000000000000000000"'
+        refuses_wrong = objects.put_if(key, b"3", wrong) is None
+        takes_right = objects.put_if(key, b"4", made) is not None
+        # Now it is another version.
+        refuses_old = objects.put_if(key, b"5", made) is None
+        if not (refuses_wrong and takes_right and refuses_old):
+            yield _ignores("If-Match")
+    finally:
+        objects.delete([key])
+
+
+def _ignores(header: str) -> Finding:
+    return Finding(
+        Severity.ERROR,
+        f"The server does not honour {header} on put: two runs could both change the register.",
+        "use a server that does (Amazon S3, and current versions of most others).",
+    )
+
+
+def _open_uploads(options: S3Options) -> Iterator[Finding]:
+    """Begins an upload, looks whether it is listed, and aborts it."""
+    uploads = Uploads(options)
+    key = options.state.key(PROBES, secrets.token_hex(12))
+    upload = uploads.create(key, {})
+    try:
+        uploads.put_part(key, upload, 1, b"probe")
+        listed = any(found.key == key for found in uploads.list(options.state.key(PROBES, "")))
+    finally:
+        uploads.abort(key, upload)
+    if not listed:
+        yield Finding(
+            Severity.WARNING,
+            "The server does not list unfinished uploads below a folder: those that a crash leaves "
+            "behind are not swept.",
+            "set a lifecycle rule that ends unfinished uploads after some weeks.",
+        )
+
+
+def judge_rules(rules: list[dict[str, Any]], options: S3Options) -> Iterator[Finding]:
+    """Lifecycle rules of the bucket that touch the folder, or the register in it."""
+    for rule in rules:
+        if rule.get("Status") != "Enabled":
+            continue
+        name = rule.get("ID", "without a name")
+        days = rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation")
+        if days is not None and _touches(rule, options.path) and options.protocol != "idempotent":
+            yield Finding(
+                Severity.WARNING,
+                f"The lifecycle rule {name} ends unfinished uploads after {days} day(s): an epoch that "
+                "is decided, and whose job is down for longer, loses its rows.",
+                "let the rule leave out this folder, or wait longer than the job is ever down.",
+            )
+        if rule.get("Expiration") and _touches(rule, options.state):
+            yield Finding(
+                Severity.WARNING,
+                f"The lifecycle rule {name} deletes objects in {options.state}: with the register "
+                "goes the memory of what is committed.",
+                "let the rule leave out that folder, or set the option statepath to another one.",
+            )
+
+
+def _touches(rule: dict[str, Any], place: Location) -> bool:
+    """Whether the rule's prefix and the folder overlap."""
+    given = rule.get("Filter", {})
+    prefix = given.get("Prefix") or given.get("And", {}).get("Prefix") or rule.get("Prefix") or ""
+    return place.folder.startswith(prefix) or str(prefix).startswith(place.folder)
+
+
+def _rules(options: S3Options) -> list[dict[str, Any]]:
+    found = _ask(options, "get_bucket_lifecycle_configuration")
+    return list(found.get("Rules", []))
+
+
+def _bucket(options: S3Options) -> Iterator[Finding]:
+    if _ask(options, "get_bucket_versioning").get("Status") == "Enabled":
+        yield Finding(
+            Severity.NOTE,
+            "The bucket keeps versions: each change of the register leaves one.",
+            f"a rule on {options.state} that expires noncurrent versions keeps that small.",
+        )
+    lock = _ask(options, "get_object_lock_configuration").get("ObjectLockConfiguration", {})
+    if lock.get("Rule"):
+        yield Finding(
+            Severity.WARNING,
+            "The bucket locks new objects by default: segments, probes and manifests cannot be "
+            "deleted before that ends.",
+            "set statepath to a folder of a bucket without a default retention.",
+        )
+
+
+def _others(options: S3Options, job: str) -> Iterator[Finding]:
+    register = S3Register(options)
+    if register.load(job) is not None:
+        return
+    others = register.others_on(str(options.path), job)
+    if others:
+        yield Finding(
+            Severity.WARNING,
+            f"This job is new to {options.path}, where {', '.join(others[:5])} has written: if its "
+            "checkpoint was deleted, what it reads again is written again.",
+            "restore the checkpoint; or, if this is another job, go on.",
+        )
+
+
+def _ask(options: S3Options, call: str) -> dict[str, Any]:
+    """A bucket's setting; nothing where it has none, or may not be read."""
+    with mapped(f"reading the settings of bucket {options.path.bucket}"):
+        try:
+            answer: dict[str, Any] = getattr(client(options), call)(Bucket=options.path.bucket)
+        except ClientError as error:
+            if status_of(error) in (403, 404, 405, 501) and code_of(error) != "NoSuchBucket":
+                return {}
+            raise
+    return answer

@@ -1,0 +1,197 @@
+"""The register in S3: one object per job, changed by ``If-Match`` and made by ``If-None-Match: *``.
+
+The version is the object's ETag, a digest of its content; each write holds a random number of its
+own, so that no version comes again. Conditional requests are sent once: where the reply is lost the
+outcome is not known, and callers look. Amazon S3 and the servers that pass the preflight evaluate a
+condition and the write as one step (Amazon S3 user guide, "Conditional writes").
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from abs_core.codec import state_from_text, state_to_text
+from abs_core.contracts import Conflict, Stored, Version
+from abs_core.errors import ContentionError, CorruptionError, ProtocolError
+from abs_core.model import JobState
+from abs_sinks.s3.layout import job_of, job_text
+from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.options import S3Options
+
+FORMAT = 1
+FOLDER = "register"
+_FIRST = "job="
+"""What names of register objects begin with: a job may be called ``..``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """The content of a register object.
+
+    Args:
+        manifests: under ``idempotent``, the manifests that together name every committed file.
+        nonce: of this write.
+    """
+
+    state: JobState
+    manifests: tuple[str, ...] = ()
+    nonce: str = ""
+
+    def to_bytes(self) -> bytes:
+        value = {
+            "format": FORMAT,
+            "nonce": self.nonce,
+            "manifests": self.manifests,
+            "state": json.loads(state_to_text(self.state)),
+        }
+        return json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes, where: str) -> Cell:
+        """What ``to_bytes`` wrote.
+
+        Raises:
+            CorruptionError: it is something else, or of a version this release does not know.
+        """
+        try:
+            value = json.loads(data)
+            if value["format"] != FORMAT:
+                raise ValueError(f"format {value['format']}; this release reads {FORMAT}")
+            manifests = tuple(str(name) for name in value["manifests"])
+            state, nonce = json.dumps(value["state"]), str(value["nonce"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptionError(
+                f"The register at {where} cannot be read: {error}.",
+                remedy="do not delete it: it says what is committed. Restore an older version of "
+                "the object, or use the release of abs-sinks that wrote it.",
+            ) from error
+        return cls(state_from_text(state, where), manifests, nonce)
+
+
+class S3Register:
+    """A ``RegisterStore`` in the folder ``register`` of the state location."""
+
+    def __init__(self, options: S3Options) -> None:
+        self._options = options
+        self._objects = Objects(options)
+        # What the cells name besides their states must outlive a change of the state.
+        self._manifests: dict[Version, tuple[str, ...]] = {}
+
+    def load(self, job: str) -> Stored | None:
+        found = self.cell(job)
+        return None if found is None else Stored(found[0].state, found[1])
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        manifests: tuple[str, ...] | None = ()
+        if expected is not None:
+            manifests = self._manifests_at(job, expected)
+        if manifests is None:
+            return Conflict()
+        return self.swap(job, expected, state, manifests)
+
+    def cell(self, job: str) -> tuple[Cell, Version] | None:
+        """The job's cell and its version; None where there is none."""
+        body = self._objects.get(self._key(job))
+        if body is None:
+            return None
+        cell = Cell.from_bytes(body.data, self._where(job))
+        if cell.state.job != job:
+            raise CorruptionError(
+                f"The register at {self._where(job)} is that of job {cell.state.job!r}.",
+                job=job,
+                remedy="it was copied or renamed: put it back under its own name.",
+            )
+        self._manifests = {body.etag: cell.manifests}
+        return cell, body.etag
+
+    def swap(
+        self, job: str, expected: Version | None, state: JobState, manifests: Sequence[str]
+    ) -> Version | Conflict:
+        """Compare-and-set state and manifests together."""
+        cell = Cell(state, tuple(manifests), secrets.token_hex(8))
+        etag = self._objects.put_if(self._key(job), cell.to_bytes(), expected)
+        if etag is None:
+            return Conflict()
+        self._manifests = {etag: cell.manifests}
+        return etag
+
+    def jobs(self) -> Sequence[Stored]:
+        """Every job in this state location, by name."""
+        stored = (self.load(job) for job in self._names())
+        return [found for found in stored if found is not None]
+
+    def others_on(self, target: str, job: str) -> Sequence[str]:
+        """Other jobs whose register says that they write to ``target``.
+
+        The tokens of one batch job (``job@token``) count as one job, and one of them is looked at.
+        """
+        mine = job.partition("@")[0]
+        others = {name.partition("@")[0]: name for name in self._names()}
+        others.pop(mine, None)
+        found = ((name, self.load(key)) for name, key in sorted(others.items()))
+        return [name for name, stored in found if stored and stored.state.target == target]
+
+    def retire(self, job: str) -> bool:
+        """Delete a job's register, for good: the job forgets what it has committed.
+
+        Nothing keeps a run that is alive from making it anew: stop the job first.
+
+        Returns:
+            whether there was one.
+
+        Raises:
+            ProtocolError: it holds a decision that is not finished, or names committed files.
+            ContentionError: it changed meanwhile.
+        """
+        found = self.cell(job)
+        if found is None:
+            return False
+        cell, version = found
+        if cell.state.open:
+            raise ProtocolError(
+                f"The job has {len(cell.state.open)} decided epoch(s) that are not finished.",
+                job=job,
+                epoch=cell.state.open[0].epoch,
+                remedy="start the job once more, so that they are committed, then retire it; if it "
+                "stops because handles are lost, see `abs in-doubt accept-loss`.",
+            )
+        if cell.manifests:
+            raise ProtocolError(
+                "The job's register names the files that readers go by (protocol idempotent).",
+                job=job,
+                remedy="copy what the job wrote to another place first, by a batch read; then delete "
+                "the folder with its register.",
+            )
+        # Not every server deletes on a condition: so it is looked at twice, and the job must be still.
+        again = self.cell(job)
+        if again is None or again[1] != version:
+            raise ContentionError(
+                "The job's register changed meanwhile: the job is running.",
+                job=job,
+                remedy="stop the job, then retire it.",
+            )
+        self._objects.delete([self._key(job)])
+        return True
+
+    def _manifests_at(self, job: str, version: Version) -> tuple[str, ...] | None:
+        if version not in self._manifests:
+            found = self.cell(job)
+            if found is None or found[1] != version:
+                return None
+        return self._manifests[version]
+
+    def _names(self) -> Iterator[str]:
+        first = self._options.state.key(FOLDER, _FIRST)
+        for listed in self._objects.list(first):
+            yield job_of(listed.key.removeprefix(first))
+
+    def _key(self, job: str) -> str:
+        return self._options.state.key(FOLDER, f"{_FIRST}{job_text(job)}")
+
+    def _where(self, job: str) -> str:
+        return f"s3://{self._options.state.bucket}/{self._key(job)}"

@@ -1,0 +1,68 @@
+"""The S3 sink: a ``Sink`` for one folder of a bucket."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from abs_core.contracts import Task, Writer
+from abs_core.errors import OptionError
+from abs_core.model import Finding, Guarantee, JobState
+from abs_sinks.s3.committer import S3Committer
+from abs_sinks.s3.formats import check_schema
+from abs_sinks.s3.guarantee import guarantee
+from abs_sinks.s3.options import S3Options, check_partitioning
+from abs_sinks.s3.partitions import Partitioning
+from abs_sinks.s3.preflight import preflight
+from abs_sinks.s3.register import S3Register
+from abs_sinks.s3.writer_2pc import UploadingWriter
+
+
+class S3Sink:
+    """Writes batches of one schema into files of one folder, exactly once.
+
+    Cheap to build and to pickle: it connects when it is first used, over a client that the process
+    keeps.
+
+    Args:
+        schema: of every batch.
+
+    Raises:
+        OptionError: ``partitionby`` names a column that the schema does not have.
+        SchemaError: the format cannot hold such columns.
+    """
+
+    def __init__(self, options: S3Options, schema: pa.Schema) -> None:
+        check_partitioning(options.partitionby, schema.names)
+        check_schema(Partitioning(schema, options.partitionby).file_schema, options)
+        if options.protocol != "2pc":
+            raise OptionError(f"protocol={options.protocol} is not there yet.", remedy="take 2pc.")
+        self._options = options
+        self._schema = schema
+
+    @property
+    def target(self) -> str:
+        """``s3://bucket/prefix``: the register lies in the store itself, so its address is no part."""
+        return str(self._options.path)
+
+    def writer(self, task: Task) -> Writer:
+        return UploadingWriter(self._options, self._schema, task)
+
+    def committer(self) -> S3Committer:
+        return S3Committer(self._options)
+
+    def register(self) -> S3Register:
+        return S3Register(self._options)
+
+    def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
+        return preflight(self._options, job)
+
+    def guarantee(self) -> Guarantee:
+        return guarantee(self._options)
+
+    def fence(self, state: JobState) -> None:
+        """Nothing: an upload of a zombie holds no lock."""
+
+    def close(self) -> None:
+        """Nothing: the process's client is kept for the next sink."""

@@ -1,0 +1,69 @@
+"""Rows of folders that are not open now wait on local disk, in buckets by a hash of their folder."""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from abs_core.errors import TargetError
+
+BUCKETS = 16
+
+
+class Spill:
+    """Rows by folder, in order within each; on disk but for the batch at hand.
+
+    Args:
+        level: of the recursion: another level, another hash.
+    """
+
+    def __init__(self, schema: pa.Schema, level: int) -> None:
+        self._schema = schema
+        self._level = level
+        self._folder = tempfile.TemporaryDirectory(prefix="abs-s3-spill-")
+        self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
+
+    def add(self, folder: str, rows: pa.RecordBatch) -> None:
+        """Keep the rows of one folder.
+
+        Raises:
+            TargetError: the local disk is full or gone.
+        """
+        bucket = zlib.crc32(f"{self._level}:{folder}".encode()) % BUCKETS
+        try:
+            if bucket not in self._writers:
+                self._writers[bucket] = pa.ipc.new_stream(
+                    str(self._path(bucket)),
+                    self._schema,
+                    options=pa.ipc.IpcWriteOptions(compression="lz4"),
+                )
+            self._writers[bucket].write_batch(rows)
+        except (OSError, pa.ArrowException) as error:
+            raise TargetError(
+                f"Rows cannot be kept on local disk in {self._folder.name}: {error}.",
+                remedy="make room (TMPDIR names the folder), raise maxopenfiles, or repartition the "
+                "data frame by the columns of partitionby.",
+            ) from error
+
+    def buckets(self) -> Iterator[Iterator[pa.RecordBatch]]:
+        """The rows of each bucket; what is read is deleted."""
+        for writer in self._writers.values():
+            writer.close()
+        for bucket in sorted(self._writers):
+            yield self._read(bucket)
+            self._path(bucket).unlink()
+
+    def close(self) -> None:
+        """Delete it all. Never raises."""
+        self._folder.cleanup()
+
+    def _read(self, bucket: int) -> Iterator[pa.RecordBatch]:
+        with pa.OSFile(str(self._path(bucket))) as file, pa.ipc.open_stream(file) as batches:
+            yield from batches
+
+    def _path(self, bucket: int) -> Path:
+        return Path(self._folder.name) / f"{bucket}.arrows"

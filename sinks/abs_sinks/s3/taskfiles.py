@@ -1,0 +1,143 @@
+"""The data files of one task: one for each folder at a time, a bounded number of them open.
+
+Memory: row groups of all open files together stay below one ``rowgroupsize`` and a batch; each open
+file fills one part; ``uploadthreads`` parts are in flight.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pyarrow as pa
+
+from abs_core.errors import AbsError
+from abs_core.model import HandleName
+from abs_sinks.s3.datafile import DataFile
+from abs_sinks.s3.layout import FileName, data_key, ending, lead
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.partfile import Lanes, PartFile
+from abs_sinks.s3.partitions import Partitioning
+from abs_sinks.s3.spill import Spill
+from abs_sinks.s3.uploads import HANDLE, Upload, Uploads
+
+
+class TaskFiles:
+    """Writes batches into files of one handle, every one an open upload.
+
+    Args:
+        handle: whose files they are; its name is in every key.
+    """
+
+    def __init__(self, options: S3Options, schema: pa.Schema, handle: HandleName) -> None:
+        self._options = options
+        self._handle = handle
+        self._partitioning = Partitioning(schema, options.partitionby)
+        self._schema = schema
+        self._lanes = Lanes(options.uploadthreads)
+        self._open: dict[str, DataFile] = {}
+        self._done: list[Upload] = []
+        self._spill: Spill | None = None
+        self._level = 0
+        self._files = 0
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take the rows.
+
+        Raises:
+            DataError: a value fits no folder, or not the format.
+            TargetError: the server refused or went away.
+        """
+        self._take(batch)
+        self.rows += batch.num_rows
+
+    def finish(self) -> tuple[Upload, ...]:
+        """End every file; all parts are acknowledged when it returns."""
+        self._finish_open()
+        self._empty(self._spilled(), 0)
+        self._lanes.close()
+        return tuple(self._done)
+
+    def discard(self) -> None:
+        """Give up every upload, at best effort. Never raises."""
+        for file in self._open.values():
+            file.discard()
+        for upload in self._done:
+            with suppress(AbsError):
+                Uploads(self._options).abort(upload.key, upload.upload_id)
+        if self._spill is not None:
+            self._spill.close()
+        self._lanes.close()
+
+    def _take(self, batch: pa.RecordBatch) -> None:
+        for folder, rows in self._partitioning.split(batch):
+            file = self._open.get(folder)
+            if file is not None and file.full:
+                self._done.append(file.finish())
+                file = None
+                del self._open[folder]
+            if file is None and len(self._open) >= self._options.maxopenfiles:
+                self._keep_for_later(folder, rows)
+                continue
+            if file is None:
+                file = self._open[folder] = self._begin(folder)
+            file.write(self._partitioning.inside(rows))
+        self._bound_memory()
+
+    def _keep_for_later(self, folder: str, rows: pa.RecordBatch) -> None:
+        if self._spill is None:
+            self._spill = Spill(self._schema, self._level)
+        self._spill.add(folder, rows)
+
+    def _finish_open(self) -> None:
+        while self._open:
+            folder = next(iter(self._open))
+            # Out of the dictionary only when it is among the done: discard() must find it.
+            self._done.append(self._open[folder].finish())
+            del self._open[folder]
+
+    def _spilled(self) -> Spill | None:
+        """What is spilled by now; the next row that has to wait begins another spill."""
+        spill, self._spill = self._spill, None
+        return spill
+
+    def _empty(self, spill: Spill | None, level: int) -> None:
+        """Write what is spilled, bucket by bucket; what still is too many folders spills again."""
+        if spill is None:
+            return
+        try:
+            for batches in spill.buckets():
+                self._level = level + 1
+                for batch in batches:
+                    self._take(batch)
+                self._finish_open()
+                self._empty(self._spilled(), level + 1)
+        finally:
+            spill.close()
+
+    def _bound_memory(self) -> None:
+        gathered = sum(file.gathered_bytes for file in self._open.values())
+        while gathered >= self._options.rowgroupsize:
+            largest = max(self._open.values(), key=lambda file: file.gathered_bytes)
+            gathered -= largest.gathered_bytes
+            largest.flush()
+
+    def _begin(self, folder: str) -> DataFile:
+        name = FileName(
+            self._handle,
+            self._files,
+            lead(self._options.filename, self._handle),
+            ending(self._options.fileformat, self._options.compression),
+        )
+        self._files += 1
+        out = PartFile(
+            self._options,
+            self._lanes,
+            data_key(self._options.path, folder, name),
+            {HANDLE: str(self._handle)},
+        )
+        try:
+            return DataFile(out, self._partitioning.file_schema, self._options)
+        except BaseException:
+            out.discard()
+            raise

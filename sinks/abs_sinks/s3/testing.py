@@ -1,0 +1,94 @@
+"""A folder on a real server, for ``abs_core.testing.check_sink``: proves the sink where it will run.
+
+    check_sink(partial(open_folder, "s3://bucket/somewhere", {"endpoint": ...}))
+
+Credentials come by boto3's chain. Everything in the folders that it makes is deleted again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from abs_core.contracts import Sink
+from abs_core.testing import SCHEMA, Row
+from abs_sinks.s3.layout import handle_of
+from abs_sinks.s3.location import OURS
+from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.register import FOLDER
+from abs_sinks.s3.sink import S3Sink
+from abs_sinks.s3.uploads import Uploads
+
+
+class FolderHarness:
+    """A folder of its own: what ``check_sink`` drives, and looks into."""
+
+    own_register = True
+
+    def __init__(self, path: str, given: Mapping[str, str]) -> None:
+        self.path = f"{path.rstrip('/')}/{secrets.token_hex(6)}"
+        self.options = S3Options.parse({**given, "path": self.path})
+        self.new_sink: Callable[[], Sink] = partial(S3Sink, self.options, SCHEMA)
+        self._objects = Objects(self.options)
+        self._uploads = Uploads(self.options)
+
+    def keys(self) -> list[str]:
+        """Every object in the folder that a reader sees."""
+        ours = self.options.path.key(OURS, "")
+        listed = self._objects.list(self.options.path.folder)
+        return [found.key for found in listed if not found.key.startswith(ours)]
+
+    def read(self) -> Sequence[Row]:
+        rows: list[Row] = []
+        for key in self.keys():
+            body = self._objects.get(key)
+            assert body is not None, f"{key} is gone"
+            table = pq.read_table(pa.BufferReader(body.data))
+            rows += zip(table["id"].to_pylist(), table["value"].to_pylist(), strict=True)
+        return rows
+
+    def uploads(self) -> list[str]:
+        """The keys of all uploads that are open in the folder."""
+        return [found.key for found in self._uploads.list(self.options.path.folder)]
+
+    def leftovers(self, job: str) -> Sequence[str]:
+        def is_of_job(key: str) -> bool:
+            handle = handle_of(key)
+            return handle is None or handle.job == job
+
+        ours = self.options.path.key(OURS, "")
+        registers = self.options.state.key(FOLDER, "")
+        strays = [
+            found.key for found in self._objects.list(ours) if not found.key.startswith(registers)
+        ]
+        return [
+            *(f"upload of {key}" for key in self.uploads() if is_of_job(key)),
+            *(f"object {key}" for key in strays),
+        ]
+
+    def close(self) -> None:
+        """Remove all of it from the server."""
+        for found in list(self._uploads.list(self.options.path.folder)):
+            self._uploads.abort(found.key, found.upload_id)
+        self._objects.delete([found.key for found in self._objects.list(self.options.path.folder)])
+
+
+@contextmanager
+def open_folder(path: str, given: Mapping[str, str]) -> Iterator[FolderHarness]:
+    """A harness on a new, empty folder.
+
+    Args:
+        path: a folder in which it may make others, ``s3://bucket/prefix``.
+        given: options of the sink, ``endpoint`` for one.
+    """
+    harness = FolderHarness(path, given)
+    try:
+        yield harness
+    finally:
+        harness.close()

@@ -1,0 +1,227 @@
+"""Multipart uploads: made, filled, completed, aborted, listed. One call each, outcomes as values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from awscrt.checksums import crc64nvme
+from botocore.exceptions import ClientError
+
+from abs_core.errors import CorruptionError
+from abs_sinks.s3.client import client
+from abs_sinks.s3.faults import code_of, mapped, status_of
+from abs_sinks.s3.objects import checksum_header, checksum_text, encryption
+from abs_sinks.s3.options import S3Options
+
+HANDLE = "abs-handle"
+"""Name of the metadata by which an object says whose it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """An upload whose parts are all there: enough to complete it, and to prove that it was.
+
+    Args:
+        crc: CRC-64/NVME of the whole, as 16 hex digits.
+        etags: of the parts, in order, without quotes.
+    """
+
+    key: str
+    upload_id: str
+    size: int
+    crc: str
+    etags: tuple[str, ...]
+
+    def to_json(self) -> list[Any]:
+        return [self.key, self.upload_id, self.size, self.crc, " ".join(self.etags)]
+
+    @classmethod
+    def from_json(cls, value: list[Any]) -> Upload:
+        key, upload_id, size, crc, etags = value
+        return cls(str(key), str(upload_id), int(size), str(crc), tuple(str(etags).split()))
+
+
+def uploads_to_text(uploads: list[Upload] | tuple[Upload, ...]) -> str:
+    """For a committable's ``extra``."""
+    return json.dumps([upload.to_json() for upload in uploads], separators=(",", ":"))
+
+
+def uploads_from_text(text: str) -> tuple[Upload, ...]:
+    """What ``uploads_to_text`` wrote.
+
+    Raises:
+        CorruptionError: it is something else.
+    """
+    try:
+        return tuple(Upload.from_json(value) for value in json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise CorruptionError(
+            f"The uploads of a handle cannot be read: {error}.",
+            remedy="use the release of abs-sinks that wrote it.",
+        ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """An upload in a listing: neither completed nor aborted."""
+
+    key: str
+    upload_id: str
+    age_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Completed:
+    """The server says that the object is made.
+
+    Args:
+        crc: of the whole object as the server has it, 16 hex digits; None where it does not say.
+    """
+
+    crc: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why an upload was not completed, by the server's answer."""
+
+    code: str
+    status: int
+
+
+class Uploads:
+    """The multipart uploads of one bucket."""
+
+    def __init__(self, options: S3Options) -> None:
+        self._options = options
+        self._bucket = options.path.bucket
+
+    def create(self, key: str, metadata: Mapping[str, str]) -> str:
+        """Begin one; its id. Where the reply is lost one more stays behind, for the sweep."""
+        with mapped(f"beginning the upload of {self._name(key)}"):
+            answer = client(self._options).create_multipart_upload(
+                Bucket=self._bucket,
+                Key=key,
+                Metadata=dict(metadata),
+                ChecksumAlgorithm="CRC64NVME",
+                ChecksumType="FULL_OBJECT",
+                **encryption(self._options),
+            )
+        return str(answer["UploadId"])
+
+    def put_part(self, key: str, upload_id: str, number: int, data: bytes | bytearray) -> str:
+        """Upload a part, again where need be; its ETag, without quotes.
+
+        The server checks the part's CRC before it answers.
+        """
+        with mapped(f"uploading part {number} of {self._name(key)}"):
+            answer = client(self._options).upload_part(
+                Bucket=self._bucket,
+                Key=key,
+                UploadId=upload_id,
+                PartNumber=number,
+                Body=data,
+                ChecksumCRC64NVME=checksum_header(crc64nvme(data)),
+            )
+        return str(answer["ETag"]).strip('"')
+
+    def parts(self, key: str, upload_id: str) -> list[tuple[str, int]] | None:
+        """ETag and size of each part, by number; None where there is no such upload."""
+        found: list[tuple[str, int]] = []
+        with mapped(f"looking at the upload of {self._name(key)}"):
+            pages = client(self._options).get_paginator("list_parts")
+            try:
+                for page in pages.paginate(Bucket=self._bucket, Key=key, UploadId=upload_id):
+                    found += [(p["ETag"].strip('"'), int(p["Size"])) for p in page.get("Parts", [])]
+            except ClientError as error:
+                if code_of(error) == "NoSuchUpload":
+                    return None
+                raise
+        return found
+
+    def complete(self, upload: Upload, *, if_absent: bool = True) -> Completed | Refusal:
+        """Make the object of its parts.
+
+        Args:
+            if_absent: on the condition that there is no object under its key.
+
+        Raises:
+            UnavailableError: the outcome is not known: look at the object.
+        """
+        condition = {"IfNoneMatch": "*"} if if_absent else {}
+        parts = [{"PartNumber": n, "ETag": f'"{tag}"'} for n, tag in enumerate(upload.etags, 1)]
+        with mapped(f"completing the upload of {self._name(upload.key)}"):
+            try:
+                answer = client(self._options).complete_multipart_upload(
+                    Bucket=self._bucket,
+                    Key=upload.key,
+                    UploadId=upload.upload_id,
+                    MultipartUpload={"Parts": parts},
+                    ChecksumCRC64NVME=checksum_header(int(upload.crc, 16)),
+                    ChecksumType="FULL_OBJECT",
+                    MpuObjectSize=upload.size,
+                    **condition,
+                )
+            except ClientError as error:
+                refusal = Refusal(code_of(error), status_of(error))
+                if refusal.status in (400, 404, 409, 412) and not _passes(refusal.code):
+                    return refusal
+                raise
+        return Completed(checksum_text(answer.get("ChecksumCRC64NVME")))
+
+    def abort(self, key: str, upload_id: str) -> None:
+        """Give it up; one that is gone is left alone."""
+        with mapped(f"aborting the upload of {self._name(key)}"):
+            try:
+                client(self._options).abort_multipart_upload(
+                    Bucket=self._bucket, Key=key, UploadId=upload_id
+                )
+            except ClientError as error:
+                if code_of(error) != "NoSuchUpload":
+                    raise
+
+    def list(self, prefix: str) -> Iterator[Pending]:
+        """Uploads that are open and whose key begins with ``prefix``.
+
+        A server that cuts the list short and does not say where (SeaweedFS, after 10,000) gives the
+        rest once these are gone.
+        """
+        marker: dict[str, str] = {}
+        while True:
+            with mapped(f"listing the uploads below {self._name(prefix)}"):
+                answer = client(self._options).list_multipart_uploads(
+                    Bucket=self._bucket, Prefix=prefix, **marker
+                )
+            now = _date_of(answer)
+            for found in answer.get("Uploads", []):
+                began = found.get("Initiated")
+                age = (now - began).total_seconds() if now and began else None
+                yield Pending(found["Key"], found["UploadId"], age)
+            if not answer.get("IsTruncated") or not answer.get("NextKeyMarker"):
+                return
+            marker = {
+                "KeyMarker": answer["NextKeyMarker"],
+                "UploadIdMarker": answer.get("NextUploadIdMarker", ""),
+            }
+
+    def _name(self, key: str) -> str:
+        return f"s3://{self._bucket}/{key}"
+
+
+def _passes(code: str) -> bool:
+    """Answers of status 400 or 409 that say nothing of the upload and may pass."""
+    return code in ("RequestTimeout", "OperationAborted", "RequestTimeTooSkewed", "NoSuchBucket")
+
+
+def _date_of(answer: Mapping[str, Any]) -> datetime | None:
+    """The server's clock, so that an age does not rest on ours."""
+    text = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+    try:
+        return parsedate_to_datetime(text) if text else None
+    except ValueError:
+        return None

@@ -1,0 +1,63 @@
+"""The sink keeps the contract, in every protocol, on a real server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from itertools import product
+
+import pytest
+
+from abs_core.crash import CrashPoint
+from abs_core.testing import check_sink
+from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
+from abs_sinks.s3.testing import FolderHarness
+
+pytestmark = pytest.mark.services
+
+Opener = Callable[[], AbstractContextManager[FolderHarness]]
+
+POINTS = set(CrashPoint) - {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
+WORST = (
+    CrashPoint.AFTER_PRE_COMMIT,
+    CrashPoint.AFTER_DECIDE,
+    CrashPoint.BETWEEN_COMMITS,
+    CrashPoint.AFTER_COMMIT,
+    CrashPoint.AFTER_ABANDON,
+    CrashPoint.BETWEEN_ABORTS,
+)
+"""Where a process dies between two effects in the target."""
+
+
+@pytest.fixture(scope="module")
+def nursery(store: object) -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+def test_the_sink_keeps_every_rule(opener: Opener) -> None:
+    assert len(check_sink(opener)) > 30
+
+
+def test_a_crash_at_each_point_loses_and_doubles_nothing(opener: Opener, nursery: Nursery) -> None:
+    killed = check_crashes(opener, nursery, passages=1)
+    _report(killed)
+    assert set(killed.points) == POINTS
+
+
+@pytest.mark.campaign
+def test_a_crash_at_every_passage_loses_and_doubles_nothing(
+    opener: Opener, nursery: Nursery
+) -> None:
+    _report(check_crashes(opener, nursery))
+
+
+@pytest.mark.campaign
+def test_a_crash_while_recovering_loses_and_doubles_nothing(
+    opener: Opener, nursery: Nursery
+) -> None:
+    _report(check_crash_pairs(opener, nursery, product(WORST, WORST)))
+
+
+def _report(killed: Killed) -> None:
+    print(f"{killed.histories} jobs, {killed.points.total()} kills, {len(killed.points)} points")

@@ -1,0 +1,26 @@
+"""The register in S3 keeps the contract of every register."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from abs_core.testing.check_register import CHECKS, NewStore
+from abs_services import S3Service
+from abs_sinks.s3 import S3Options, S3Register
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def new_store(store: S3Service, given: Mapping[str, str], prefix: str) -> NewStore:
+    options = S3Options.parse({**given, "path": f"s3://{store.bucket}/{prefix}"})
+    return lambda: S3Register(options)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_register_keeps_the_rule(
+    check: Callable[[NewStore], None], new_store: NewStore
+) -> None:
+    check(new_store)

@@ -1,0 +1,133 @@
+"""Spark writes to a real S3 server through ``abs-s3``: streams and batches, replays, partitions."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from abs_services import S3Service
+from abs_sinks.s3.client import close_idle
+from abs_sinks.s3.location import OURS
+from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.uploads import Uploads
+from tests.spark.jobs.stream_files import Job, start
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+
+ROWS = 40
+
+
+class Bucket:
+    """A folder of the server, with the options that name it."""
+
+    def __init__(self, s3: S3Service, prefix: str, **more: str) -> None:
+        self.options = {
+            "path": f"s3://{s3.bucket}/{prefix}",
+            "endpoint": s3.endpoint,
+            "region": s3.region,
+            **more,
+        }
+        self._read = S3Options.parse(self.options)
+
+    def names(self) -> list[str]:
+        ours = self._read.path.key(OURS, "")
+        found = Objects(self._read).list(self._read.path.folder)
+        return [listed.key for listed in found if not listed.key.startswith(ours)]
+
+    def ids(self) -> Counter[int]:
+        counted: Counter[int] = Counter()
+        for key in self.names():
+            body = Objects(self._read).get(key)
+            assert body is not None
+            counted.update(pq.read_table(pa.BufferReader(body.data))["id"].to_pylist())
+        return counted
+
+    def uploads(self) -> list[str]:
+        return [found.key for found in Uploads(self._read).list(self._read.path.folder)]
+
+
+@pytest.fixture
+def bucket(s3: S3Service, prefix: str, spark: SparkSession) -> Iterator[Bucket]:
+    """A folder of this test's own; Spark's processes find the keys in boto3's file of them."""
+    keys = f"aws_access_key_id={s3.access_key}\naws_secret_access_key={s3.secret_key}"
+    Path(os.environ["AWS_SHARED_CREDENTIALS_FILE"]).write_text(f"[default]\n{keys}\n")
+    yield Bucket(s3, prefix)
+    close_idle()
+
+
+def put_file(folder: Path, number: int) -> list[int]:
+    """Put one input file in place, at once; its ids."""
+    ids = list(range(number * 1000, number * 1000 + ROWS))
+    folder.mkdir(parents=True, exist_ok=True)
+    moment = pa.scalar(datetime(2026, 1, 1, tzinfo=UTC), pa.timestamp("us", "UTC"))
+    table = pa.table(
+        {
+            "id": pa.array(ids, pa.int64()),
+            "word": [f"word {n % 3}" for n in ids],
+            "at": pa.repeat(moment, ROWS),
+        }
+    )
+    pq.write_table(table, folder / f".{number:04d}")
+    (folder / f".{number:04d}").rename(folder / f"{number:04d}.parquet")
+    return ids
+
+
+def forget_commits(checkpoint: Path, number: int) -> None:
+    (checkpoint / "commits" / str(number)).unlink()
+    (checkpoint / "commits" / f".{number}.crc").unlink(missing_ok=True)
+
+
+def test_a_replayed_epoch_changes_nothing_in_the_bucket(
+    bucket: Bucket, spark: SparkSession, tmp_path: Path
+) -> None:
+    job = Job(
+        input=str(tmp_path / "input"),
+        checkpoint=str(tmp_path / "checkpoint"),
+        scratch="",
+        format="abs-s3",
+        options={**bucket.options, "partitionby": "word", "job": "words"},
+        tasks=2,
+    )
+    expected = [number for file in range(3) for number in put_file(tmp_path / "input", file)]
+    start(spark, job).awaitTermination()
+    assert bucket.ids() == Counter(expected)
+    keys = bucket.names()
+    forget_commits(tmp_path / "checkpoint", 2)
+    start(spark, replace(job, scramble=True)).awaitTermination()
+    assert bucket.names() == keys
+    expected += put_file(tmp_path / "input", 3)
+    start(spark, job).awaitTermination()
+    assert bucket.ids() == Counter(expected)
+    assert bucket.uploads() == []
+    folders = {key.split("/")[-2] for key in bucket.names()}
+    assert folders == {"word=word 0", "word=word 1", "word=word 2"}
+
+
+def test_a_batch_that_is_written_again_changes_nothing(bucket: Bucket, spark: SparkSession) -> None:
+    frame = spark.range(100)
+    for _ in range(2):
+        writer = frame.write.format("abs-s3").mode("append").options(**bucket.options)
+        writer.options(job="batch", epoch="2026-01-01", fileformat="parquet").save()
+    assert bucket.ids() == Counter(range(100))
+    assert bucket.uploads() == []
+
+
+def test_what_is_wrong_is_said_before_anything_is_written(
+    bucket: Bucket, spark: SparkSession
+) -> None:
+    writer = spark.range(5).write.format("abs-s3").mode("append").options(**bucket.options)
+    writer = writer.options(job="batch", epoch="1", partitionby="nothing")
+    with pytest.raises(AnalysisException, match="partitionby names nothing"):
+        writer.save()
+    assert bucket.names() == []
