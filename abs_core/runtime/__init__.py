@@ -1,0 +1,1 @@
+"""The embedded runtime: barriers in FIFO channels, snapshots, exactly-once sinks, in one process."""

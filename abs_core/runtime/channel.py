@@ -1,0 +1,97 @@
+"""A bounded FIFO channel between two tasks, and the count of what is in flight.
+
+One task puts, one takes. There is no lock: ``deque`` appends and pops are atomic, and only the
+producer ever puts. Back pressure is by credit: a task takes its next element only while each of its
+outputs has room, so a channel exceeds its capacity by the output of one element at most.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from abs_core.runtime.elements import Barrier, End, Watermark
+
+UNBOUNDED = 1 << 62
+"""Capacity of a back-edge: a loop whose every channel is full could never move again."""
+
+
+class Tally:
+    """Counts elements that are put and not yet processed. Zero, once inputs are shut, is final.
+
+    Args:
+        start: tokens that are not elements: inputs from outside that have not ended.
+        at_zero: called, by whichever thread, when the count gets to zero.
+    """
+
+    def __init__(self, start: int = 0, at_zero: Callable[[], None] = lambda: None) -> None:
+        self.count = start
+        self.at_zero = at_zero
+        self._lock = Lock()
+
+    def add(self) -> None:
+        with self._lock:
+            self.count += 1
+
+    def done(self) -> None:
+        with self._lock:
+            self.count -= 1
+            zero = self.count == 0
+        if zero:
+            self.at_zero()
+
+
+class Channel:
+    """FIFO, from one task to another.
+
+    Args:
+        capacity: elements, not rows.
+        tallies: count what is in here.
+    """
+
+    __slots__ = ("_overtaking", "capacity", "queue", "taken", "tallies", "woken")
+
+    def __init__(self, capacity: int, tallies: tuple[Tally, ...] = ()) -> None:
+        self.capacity = capacity
+        self.tallies = tallies
+        self.queue: deque[Any] = deque()
+        self.woken: Callable[[], None] = _nobody
+        self.taken: Callable[[], None] = _nobody
+        self._overtaking = Lock()
+
+    def put(self, element: Any) -> None:
+        if type(element) is not Barrier:  # barriers go round in a loop as long as the job runs
+            for tally in self.tallies:
+                tally.add()
+        self.queue.append(element)
+        self.woken()
+
+    def take(self) -> Any:
+        """The next element. Unless it is a barrier, the taker calls ``processed`` when through."""
+        with self._overtaking:
+            element = self.queue.popleft()
+        self.taken()
+        return element
+
+    def processed(self) -> None:
+        for tally in self.tallies:
+            tally.done()
+
+    def overtake(self, checkpoint: int) -> None:
+        """Put a barrier ahead of all data that waits here, but behind earlier barriers.
+
+        The barrier carries the data it passed: to the snapshot, that data is still in the channel.
+        """
+        with self._overtaking:
+            waiting = list(self.queue)
+            earlier = [place for place, e in enumerate(waiting) if type(e) is Barrier]
+            place = earlier[-1] + 1 if earlier else 0
+            passed = tuple(e for e in waiting if type(e) not in (Barrier, End, Watermark))
+            self.queue.insert(place, Barrier(checkpoint, passed))
+        self.woken()
+
+
+def _nobody() -> None:
+    """Nobody is to be woken: the scheduler looks by itself."""

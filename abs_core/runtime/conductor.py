@@ -1,0 +1,194 @@
+"""Drives the coordinator's rules: triggers, collects, decides, notifies. All of its I/O is here.
+
+The decision is one compare-and-set of the job's register, by the same ``abs_core.coordinator`` as in
+Spark; the completion record that holds the snapshot and the handles is durable before it, and the
+register names it by its digest. So a checkpoint is what the sinks are committed to, or it is nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from abs_core.errors import ProtocolError, TargetError, UnavailableError
+from abs_core.model import Committable
+from abs_core.runtime import coordinator as rules
+from abs_core.runtime.alignment import Way
+from abs_core.runtime.coordinator import (
+    Book,
+    Declined,
+    Ended,
+    Message,
+    Pending,
+    Settings,
+)
+from abs_core.runtime.elements import TaskId
+from abs_core.runtime.task import Command
+
+
+class Keeper(Protocol):
+    """Keeps completion records, and decides."""
+
+    def write(self, pending: Pending) -> str:
+        """Make the completion record durable; its fingerprint.
+
+        Raises:
+            TargetError, ProtocolError: it is not written; the checkpoint has failed.
+        """
+        ...
+
+    def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
+        """Decide the checkpoint by exactly these handles, and commit them.
+
+        Raises:
+            AbsError: whether it is decided is not known; only a recovery may look.
+        """
+        ...
+
+    def retain(self, checkpoint: int) -> None:
+        """Free what no checkpoint that is kept needs; never raises."""
+        ...
+
+
+@dataclass(slots=True)
+class Crew:
+    """The tasks that a conductor speaks to; replaced in part when a region restarts.
+
+    Args:
+        resting: whether every source is halted and nothing is in flight.
+    """
+
+    tasks: frozenset[TaskId]
+    sources: frozenset[TaskId]
+    sinks: frozenset[TaskId]
+    send: Callable[[TaskId, Command, int], None]
+    resting: Callable[[], bool]
+
+
+@dataclass(slots=True)
+class Conductor:
+    """The checkpoint coordinator of one run. ``step`` is called by one thread, ``inbox`` by any.
+
+    Args:
+        first: number of the first checkpoint.
+        attempts: the present attempt of each task; messages of earlier ones are dropped.
+        observe: is told of every step, for the trace.
+    """
+
+    way: Way
+    settings: Settings
+    crew: Crew
+    keeper: Keeper
+    attempts: Mapping[TaskId, int]
+    book: Book
+    observe: Callable[[str, TaskId | None, int], None] = lambda what, task, checkpoint: None
+    inbox: deque[Message] = field(default_factory=deque)
+    asked: bool = False
+    savepoints: set[int] = field(default_factory=set)
+    _halting: int | None = None
+
+    def step(self, now: float) -> bool:
+        """Do what is due; whether there was anything.
+
+        Raises:
+            AbsError: the job has to be recovered.
+        """
+        if self.inbox:
+            self._receive(self.inbox.popleft(), now)
+            return True
+        if self._halting is not None and self.crew.resting():
+            self._trigger(self._halting, self.crew.tasks)
+            self._halting = None
+            return True
+        late = rules.expired(self.settings, self.book, now)
+        if late is not None:
+            self._abort(late.checkpoint, now, "it timed out")
+            return True
+        pending = rules.due(
+            self.settings, self.way, self.book, now, self.crew.sinks, asked=self.asked
+        )
+        if pending is None:
+            return False
+        self._begin(pending)
+        return True
+
+    def restart(self, tasks: frozenset[TaskId], now: float) -> None:
+        """A region was restored: drop what is under way, and let everybody go on."""
+        for pending in self.book.pending:
+            self.observe("aborted", None, pending.checkpoint)
+            for task in sorted(self.crew.tasks):
+                self.crew.send(task, Command.ABORTED, pending.checkpoint)
+        self.book = rules.restarted(self.book, tasks, now)
+        self._halting = None
+        self._resume(self.book.next - 1)
+
+    def _begin(self, pending: Pending) -> None:
+        self.book = rules.begun(self.book, pending)
+        self.observe("begin", None, pending.checkpoint)
+        if self.asked:
+            self.savepoints.add(pending.checkpoint)
+            self.asked = False
+        if self.way.halts:
+            self._halting = pending.checkpoint
+            for task in sorted(self.crew.sources):
+                self.crew.send(task, Command.HALT, pending.checkpoint)
+        else:
+            self._trigger(pending.checkpoint, self.crew.sources)
+
+    def _trigger(self, checkpoint: int, tasks: frozenset[TaskId]) -> None:
+        for task in sorted(tasks):
+            self.crew.send(task, Command.TRIGGER, checkpoint)
+
+    def _receive(self, message: Message, now: float) -> None:
+        if self.attempts[message.task] != message.attempt:
+            return
+        if isinstance(message, Ended):
+            self.book = replace(self.book, ended=self.book.ended | {message.task})
+        elif isinstance(message, Declined):
+            self._abort(message.checkpoint, now, message.why)
+        else:
+            self.observe("acknowledged", message.task, message.checkpoint)
+            self.book = rules.acknowledged(self.book, message)
+            while (complete := rules.decidable(self.book, self.crew.tasks)) is not None:
+                self._decide(complete, now)
+
+    def _decide(self, pending: Pending, now: float) -> None:
+        checkpoint = pending.checkpoint
+        try:
+            fingerprint = self.keeper.write(pending)
+        except (TargetError, ProtocolError) as error:
+            self._abort(checkpoint, now, str(error))
+            return
+        self.observe("record", None, checkpoint)
+        self.keeper.decide(checkpoint, rules.handles(self.book, pending), fingerprint)
+        self.observe("committed", None, checkpoint)
+        self.book = rules.decided(self.book, pending, now)
+        for task in sorted(self.crew.tasks):
+            self.crew.send(task, Command.DECIDED, checkpoint)
+        self._resume(checkpoint)
+        self.keeper.retain(checkpoint)
+
+    def _abort(self, checkpoint: int, now: float, why: str) -> None:
+        before = self.book
+        self.book = rules.aborted(before, checkpoint, now)
+        if self.book is before:
+            return
+        self.observe("aborted", None, checkpoint)
+        if self._halting == checkpoint:
+            self._halting = None
+        for task in sorted(self.crew.tasks):
+            self.crew.send(task, Command.ABORTED, checkpoint)
+        self._resume(checkpoint)
+        if rules.too_many_failed(self.settings, self.book):
+            raise UnavailableError(
+                f"{self.book.failed} checkpoints failed in a row, the last one because {why}",
+                epoch=checkpoint,
+                remedy="nothing is lost: mend the cause, and start the job again.",
+            )
+
+    def _resume(self, checkpoint: int) -> None:
+        if self.way.resumes:
+            for task in sorted(self.crew.tasks):
+                self.crew.send(task, Command.RESUME, checkpoint)

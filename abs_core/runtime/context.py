@@ -1,0 +1,151 @@
+"""A task's state as its operator sees it: keyed state in a backend, lists of the operator's own.
+
+The backend is made when the operator first asks for keyed state, so stateless operators cost nothing
+in a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from abs_core.errors import ConfigError
+from abs_core.model import Committable
+from abs_core.runtime.elements import TaskId
+from abs_core.state.codecs import JSON
+from abs_core.state.contracts import (
+    Codec,
+    NewBackend,
+    Place,
+    Snapshot,
+    SnapshotStore,
+    StateBackend,
+    StateHandle,
+)
+from abs_core.state.operator_state import Contents, OperatorState, redistribute
+from abs_core.state.states import ListState, MapState, ReducingState, ValueState
+from abs_core.state.timers import Timers
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StateCopy:
+    """The logical copy of a task's state."""
+
+    keyed: Snapshot | None
+    lists: Contents
+
+
+@dataclass(frozen=True, slots=True)
+class StatePart:
+    """The same, durable: what the completion record keeps of one task's state."""
+
+    keyed: StateHandle | None
+    lists: Contents
+
+
+class TaskContext:
+    """What an operator is made with.
+
+    Args:
+        new_backend: makes the keyed state's backend.
+        restored: the parts of all tasks that the operator had, in the order of their numbers;
+            empty where the operator starts anew.
+        source: the store that has their blobs, where it is not ``store``.
+    """
+
+    def __init__(
+        self,
+        task: TaskId,
+        parallelism: int,
+        place: Place,
+        store: SnapshotStore,
+        new_backend: NewBackend,
+        restored: Sequence[StatePart] = (),
+        source: SnapshotStore | None = None,
+    ) -> None:
+        self.task = task
+        self.parallelism = parallelism
+        self.place = place
+        self.is_new = not restored
+        self.at_barrier: Callable[[int], tuple[Committable, ...]] = lambda checkpoint: ()
+        self.at_decision: Callable[[int], None] = lambda checkpoint: None
+        self._store = store
+        self._new_backend = new_backend
+        self._keyed = [part.keyed for part in restored if part.keyed is not None]
+        self._source = source
+        self._backend: StateBackend | None = None
+        lists = redistribute([part.lists for part in restored], task.subtask, parallelism)
+        self.lists = OperatorState(lists)
+        if self._keyed:
+            self.backend  # noqa: B018 - restored state is carried along even if nobody asks for it
+
+    @property
+    def backend(self) -> StateBackend:
+        """The keyed state's backend.
+
+        Raises:
+            CorruptionError, ConfigError: what is to be restored cannot be.
+        """
+        if self._backend is None:
+            self._backend = self._new_backend(self._store, self.place)
+            if self._keyed:
+                self._backend.restore(self._keyed, self._source)
+        return self._backend
+
+    def value(self, name: str, codec: Codec[T] = JSON) -> ValueState[T]:
+        return ValueState(self.backend, name, codec)
+
+    def list(self, name: str, codec: Codec[T] = JSON) -> ListState[T]:
+        return ListState(self.backend, name, codec)
+
+    def map(self, name: str, keys: Codec[Any] = JSON, values: Codec[T] = JSON) -> MapState[Any, T]:
+        return MapState(self.backend, name, keys, values)
+
+    def reducing(
+        self,
+        name: str,
+        codec: Codec[T],
+        reduce: Callable[[T, T], T],
+        reduce_arrays: Callable[[pa.Array, pa.Array], pa.Array] | None = None,
+    ) -> ReducingState[T]:
+        return ReducingState(self.backend, name, codec, reduce, reduce_arrays)
+
+    def timers(self, name: str = "timers") -> Timers:
+        """Event-time timers; ``operators.on_watermark`` takes out what is due."""
+        return Timers(self.backend, name)
+
+    def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
+        return self.at_barrier(checkpoint)
+
+    def copy(self, checkpoint: int) -> StateCopy:
+        keyed = None if self._backend is None else self._backend.snapshot(checkpoint)
+        return StateCopy(keyed, self.lists.snapshot())
+
+    def decided(self, checkpoint: int) -> None:
+        if self._backend is not None:
+            self._backend.notify_complete(checkpoint)
+        self.at_decision(checkpoint)
+
+    def aborted(self, checkpoint: int) -> None:
+        if self._backend is not None:
+            self._backend.notify_aborted(checkpoint)
+
+    def close(self) -> None:
+        if self._backend is not None:
+            self._backend.close()
+
+
+def unclaimed(operators: Sequence[str], parts: dict[str, Any]) -> ConfigError | None:
+    """The error of state that no operator claims, if there is any."""
+    lost = sorted(set(parts) - set(operators))
+    if not lost:
+        return None
+    return ConfigError(
+        f"The snapshot holds state of operators that the graph does not have: {', '.join(lost)}.",
+        remedy="give the operators their old ids; or, to drop that state for good, allow it.",
+    )

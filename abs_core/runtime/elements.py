@@ -1,0 +1,54 @@
+"""What travels in a channel besides data: barriers, watermarks, the end of the data.
+
+A data element is whatever the operators exchange: an Arrow RecordBatch in real jobs, a small tuple in
+the simulation. The runtime itself never looks into it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+Batch = Any
+"""A data element; opaque to channels, tasks and snapshots in memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Barrier:
+    """Separates what a checkpoint holds from what comes after it (Carbone et al. 2015).
+
+    Args:
+        checkpoint: its id; ids ascend in every channel.
+        overtaken: data that this barrier passed in its channel; only an unaligned one passes any.
+    """
+
+    checkpoint: int
+    overtaken: tuple[Batch, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """No later record of this channel has an event time below ``time``, but late ones."""
+
+    time: int
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """No data follows. Barriers still do: the last checkpoint commits what came last.
+
+    Ends and watermarks are in no snapshot: a restored source sends them again.
+    """
+
+
+END = End()
+
+
+class TaskId(NamedTuple):
+    """One parallel instance of an operator."""
+
+    operator: str
+    subtask: int
+
+    def __str__(self) -> str:
+        return f"{self.operator}/{self.subtask}"

@@ -1,0 +1,260 @@
+"""The graph that a user writes: sources, operators, loops and sinks, each under a stable id.
+
+Ids are the names under which snapshots keep state: keep them, and the code behind them may change. A
+graph is a description only; ``plan`` turns it into tasks and channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+
+from abs_core.contracts import Sink
+from abs_core.errors import ConfigError, OptionError
+from abs_core.runtime.elements import Batch
+from abs_core.runtime.operators import Operator, Row, Stateless, by_row, filtering, mapping, one
+from abs_core.runtime.partition import FORWARD, REBALANCE, Broadcast, ByKey, Partition
+from abs_core.source import Source
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """From one operator to an input of another.
+
+    Args:
+        port: which input of the receiver.
+        back: closes a loop.
+    """
+
+    sender: str
+    port: int
+    partition: Partition
+    back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EventTime:
+    """Which column is the event time, and how late a record may be.
+
+    Args:
+        column: integer or timestamp; its integer value is the time, in its own unit.
+        lateness: the watermark stays so far behind the highest time seen, in the same unit.
+    """
+
+    column: str
+    lateness: int = 0
+
+
+@dataclass(slots=True)
+class Node:
+    """One operator of the graph.
+
+    Args:
+        kind: what it is, for people and for the plan.
+        make: builds the operator of one task from its context.
+        shares: of the source or sink, if it is one.
+    """
+
+    id: str
+    kind: str
+    parallelism: int
+    make: Callable[[Any], Operator] | None = None
+    inputs: list[Edge] = field(default_factory=list)
+    source: Source | None = None
+    event_time: EventTime | None = None
+    bounded: bool = True
+    sink: Sink | None = None
+    keyed: bool = False
+
+
+class Graph:
+    """A dataflow.
+
+    Args:
+        name: of the job.
+        parallelism: of an operator that does not say.
+        max_parallelism: number of key groups; fixed for the life of the job's state.
+    """
+
+    def __init__(self, name: str, *, parallelism: int = 1, max_parallelism: int = 128) -> None:
+        self.name = name
+        self.parallelism = parallelism
+        self.max_parallelism = max_parallelism
+        self.nodes: dict[str, Node] = {}
+
+    def source(
+        self,
+        id_: str,
+        source: Source,
+        *,
+        parallelism: int | None = None,
+        event_time: EventTime | None = None,
+        bounded: bool = True,
+    ) -> Stream:
+        """Read a source.
+
+        Args:
+            bounded: up to what is there when the job first starts; else for ever.
+        """
+        node = Node(id_, "source", parallelism or self.parallelism)
+        node.source, node.event_time, node.bounded = source, event_time, bounded
+        return self.add(node)
+
+    def add(self, node: Node) -> Stream:
+        """Put an operator into the graph.
+
+        Raises:
+            OptionError: the id is taken or no text, or the parallelism cannot be.
+        """
+        if not node.id or "/" in node.id or node.id in self.nodes:
+            raise OptionError(
+                f"The operator id {node.id!r} is empty, holds a slash, or is there twice.",
+                remedy="give each operator an id of its own; its state is kept under it.",
+            )
+        if not 1 <= node.parallelism <= self.max_parallelism:
+            raise OptionError(
+                f"Operator {node.id} has parallelism {node.parallelism}; it must lie between 1 and "
+                f"the graph's max_parallelism, {self.max_parallelism}.",
+            )
+        self.nodes[node.id] = node
+        return Stream(self, node.id)
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """What one operator emits, and how it gets to the next one."""
+
+    graph: Graph
+    id: str
+    partition: Partition | None = None
+
+    def map(
+        self, id_: str, function: Callable[[pa.RecordBatch], pa.RecordBatch], **at: int
+    ) -> Stream:
+        """Batch by batch."""
+        return self.stateless(id_, "map", mapping(function), **at)
+
+    def filter(
+        self, id_: str, predicate: Callable[[pa.RecordBatch], pa.Array], **at: int
+    ) -> Stream:
+        """Keep the rows for which the predicate's column is true."""
+        return self.stateless(id_, "filter", filtering(predicate), **at)
+
+    def flat_map(
+        self, id_: str, function: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]], **at: int
+    ) -> Stream:
+        """A batch in, any number of batches out."""
+        return self.stateless(id_, "flat_map", function, **at)
+
+    def flat_map_rows(
+        self, id_: str, function: Callable[[Row], Iterable[Row]], schema: pa.Schema, **at: int
+    ) -> Stream:
+        """A row in, rows of ``schema`` out: convenient, and slow."""
+        return self.stateless(id_, "flat_map", by_row(function, schema), **at)
+
+    def stateless(
+        self, id_: str, kind: str, function: Callable[[Batch], Iterable[Batch]], **at: int
+    ) -> Stream:
+        return self.apply(id_, kind, lambda context: Stateless(function), **at)
+
+    def key_by(self, *columns: str) -> Stream:
+        """Rows with the same key go to the same task of the next operator."""
+        return Stream(self.graph, self.id, ByKey(columns, self.graph.max_parallelism))
+
+    def rebalance(self) -> Stream:
+        """Batches in turn to all tasks of the next operator."""
+        return Stream(self.graph, self.id, REBALANCE)
+
+    def broadcast(self) -> Stream:
+        """Every batch to every task of the next operator."""
+        return Stream(self.graph, self.id, Broadcast())
+
+    def union(self, id_: str, *others: Stream, **at: int) -> Stream:
+        """All rows of several streams, in no order among them."""
+        return self.apply(id_, "union", lambda context: Stateless(one), *others, **at)
+
+    def apply(
+        self,
+        id_: str,
+        kind: str,
+        make: Callable[[Any], Operator],
+        *others: Stream,
+        parallelism: int | None = None,
+    ) -> Stream:
+        """Any operator, over this and other streams as its inputs 0, 1, ..."""
+        streams = (self, *others)
+        default = self.graph.nodes[self.id].parallelism
+        keyed = any(isinstance(s.partition, ByKey) for s in streams)
+        if keyed:
+            default = max(default, self.graph.parallelism)
+        node = Node(id_, kind, parallelism or default, make, keyed=keyed)
+        node.inputs = [s.edge_to(port, node.parallelism) for port, s in enumerate(streams)]
+        return self.graph.add(node)
+
+    def iterate(
+        self, id_: str, body: Callable[[Stream], tuple[Stream, Stream]], **at: int
+    ) -> Stream:
+        """A loop: ``body`` takes the head's stream and returns what goes round and what leaves.
+
+        The head merges its input with what comes back; the back-edge is the tail's output. A record
+        must leave the loop some day, or a bounded job never ends. Event time stops at the head.
+        """
+        head = self.apply(id_, "iteration head", lambda context: Stateless(one), **at)
+        again, leaving = body(head)
+        width = self.graph.nodes[id_].parallelism
+        tail = again.apply(
+            f"{id_}-tail", "iteration tail", lambda context: Stateless(one), parallelism=width
+        )
+        self.graph.nodes[id_].inputs.append(Edge(tail.id, 0, FORWARD, back=True))
+        return leaving
+
+    def sink(self, id_: str, sink: Sink, *, parallelism: int | None = None) -> None:
+        """Write to a target, exactly once: the sink's protocol decides how."""
+        node = Node(id_, "sink", parallelism or self.graph.nodes[self.id].parallelism, sink=sink)
+        node.inputs = [self.edge_to(0, node.parallelism)]
+        self.graph.add(node)
+
+    def edge_to(self, port: int, parallelism: int) -> Edge:
+        """One to one where that is possible; else in turn."""
+        if self.partition is not None:
+            return Edge(self.id, port, self.partition)
+        same = self.graph.nodes[self.id].parallelism == parallelism
+        return Edge(self.id, port, FORWARD if same else REBALANCE)
+
+
+def check(graph: Graph) -> None:
+    """Refuse a graph that cannot run.
+
+    Raises:
+        ConfigError: it has no source, or an operator whose output goes nowhere.
+    """
+    if not any(node.source for node in graph.nodes.values()):
+        raise ConfigError(f"The graph {graph.name} has no source.")
+    used = {edge.sender for node in graph.nodes.values() for edge in node.inputs}
+    for node in graph.nodes.values():
+        if node.sink is None and node.id not in used:
+            raise ConfigError(
+                f"What operator {node.id} emits goes nowhere.",
+                remedy="end it with a sink, or leave the operator out.",
+            )
+
+
+def describe(graph: Graph) -> str:
+    """The plan as text: one line for each operator, with its inputs and how they are partitioned."""
+    lines = [f"job {graph.name}, {graph.max_parallelism} key groups"]
+    for node in graph.nodes.values():
+        lines.append(f"  {node.id} [{node.kind} x{node.parallelism}]")
+        lines += [f"    <- {_edge(edge)}" for edge in node.inputs]
+    return "\n".join(lines)
+
+
+def _edge(edge: Edge) -> str:
+    return f"{edge.sender} {edge.partition}{' (back-edge)' if edge.back else ''}"
+
+
+def inputs_of(nodes: Sequence[Node]) -> list[tuple[Edge, Node]]:
+    """Every edge with its receiver."""
+    return [(edge, node) for node in nodes for edge in node.inputs]

@@ -1,0 +1,97 @@
+"""What a task runs: the contract of an operator, and the stateless ones.
+
+An operator takes elements and emits elements; it knows nothing of channels, barriers or snapshots. Its
+state lives in the ``Context``, which the task copies at a barrier and restores before the first
+element. ``on_end`` is called again after a recovery: it must leave no second trace, which holds where
+what it emits leaves its state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from abs_core.runtime.elements import Batch
+
+Emit = Callable[[Batch], None]
+Row = dict[str, Any]
+
+
+class Operator(Protocol):
+    """One parallel instance. Called by one thread at a time."""
+
+    def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
+        """Take one element of input ``port``, in the order of the operator's inputs."""
+        ...
+
+    def on_watermark(self, time: int, emit: Emit) -> None:
+        """Every input has got to this event time."""
+        ...
+
+    def on_end(self, emit: Emit) -> None:
+        """No input will deliver data any more."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Stateless:
+    """Each element by itself.
+
+    Args:
+        function: an element in, elements out.
+    """
+
+    def __init__(self, function: Callable[[Batch], Iterable[Batch]]) -> None:
+        self._function = function
+
+    def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
+        for out in self._function(batch):
+            emit(out)
+
+    def on_watermark(self, time: int, emit: Emit) -> None:
+        pass
+
+    def on_end(self, emit: Emit) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def one(batch: Batch) -> Iterable[Batch]:
+    """Passes the element on: union, and both ends of a loop."""
+    return (batch,)
+
+
+def mapping(function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Callable[[Batch], list[Batch]]:
+    """Batch to batch."""
+    return lambda batch: [function(batch)]
+
+
+def filtering(predicate: Callable[[pa.RecordBatch], pa.Array]) -> Callable[[Batch], list[Batch]]:
+    """Keep the rows for which the predicate's column is true; an empty batch goes no further."""
+
+    def apply(batch: pa.RecordBatch) -> list[Batch]:
+        kept = batch.filter(predicate(batch))
+        return [kept] if kept.num_rows else []
+
+    return apply
+
+
+def by_row(
+    function: Callable[[Row], Iterable[Row]], schema: pa.Schema
+) -> Callable[[Batch], list[Batch]]:
+    """The convenient, slow form: a row in, rows out, as dictionaries.
+
+    Args:
+        schema: of what comes out; it cannot be guessed from rows that may not come.
+    """
+
+    def apply(batch: pa.RecordBatch) -> list[Batch]:
+        rows = [out for row in batch.to_pylist() for out in function(row)]
+        return [pa.RecordBatch.from_pylist(rows, schema=schema)] if rows else []
+
+    return apply

@@ -1,0 +1,121 @@
+"""How what an operator emits is shared out among the tasks of the next one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from abs_core.errors import SchemaError
+from abs_core.runtime.elements import Batch
+from abs_core.state.keygroups import key_groups, owners
+
+
+class Partition(Protocol):
+    """Pure; prints as it is shown in a plan. ``keyed``: the target depends on the rows alone."""
+
+    @property
+    def keyed(self) -> bool: ...
+
+    def split(
+        self, batch: Batch, width: int, sender: int, turn: int
+    ) -> Iterable[tuple[int, Batch]]:
+        """(task, its part), parts in the order of the batch.
+
+        Args:
+            width: how many tasks the receiver has.
+            sender: which task sends.
+            turn: how many batches this task has sent here.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """One to one: same parallelism on both sides, and one channel for each task."""
+
+    keyed = False
+
+    def split(
+        self, batch: Batch, width: int, sender: int, turn: int
+    ) -> Iterable[tuple[int, Batch]]:
+        return ((0, batch),)
+
+    def __str__(self) -> str:
+        return "forward"
+
+
+@dataclass(frozen=True, slots=True)
+class Rebalance:
+    """Whole batches in turn. After a replay a batch may go to another task."""
+
+    keyed = False
+
+    def split(
+        self, batch: Batch, width: int, sender: int, turn: int
+    ) -> Iterable[tuple[int, Batch]]:
+        return (((sender + turn) % width, batch),)
+
+    def __str__(self) -> str:
+        return "rebalance"
+
+
+@dataclass(frozen=True, slots=True)
+class Broadcast:
+    """Every batch to every task."""
+
+    keyed = False
+
+    def split(
+        self, batch: Batch, width: int, sender: int, turn: int
+    ) -> Iterable[tuple[int, Batch]]:
+        return [(target, batch) for target in range(width)]
+
+    def __str__(self) -> str:
+        return "broadcast"
+
+
+@dataclass(frozen=True, slots=True)
+class ByKey:
+    """To the task that owns the key's group, by the same rule as the state.
+
+    Args:
+        columns: the key, integers, text or binary; without nulls.
+    """
+
+    columns: Sequence[str]
+    max_parallelism: int
+    keyed = True
+
+    def split(
+        self, batch: pa.RecordBatch, width: int, sender: int, turn: int
+    ) -> Iterable[tuple[int, Batch]]:
+        """Raises SchemaError where a key column is missing or of a type that cannot be a key."""
+        if width == 1:
+            return ((0, batch),)
+        try:
+            columns = [batch.column(name) for name in self.columns]
+        except KeyError as error:
+            raise SchemaError(
+                f"The key {list(self.columns)} is not in the batch's columns {batch.schema.names}."
+            ) from error
+        targets = owners(key_groups(columns, self.max_parallelism), width, self.max_parallelism)
+        order = np.argsort(targets, kind="stable")
+        bounds = np.searchsorted(targets[order], np.arange(width + 1)).tolist()
+        sorted_ = batch.take(pa.array(order))
+        return [
+            (target, sorted_.slice(start, end - start))
+            for target, (start, end) in enumerate(pairwise(bounds))
+            if end > start
+        ]
+
+    def __str__(self) -> str:
+        return f"by {', '.join(self.columns)}"
+
+
+FORWARD = Forward()
+REBALANCE = Rebalance()

@@ -1,0 +1,125 @@
+"""The operator of a sink: one writer per epoch, pre-committed at the barrier.
+
+Any ``abs_core.contracts.Sink`` serves, the ones that Spark uses among them. A handle stays on the
+sink's list until a decision is known to name it; so what a failed checkpoint pre-committed is
+acknowledged again with the next one, and joins its decision.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from abs_core.contracts import Committer, Sink, Task, Writer
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.runtime.elements import Batch
+
+SINK_STRIDE = 1 << 16
+"""Handles of the n-th sink of a graph have partitions from n * SINK_STRIDE on."""
+
+
+class SinkOperator:
+    """Writes one task's share.
+
+    Args:
+        partition: of the handles' names; unique among the tasks of all sinks.
+        first: the checkpoint with which the present epoch ends, or an earlier undecided one.
+    """
+
+    def __init__(self, sink: Sink, state: JobState, partition: int, first: int) -> None:
+        self._sink = sink
+        self._state = state
+        self._partition = partition
+        self._epoch = first
+        self._writer: Writer | None = None
+        self._pending: list[Committable] = []
+
+    def on_batch(self, port: int, batch: Batch, emit: Callable[[Any], None]) -> None:
+        if self._writer is None:
+            self._writer = self._sink.writer(
+                Task(
+                    self._state.register,
+                    self._state.job,
+                    self._state.generation,
+                    self._epoch,
+                    self._partition,
+                    secrets.token_hex(4),
+                )
+            )
+        self._writer.write(batch)
+
+    def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
+        """End the epoch; all handles that no decision is known to name."""
+        writer, self._writer = self._writer, None
+        committable = None if writer is None else writer.pre_commit()
+        if committable is not None:
+            self._pending.append(committable)
+        self._epoch = checkpoint + 1
+        return tuple(self._pending)
+
+    def decided(self, checkpoint: int) -> None:
+        """The decision of ``checkpoint`` names all that was pre-committed up to it."""
+        self._pending = [c for c in self._pending if c.handle.epoch > checkpoint]
+
+    def on_watermark(self, time: int, emit: Callable[[Any], None]) -> None:
+        pass
+
+    def on_end(self, emit: Callable[[Any], None]) -> None:
+        pass
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
+
+
+class SinksCommitter:
+    """All sinks of a graph as one committer: each handle goes to the sink that its partition names.
+
+    Args:
+        committers: of the sinks, in the order in which they have their partitions.
+    """
+
+    def __init__(self, committers: Sequence[Committer]) -> None:
+        self._committers = committers
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        found: dict[HandleName, Inspection] = {}
+        for committer, share in self._routed(committables):
+            found.update(committer.inspect(share))
+        return found
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        outcomes: dict[HandleName, Outcome] = {}
+        for committer, share in self._routed(committables):
+            outcomes.update(committer.commit(share))
+        return outcomes
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        for number, committer in enumerate(self._committers):
+            share = [h for h in handles if h.partition // SINK_STRIDE == number]
+            if share:
+                committer.abort(share)
+
+    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+        seen: dict[HandleName, InDoubt] = {}
+        for number, committer in enumerate(self._committers):
+            for doubt in committer.in_doubt(job):
+                # Two sinks on one server see each other's handles.
+                if doubt.handle.partition // SINK_STRIDE == number:
+                    seen[doubt.handle] = doubt
+        return list(seen.values())
+
+    def forget(self, state: JobState) -> None:
+        for committer in self._committers:
+            committer.forget(state)
+
+    def _routed(
+        self, committables: Sequence[Committable]
+    ) -> list[tuple[Committer, list[Committable]]]:
+        routed = []
+        for number, committer in enumerate(self._committers):
+            share = [c for c in committables if c.handle.partition // SINK_STRIDE == number]
+            if share:
+                routed.append((committer, share))
+        return routed

@@ -1,0 +1,125 @@
+"""The operator of a source: reads splits, keeps their positions in the snapshots.
+
+Any ``abs_core.source.Source`` serves; what a snapshot holds of it are the positions of the splits that
+are not finished, which a restart opens again, whatever the parallelism is by then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_core.runtime.elements import Watermark
+from abs_core.runtime.graph import EventTime
+from abs_core.source import Limit, Reader, Source, Split
+
+WAIT_SECONDS = 0.02
+"""How long a source waits for new data before it looks whether a checkpoint is due."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    reader: Reader
+    latest: int | None
+    """Highest event time that was read."""
+
+
+class SourceOperator:
+    """Reads its share of a source.
+
+    Args:
+        entries: splits to read, as ``first_entries`` or a snapshot gives them.
+    """
+
+    def __init__(
+        self, source: Source, entries: Sequence[str], event_time: EventTime | None = None
+    ) -> None:
+        self._event_time = event_time
+        self._sent: int | None = None
+        self._turn = 0
+        self._readings = []
+        for entry in entries:
+            name, start, end, latest = json.loads(entry)
+            self._readings.append(_Reading(source.open(Split(name, start, end)), latest))
+
+    @property
+    def finished(self) -> bool:
+        return all(reading.reader.finished for reading in self._readings)
+
+    def entries(self) -> list[str]:
+        """What is left to read: opened again, it yields exactly the rest."""
+        left = []
+        for reading in self._readings:
+            if not reading.reader.finished:
+                at = reading.reader.position
+                left.append(json.dumps([at.source, at.start, at.end, reading.latest]))
+        return left
+
+    def poll(self, emit: Callable[[Any], None]) -> bool:
+        """Read one batch, from the splits in turn."""
+        live = [reading for reading in self._readings if not reading.reader.finished]
+        for _ in live:
+            self._turn += 1
+            reading = live[self._turn % len(live)]
+            batch = reading.reader.read(WAIT_SECONDS / len(live))
+            if batch is not None:
+                emit(batch)
+                self._advance(reading, batch, emit)
+                return True
+        return False
+
+    def _advance(
+        self, reading: _Reading, batch: pa.RecordBatch, emit: Callable[[Any], None]
+    ) -> None:
+        """The watermark is the least of what the unfinished splits have got to, less the lateness."""
+        if self._event_time is None:
+            return
+        column = batch.column(self._event_time.column)
+        if pa.types.is_timestamp(column.type):
+            column = column.cast(pa.int64())
+        highest = pc.max(column).as_py()
+        if highest is not None:
+            reading.latest = highest if reading.latest is None else max(highest, reading.latest)
+        times = [r.latest for r in self._readings if r is reading or not r.reader.finished]
+        known = [time for time in times if time is not None]
+        if not known or len(known) < len(times):
+            return
+        time = min(known) - self._event_time.lateness
+        if self._sent is None or time > self._sent:
+            self._sent = time
+            emit(Watermark(time))
+
+    def on_batch(self, port: int, batch: Any, emit: Callable[[Any], None]) -> None:
+        raise AssertionError("a source has no input")
+
+    def on_watermark(self, time: int, emit: Callable[[Any], None]) -> None:
+        pass
+
+    def on_end(self, emit: Callable[[Any], None]) -> None:
+        pass
+
+    def close(self) -> None:
+        for reading in self._readings:
+            reading.reader.close()
+
+
+def first_entries(source: Source, *, bounded: bool) -> list[str]:
+    """The splits of a job that starts for the first time.
+
+    Args:
+        bounded: up to what there is now; else splits without an end.
+    """
+    start = source.initial()
+    end = source.latest(start, Limit()) if bounded else None
+    return [json.dumps([s.source, s.start, s.end, None]) for s in source.splits(start, end)]
+
+
+def shared_out(entries: Sequence[str], parallelism: int) -> list[list[str]]:
+    """The entries of each task: in turn, the same for the same entries."""
+    ordered = sorted(entries)
+    return [ordered[task::parallelism] for task in range(parallelism)]

@@ -1,0 +1,320 @@
+"""One task: takes elements from its inputs, runs its operator, obeys the alignment rules.
+
+``step`` does one thing and never waits, so the same task runs under a thread and under a simulated
+schedule. It reads only while each of its outputs has room (back pressure), and it does what the
+strategy answers to a barrier before it reads anything else.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any, Protocol
+
+from abs_core.model import Committable
+from abs_core.runtime.alignment import IDLE, Alignment, Do, Inputs, Way, halted, logs, resumed
+from abs_core.runtime.channel import Channel, Tally
+from abs_core.runtime.elements import END, Barrier, Batch, End, TaskId, Watermark
+from abs_core.runtime.operators import Operator
+from abs_core.runtime.partition import Partition
+
+Pick = Callable[[Sequence[int]], int]
+"""Chooses which of the readable inputs comes next."""
+
+
+class Command(Enum):
+    """What the coordinator tells a task, out of band."""
+
+    TRIGGER = auto()
+    """Begin this checkpoint: to sources, or to every task of a world at rest."""
+    HALT = auto()
+    """Read no more, so that what is in flight drains."""
+    RESUME = auto()
+    DECIDED = auto()
+    """This checkpoint is decided and committed: what it superseded may be freed."""
+    ABORTED = auto()
+    """This checkpoint failed: what it held is part of the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A task's part of a snapshot before it is durable: nothing in it changes any more.
+
+    Args:
+        state: the logical copy of the context's state.
+        log: data that belongs to the snapshot but was not processed yet, as (input port, batch).
+        handles: what a sink has pre-committed and does not know to be decided.
+    """
+
+    task: TaskId
+    checkpoint: int
+    state: Any
+    log: tuple[tuple[int, Batch], ...]
+    handles: tuple[Committable, ...]
+
+
+class Context(Protocol):
+    """A task's state, as the task uses it; operators use ``context.TaskContext``."""
+
+    def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
+        """At a sink: end the epoch; the handles that no decision is known to name."""
+        ...
+
+    def copy(self, checkpoint: int) -> Any:
+        """The logical copy of the state: nothing in it changes any more."""
+        ...
+
+    def decided(self, checkpoint: int) -> None: ...
+
+    def aborted(self, checkpoint: int) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Pollable(Operator, Protocol):
+    """The operator of a source."""
+
+    finished: bool
+
+    def poll(self, emit: Callable[[Any], None]) -> bool:
+        """Emit what there is, data or a watermark; whether there was anything."""
+        ...
+
+
+@dataclass(slots=True)
+class Input:
+    """One input channel.
+
+    Args:
+        port: which input of the operator it is one of.
+        opens: counts this input as a token until its end, where it leads into a loop.
+    """
+
+    channel: Channel
+    port: int
+    back: bool = False
+    opens: Tally | None = None
+
+
+@dataclass(slots=True)
+class Output:
+    """The channels to all tasks of one following operator."""
+
+    partition: Partition
+    channels: list[Channel]
+    turn: int = 0
+
+
+@dataclass(slots=True)
+class Task:
+    """One parallel instance of an operator.
+
+    Args:
+        persist: makes a copy durable and acknowledges it; in the background unless told ``now``.
+        loop: counts what is in the loop that this task is the head of.
+        observe: is told of barriers and copies, for the trace.
+    """
+
+    id: TaskId
+    operator: Operator
+    context: Context
+    inputs: list[Input]
+    outputs: list[Output]
+    way: Way
+    persist: Callable[[Copy, bool], None]
+    loop: Tally | None = None
+    observe: Callable[[str, TaskId, int], None] = lambda what, task, checkpoint: None
+    ended: Callable[[TaskId], None] = lambda task: None
+    mailbox: deque[tuple[Command, int]] = field(default_factory=deque)
+    replay: deque[tuple[int, Batch]] = field(default_factory=deque)
+    state: Alignment = IDLE
+    _numbers: Inputs = field(init=False)
+    _watermarks: list[int | None] = field(init=False)
+    _time: int | None = None
+    _queues: list[tuple[int, deque[Any]]] = field(init=False)
+    _channels: list[Channel] = field(init=False)
+    _open: set[int] = field(init=False)
+    _ended: bool = False
+    _copies: dict[int, tuple[Any, tuple[Committable, ...]]] = field(default_factory=dict)
+    _logs: dict[int, list[tuple[int, Batch]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        back = frozenset(n for n, i in enumerate(self.inputs) if i.back)
+        self._numbers = Inputs(frozenset(range(len(self.inputs))) - back, back)
+        self._open = set(self._numbers.regular)  # a head ends although its back-edges have not
+        self._watermarks = [None] * len(self.inputs)
+        self._queues = [(n, i.channel.queue) for n, i in enumerate(self.inputs)]
+        self._channels = [channel for out in self.outputs for channel in out.channels]
+
+    def step(self, pick: Pick) -> bool:
+        """Do one thing; whether there was anything to do."""
+        if self.mailbox:
+            self._obey(*self.mailbox.popleft())
+            return True
+        if self.state.held:
+            return False
+        if not self.inputs:
+            return not self._ended and self.has_credit() and self._poll()
+        if self.replay:
+            return self.has_credit() and self._replay()
+        blocked = self.state.blocked
+        ready = [n for n, queue in self._queues if queue and n not in blocked]
+        if not ready:
+            return self._leave_loop()
+        if not self.has_credit():
+            return False
+        self._take(ready[0] if len(ready) == 1 else pick(ready))
+        return True
+
+    def has_credit(self) -> bool:
+        """Whether every output has room: only then the next element is taken."""
+        for channel in self._channels:  # noqa: SIM110 - the hottest loop of the simulation
+            if len(channel.queue) >= channel.capacity:
+                return False
+        return True
+
+    def emit(self, batch: Batch) -> None:
+        for out in self.outputs:
+            out.turn += 1
+            for target, part in out.partition.split(
+                batch, len(out.channels), self.id.subtask, out.turn
+            ):
+                out.channels[target].put(part)
+
+    def begin(self, replay: Iterable[tuple[int, Batch]]) -> None:
+        """Take up the log of the snapshot that the context was restored from, before any input."""
+        for port, batch in replay:
+            self.replay.append((port, batch))
+            for tally in self._tallies_of(port):
+                tally.add()
+
+    def _replay(self) -> bool:
+        port, batch = self.replay.popleft()
+        self.operator.on_batch(port, batch, self.emit)
+        for tally in self._tallies_of(port):
+            tally.done()
+        return True
+
+    def _tallies_of(self, port: int) -> tuple[Tally, ...]:
+        return next((i.channel.tallies for i in self.inputs if i.port == port), ())
+
+    def _take(self, number: int) -> None:
+        source = self.inputs[number]
+        element = source.channel.take()
+        kind = type(element)
+        if kind is Barrier:
+            self._arrived(number, element)
+            return
+        if kind is Watermark:
+            self._advance(number, element.time)
+        elif kind is End:
+            self._end(number)
+        else:
+            if self.state.open:
+                for checkpoint in logs(self.state, number):
+                    self._logs[checkpoint].append((source.port, element))
+            self.operator.on_batch(source.port, element, self.emit)
+        source.channel.processed()
+
+    def _arrived(self, number: int, barrier: Barrier) -> None:
+        self.observe("barrier", self.id, barrier.checkpoint)
+        if barrier.overtaken:
+            port = self.inputs[number].port
+            log = self._logs.setdefault(barrier.checkpoint, [])
+            log.extend((port, batch) for batch in barrier.overtaken)
+        self._do(number, barrier.checkpoint)
+
+    def _do(self, number: int | None, checkpoint: int) -> None:
+        step = self.way.on_barrier(self._numbers, self.state, number, checkpoint)
+        self.state = step.state
+        for do in step.do:
+            if do is Do.COPY:
+                self._copy(checkpoint)
+            elif do is Do.BROADCAST:
+                self._broadcast(Barrier(checkpoint))
+            elif do is Do.OVERTAKE:
+                for out in self.outputs:
+                    for channel in out.channels:
+                        channel.overtake(checkpoint)
+            else:
+                self._complete(checkpoint, now=do is Do.PERSIST_NOW)
+
+    def _copy(self, checkpoint: int) -> None:
+        handles = self.context.pre_commit(checkpoint)
+        self._copies[checkpoint] = (self.context.copy(checkpoint), handles)
+        # A log that is restored and not replayed yet is still in the channels.
+        self._logs.setdefault(checkpoint, [])[:0] = list(self.replay)
+        self.observe("copy", self.id, checkpoint)
+
+    def _complete(self, checkpoint: int, *, now: bool) -> None:
+        state, handles = self._copies.pop(checkpoint)
+        log = tuple(self._logs.pop(checkpoint))
+        self.persist(Copy(self.id, checkpoint, state, log, handles), now)
+
+    def _broadcast(self, element: Any) -> None:
+        for out in self.outputs:
+            for channel in out.channels:
+                channel.put(element)
+
+    def _advance(self, number: int, time: int) -> None:
+        """Event time is the least of all inputs'; it never enters a loop."""
+        self._watermarks[number] = time
+        known = [t for t in self._watermarks if t is not None]
+        if self._numbers.back or len(known) < len(self.inputs):
+            return
+        least = min(known)
+        if self._time is None or least > self._time:
+            self._time = least
+            self.operator.on_watermark(least, self.emit)
+            self._broadcast(Watermark(least))
+
+    def _end(self, number: int) -> None:
+        opens = self.inputs[number].opens
+        if opens is not None:
+            opens.done()
+        self._open.discard(number)
+        if not self._open and self.loop is None:
+            self._finish()
+
+    def _leave_loop(self) -> bool:
+        """A head ends when its regular inputs have, and nothing goes round any more."""
+        if self.loop is None or self._open or self._ended or self.loop.count:
+            return False
+        self._finish()
+        return True
+
+    def _finish(self) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self.operator.on_end(self.emit)
+        self._broadcast(END)
+        self.ended(self.id)
+
+    def _poll(self) -> bool:
+        operator: Pollable = self.operator  # type: ignore[assignment]
+        if operator.finished:
+            self._finish()
+            return True
+        return operator.poll(self._emit_any)
+
+    def _emit_any(self, element: Any) -> None:
+        if type(element) is Watermark:
+            self._broadcast(element)
+        else:
+            self.emit(element)
+
+    def _obey(self, command: Command, checkpoint: int) -> None:
+        if command is Command.TRIGGER:
+            self.observe("trigger", self.id, checkpoint)
+            self._do(None, checkpoint)
+        elif command is Command.DECIDED:
+            self.context.decided(checkpoint)
+        elif command is Command.HALT:
+            self.state = halted(self.state, checkpoint)
+        elif command is Command.RESUME:
+            self.state = resumed(self.state, checkpoint)
+        else:
+            self.context.aborted(checkpoint)

@@ -1,0 +1,9 @@
+"""Deterministic simulation of the embedded runtime: one seed, one history.
+
+Tasks, channels, alignment rules, conductor, sources, sinks and the commit protocol are the real ones;
+made up are the graph, the schedule, the crashes, and what lies outside: input, target, snapshots.
+"""
+
+from abs_core.testing.simulation.history import Outcome, simulate
+
+__all__ = ["Outcome", "simulate"]

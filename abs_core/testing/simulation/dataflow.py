@@ -1,0 +1,289 @@
+"""Random graphs over records (id, key, hops), and what each of them must yield, worked out directly.
+
+Every operator is a function of single records, but for counters; and a counter's output does not
+depend on the order of its input as a multiset. So the expected output needs no schedule.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from abs_core.contracts import Sink
+from abs_core.runtime.elements import Batch
+from abs_core.runtime.graph import Graph, Stream
+from abs_core.runtime.operators import Emit
+from abs_core.source import Limit, Split
+
+Record = tuple[int, int, int]
+KEYS = 5
+GROUPS = 12
+"""Number of key groups; an operator has at most 3 tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class ByRecordKey:
+    """As ``partition.ByKey``, on records."""
+
+    keyed = True
+
+    def split(
+        self, batch: Batch, width: int, sender: int, turn: int
+    ) -> Iterable[tuple[int, Batch]]:
+        if width == 1:
+            return ((0, batch),)
+        parts: dict[int, list[Record]] = {}
+        for record in batch:
+            parts.setdefault(owner(record[1], width), []).append(record)
+        return [(target, tuple(part)) for target, part in parts.items()]
+
+
+def owner(key: int, width: int) -> int:
+    return key % GROUPS * width // GROUPS
+
+
+class Counting:
+    """Counts records by key; emits each record, and one that says how many its key has had."""
+
+    def __init__(self, salt: int, counts: dict[int, int]) -> None:
+        self.counts = counts
+        self._salt = salt
+
+    def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
+        out: list[Record] = []
+        for record in batch:
+            out += self.one(record)
+        emit(tuple(out))
+
+    def one(self, record: Record) -> list[Record]:
+        if record[0] < 0:  # says a count: would it be counted too, output would depend on order
+            return [record]
+        key = record[1]
+        count = self.counts.get(key, 0) + 1
+        self.counts[key] = count
+        return [record, (-(self._salt * 100_000 + key * 10_000 + count), key, 0)]
+
+    def on_watermark(self, time: int, emit: Emit) -> None:
+        pass
+
+    def on_end(self, emit: Emit) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """A source of fixed batches, in some splits."""
+
+    splits_: tuple[tuple[Batch, ...], ...]
+    schema = None
+
+    def initial(self) -> str:
+        return "0"
+
+    def latest(self, start: str, limit: Limit) -> str:
+        return "end"
+
+    def splits(self, start: str, end: str | None) -> list[Split]:
+        return [Split(str(n), "0", str(len(s))) for n, s in enumerate(self.splits_)]
+
+    def open(self, split: Split) -> _LinesReader:
+        return _LinesReader(self.splits_[int(split.source)], split)
+
+    def committed(self, end: str) -> None:
+        pass
+
+
+class _LinesReader:
+    def __init__(self, batches: tuple[Batch, ...], split: Split) -> None:
+        self._batches = batches
+        self._split = split
+        self.at = int(split.start)
+
+    @property
+    def position(self) -> Split:
+        return Split(self._split.source, str(self.at), self._split.end)
+
+    @property
+    def finished(self) -> bool:
+        return self.at >= len(self._batches)
+
+    def read(self, timeout_seconds: float) -> Batch | None:
+        self.at += 1
+        return self._batches[self.at - 1]
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class Built:
+    """A graph, and what each operator does to one record (None: a counter)."""
+
+    graph: Graph
+    functions: dict[str, Callable[[Record], list[Record]] | None] = field(default_factory=dict)
+    salts: dict[str, int] = field(default_factory=dict)
+    lines: dict[str, Lines] = field(default_factory=dict)
+
+
+class Builder:
+    """Builds the graph of a seed; the parallelism comes from another seed, so it can change.
+
+    Args:
+        loops: whether the graph may have any.
+    """
+
+    def __init__(self, shape: Random, widths: Random, sink: Sink, *, loops: bool) -> None:
+        self._shape = shape
+        self._widths = widths
+        self._sink = sink
+        self._loops = loops
+        self._number = 0
+        self.built = Built(Graph("simulated", max_parallelism=GROUPS))
+
+    def build(self) -> Built:
+        streams = [self._source() for _ in range(self._shape.choice((1, 1, 2)))]
+        for _ in range(self._shape.choice((1, 1, 2, 3))):
+            at = self._shape.randrange(len(streams))
+            streams[at] = self._operator(streams[at], depth=0)
+            if len(streams) > 1 and self._shape.random() < 0.4:
+                last = streams.pop()
+                streams[0] = streams[0].union(self._id("union"), last, **self._width())
+                self.built.functions[streams[0].id] = lambda record: [record]
+        for stream in streams:
+            stream.sink(self._id("sink"), self._sink, **self._width())
+        return self.built
+
+    def _source(self) -> Stream:
+        id_ = self._id("source")
+        number = self._number
+        splits = []
+        for split in range(self._shape.choice((1, 2, 2, 3))):
+            batches = []
+            for batch in range(self._shape.choice((1, 3, 5))):
+                first = number * 1000 + split * 100 + batch * 10
+                rows = range(first, first + self._shape.choice((1, 2, 2)))
+                batches.append(tuple((row, row % KEYS, 0) for row in rows))
+            splits.append(tuple(batches))
+        self.built.lines[id_] = Lines(tuple(splits))
+        return self.built.graph.source(id_, self.built.lines[id_], **self._width())
+
+    def _operator(self, stream: Stream, depth: int) -> Stream:
+        kind = self._shape.random()
+        if kind < 0.45:
+            return self._count(stream)
+        if kind < 0.65 and self._loops:
+            return self._loop(stream, depth)
+        salt = self._shape.randrange(4)
+        if kind < 0.8:
+            return self._stateless(stream, "map", lambda r: [(r[0], (r[0] + salt) % KEYS, r[2])])
+        if kind < 0.9:
+            return self._stateless(stream, "filter", lambda r: [r] if r[0] % 4 != salt else [])
+        return self._stateless(
+            stream, "flat", lambda r: [r, (r[0] + 7_000_000, (r[1] + 1) % KEYS, r[2])]
+        )
+
+    def _count(self, stream: Stream) -> Stream:
+        id_ = self._id("count")
+        salt = self._number
+        self.built.functions[id_] = None
+        self.built.salts[id_] = salt
+        keyed = Stream(stream.graph, stream.id, ByRecordKey())
+        return keyed.apply(id_, "count", lambda c: Counting(salt, c.counts), **self._width())
+
+    def _loop(self, stream: Stream, depth: int) -> Stream:
+        """A record goes round up to twice more; one that says a count leaves at once."""
+        id_ = self._id("loop")
+        self.built.functions[id_] = self.built.functions[f"{id_}-tail"] = lambda r: [r]
+
+        def body(head: Stream) -> tuple[Stream, Stream]:
+            inner = self._count(head) if self._shape.random() < 0.7 else head
+            if depth == 0 and self._shape.random() < 0.25:
+                inner = self._loop(inner, 1)
+            unit = 1 if depth else 16
+            hop = self._stateless(inner, "hop", lambda r: [(r[0], r[1], r[2] + unit)])
+            again = self._stateless(hop, "again", lambda r: [r] if _again(r, unit) else [])
+            leave = self._stateless(
+                hop,
+                "leave",
+                lambda r: (
+                    [(r[0], r[1], r[2] % unit if unit > 1 else r[2] // 16 * 16)]
+                    if not _again(r, unit)
+                    else []
+                ),
+            )
+            return again, leave
+
+        return stream.iterate(id_, body, **self._width())
+
+    def _stateless(
+        self, stream: Stream, kind: str, function: Callable[[Record], list[Record]]
+    ) -> Stream:
+        id_ = self._id(kind)
+        self.built.functions[id_] = function
+
+        def batchwise(batch: Batch) -> list[Batch]:
+            out = tuple(made for record in batch for made in function(record))
+            return [out] if out else []
+
+        return stream.stateless(id_, kind, batchwise, **self._width())
+
+    def _id(self, kind: str) -> str:
+        self._number += 1
+        return f"{kind}{self._number}"
+
+    def _width(self) -> dict[str, Any]:
+        return {"parallelism": self._widths.choice((1, 1, 1, 2, 3))}
+
+
+def _again(record: Record, unit: int) -> bool:
+    """Whether it goes round once more; ``hops`` has 16s for the outer loop, ones for the inner."""
+    hops = record[2] % 16 if unit == 1 else record[2] // 16
+    return record[0] >= 0 and hops <= record[0] % 3
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """Of a failure-free run.
+
+    Args:
+        output: how often each record reaches each sink.
+        counts: final state of each counter, by key.
+    """
+
+    output: Counter[Record]
+    counts: dict[str, dict[int, int]]
+
+
+def expected(built: Built) -> Expected:
+    """Push every record through the graph, one after the other."""
+    receivers: dict[str, list[str]] = {}
+    for node in built.graph.nodes.values():
+        for edge in node.inputs:
+            receivers.setdefault(edge.sender, []).append(node.id)
+    counters = {id_: Counting(salt, {}) for id_, salt in built.salts.items()}
+    output: Counter[Record] = Counter()
+    waiting: deque[tuple[str, Record]] = deque()
+
+    def out(id_: str, records: Sequence[Record]) -> None:
+        for receiver in receivers.get(id_, ()):
+            waiting.extend((receiver, record) for record in records)
+
+    for id_, lines in built.lines.items():
+        for split in lines.splits_:
+            for batch in split:
+                out(id_, batch)
+    while waiting:
+        id_, record = waiting.popleft()
+        if id_ in counters:
+            out(id_, counters[id_].one(record))
+        elif (function := built.functions.get(id_)) is not None:
+            out(id_, function(record))
+        else:
+            output[record] += 1
+    return Expected(output, {id_: c.counts for id_, c in counters.items() if c.counts})

@@ -1,0 +1,172 @@
+"""One history: a job on a random graph, crashed again and again until it ends, and judged."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+
+from abs_core.errors import AbsError
+from abs_core.runtime.alignment import WAYS, Way
+from abs_core.runtime.coordinator import Settings
+from abs_core.testing.simulation.dataflow import Builder, Built, expected
+from abs_core.testing.simulation.run import Bugs, Run
+from abs_core.testing.simulation.world import Crash, Target, World
+
+STEPS_MAX = 60_000
+"""A run that has not ended by then, with no crash any more, is stuck."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a history came to.
+
+    Args:
+        steps: of all runs together.
+        crashes: of whole processes, and of regions.
+        checkpoints: that were decided.
+        wrong: what differs from a failure-free run; empty where nothing does.
+    """
+
+    seed: int
+    way: str
+    steps: int
+    crashes: int
+    checkpoints: int
+    loops: bool
+    wrong: str = ""
+
+
+def simulate(seed: int, way: Way | None = None, bugs: Bugs | None = None) -> Outcome:
+    """Run the history of a seed.
+
+    Args:
+        way: in place of the one that the seed chooses.
+        bugs: parts with planted bugs.
+    """
+    chance = Random(seed)  # noqa: S311 - a schedule, no secret
+    chosen = way or WAYS[chance.choice(tuple(WAYS))]
+    return _History(seed, chosen, bugs or Bugs(), chance).play()
+
+
+class _History:
+    def __init__(self, seed: int, way: Way, bugs: Bugs, chance: Random) -> None:
+        self._seed, self._way, self._bugs, self._chance = seed, way, bugs, chance
+        self._world = World()
+        self._built = self._build(0)
+        self._steps = self._crashes = self._runs = 0
+        self._settings = Settings(
+            interval=chance.choice((6, 20) if self._way.resumes else (2, 6, 20)),
+            min_pause=chance.choice((2, 4) if self._way.resumes else (0, 1)),
+            timeout=chance.choice((8, 40, 10_000)),
+            in_flight=chance.choice((1, 1, 2, 3)),
+        )
+        self._decline = chance.choice((0.0, 0.0, 0.02))
+        self._crashes_left = chance.choice((0, 1, 2, 4))
+
+    def play(self) -> Outcome:
+        zombie: Run | None = None
+        run = self._start()
+        while not run.closed:
+            doom = self._steps + self._chance.choice((5, 50, 200, 400))
+            self._arm()
+            while not run.closed:
+                self._steps += 1
+                if self._crashes_left and self._steps > doom:
+                    self._crashes_left -= 1
+                    self._crashes += 1
+                    if self._chance.random() < 0.3:
+                        run.restart_region()
+                        break
+                    zombie = run if self._chance.random() < 0.3 else None
+                    run = self._start()
+                    break
+                try:
+                    run.step()
+                except Crash:
+                    self._crashes += 1
+                    run = self._start()
+                    break
+                if zombie is not None and self._chance.random() < 0.3:
+                    zombie = self._haunt(zombie)
+                if run.now > STEPS_MAX:
+                    return self._outcome("stuck")
+        self._start()  # once more after its end: it must change nothing, and sweep what is left
+        return self._outcome(self._judge())
+
+    def _start(self) -> Run:
+        """A new process; it may die while it recovers."""
+        while True:
+            if self._runs and self._chance.random() < 0.3:
+                self._built = self._build(self._runs)
+            self._runs += 1
+            try:
+                return Run(
+                    self._world,
+                    self._built.graph,
+                    self._way,
+                    self._settings,
+                    self._chance,
+                    f"run{self._runs}",
+                    self._bugs,
+                    decline=self._decline,
+                )
+            except Crash:
+                self._crashes += 1
+
+    def _arm(self) -> None:
+        """Half of the crashes come just before or after a durable effect."""
+        self._world.fuse = 0
+        if self._crashes_left and self._chance.random() < 0.5:
+            self._crashes_left -= 1
+            self._world.fuse = self._chance.randrange(1, 60)
+
+    def _haunt(self, zombie: Run) -> Run | None:
+        """A process that was taken for dead goes on, until it is fenced."""
+        fuse, self._world.fuse = self._world.fuse, 0
+        try:
+            zombie.step()
+        except AbsError:
+            return None
+        finally:
+            self._world.fuse = fuse
+        return zombie
+
+    def _build(self, widths: int) -> Built:
+        """The seed's graph; the parallelism may be another one after a restart."""
+        shape = Random(self._seed)  # noqa: S311
+        width = Random(self._seed * 1000 + widths)  # noqa: S311
+        target = Target(self._world)
+        return Builder(shape, width, target, loops=self._way.cycles).build()
+
+    def _judge(self) -> str:
+        due = expected(self._built)
+        found = self._world.output()
+        if found != due.output:
+            missing, extra = due.output - found, found - due.output
+            return f"{missing.total()} records missing, {extra.total()} too many"
+        if self._world.prepared:
+            return f"{len(self._world.prepared)} handles are in doubt for ever"
+        stored = self._world.cells.load("simulated")
+        assert stored is not None
+        record = stored.state.record(stored.state.last_decided or 0)
+        assert record is not None
+        assert record.fingerprint is not None
+        counts: dict[str, Counter[int]] = {}
+        for id_, parts in self._world.records[record.fingerprint][1].items():
+            for part in parts:
+                counts.setdefault(id_, Counter()).update(part.state.counts)
+        state = {id_: dict(c) for id_, c in counts.items() if c}
+        return "" if state == due.counts else "the final state differs"
+
+    def _outcome(self, wrong: str) -> Outcome:
+        loops = any(edge.back for n in self._built.graph.nodes.values() for edge in n.inputs)
+        return Outcome(
+            self._seed,
+            self._way.name,
+            self._steps,
+            self._crashes,
+            len(self._world.records),
+            loops,
+            wrong,
+        )

@@ -1,0 +1,238 @@
+"""One run of a simulated job: a process, from its start to its end or crash."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+
+from abs_core.model import Committable
+from abs_core.runtime.alignment import Way
+from abs_core.runtime.assembly import Assembly, Crewing, Part, assemble
+from abs_core.runtime.conductor import Conductor, Crew
+from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Ended, Settings
+from abs_core.runtime.elements import TaskId
+from abs_core.runtime.graph import Graph, Node
+from abs_core.runtime.plan import regions
+from abs_core.runtime.task import Command, Copy, Task
+from abs_core.state.operator_state import Contents, OperatorState, redistribute
+from abs_core.testing.simulation.dataflow import owner
+from abs_core.testing.simulation.world import Keeper, World
+
+PATIENCE_STEPS = 10_000
+"""A timeout may be too short for ever; after so many steps of a run it is not any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """The logical copy of a simulated task's state."""
+
+    counts: dict[int, int]
+    lists: Contents
+
+
+class SimulatedContext:
+    """A task's state, in a dictionary that a snapshot copies."""
+
+    def __init__(self, node: Node, task: TaskId, parts: Sequence[Part]) -> None:
+        self.is_new = not parts
+        states: list[State] = [part.state for part in parts]
+        self.counts = {
+            key: count
+            for state in states
+            for key, count in state.counts.items()
+            if owner(key, node.parallelism) == task.subtask
+        }
+        self.lists = OperatorState(
+            redistribute([state.lists for state in states], task.subtask, node.parallelism)
+        )
+        self.at_barrier = _no_handles
+        self.at_decision = _ignored
+
+    def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
+        return self.at_barrier(checkpoint)
+
+    def copy(self, checkpoint: int) -> State:
+        return State(dict(self.counts), self.lists.snapshot())
+
+    def decided(self, checkpoint: int) -> None:
+        self.at_decision(checkpoint)
+
+    def aborted(self, checkpoint: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def _no_handles(checkpoint: int) -> tuple[Committable, ...]:
+    return ()
+
+
+def _ignored(checkpoint: int) -> None:
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class Bugs:
+    """The parts that a planted bug replaces."""
+
+    task: type[Task] = Task
+    conductor: type[Conductor] = Conductor
+    keeper: type[Keeper] = Keeper
+    context: type[SimulatedContext] = SimulatedContext
+
+
+class Run:
+    """A process; ``step`` lets something happen in it.
+
+    Args:
+        chance: makes every choice of the schedule.
+        decline: how likely a task fails to make its part durable.
+    """
+
+    def __init__(
+        self,
+        world: World,
+        graph: Graph,
+        way: Way,
+        settings: Settings,
+        chance: Random,
+        name: str,
+        bugs: Bugs,
+        *,
+        decline: float,
+    ) -> None:
+        self._world = world
+        self._graph = graph
+        self._chance = chance.random
+        self._bugs = bugs
+        self._decline = decline
+        self._keeper = bugs.keeper(world, name)
+        self._settings = settings
+        self._way = way
+        self._persisting: list[tuple[int, Copy]] = []
+        self.now = 0
+        state, first, self._parts = self._keeper.recover()
+        self._state = state
+        self._regions = regions(graph)
+        self._attempts: dict[TaskId, int] = {}
+        self._assemblies: list[Assembly] = []
+        self._sinks = [node.id for node in graph.nodes.values() if node.sink is not None]
+        self._restored_next = first
+        for region in self._regions:
+            self._assemblies.append(self._assemble(region, first, 0))
+        self._index()
+        # The clock is the number of steps, of which a task has its share.
+        self._settings = settings = replace(
+            settings,
+            interval=settings.interval * len(self._tasks),
+            min_pause=settings.min_pause * len(self._tasks),
+            timeout=settings.timeout * len(self._tasks),
+        )
+        self.conductor = bugs.conductor(
+            way, settings, self._crew(), self._keeper, self._attempts, Book(first, 0.0, 0.0)
+        )
+
+    @property
+    def closed(self) -> bool:
+        return self.conductor.book.closed
+
+    def step(self) -> None:
+        """One thing happens: the coordinator, a background write, or a task's step."""
+        self.now += 1
+        if self.now == PATIENCE_STEPS:
+            self.conductor.settings = replace(self._settings, timeout=math.inf)
+        roll = self._chance()
+        if roll < 0.08:
+            self.conductor.step(self.now)
+        elif roll < 0.16 and self._persisting:
+            at = int(self._chance() * len(self._persisting))
+            self._persist(*self._persisting.pop(at))
+        else:
+            self._somewhere(slow_too=roll < 0.3)
+
+    def _somewhere(self, *, slow_too: bool) -> None:
+        """The first task from a random one on that has something to do does it."""
+        tasks = self._tasks if slow_too else self._swift
+        start = int(self._chance() * len(tasks))
+        for task in tasks[start:]:
+            if task.step(self._pick):
+                return
+        for task in tasks[:start]:
+            if task.step(self._pick):
+                return
+
+    def restart_region(self) -> None:
+        """A region of the job fails, and is restored from the last decision."""
+        at = int(self._chance() * len(self._regions))
+        state, _, self._parts = self._keeper.recover()
+        self._state = state
+        gone = {task.id for task in self._assemblies[at].tasks}
+        attempt = max(self._attempts[task] for task in gone) + 1
+        self._persisting = [(a, copy) for a, copy in self._persisting if copy.task not in gone]
+        self._assemblies[at] = self._assemble(self._regions[at], self.conductor.book.next, attempt)
+        self._index()
+        self.conductor.crew = self._crew()
+        self.conductor.restart(frozenset(gone), self.now)
+
+    def _assemble(self, region: frozenset[str], first: int, attempt: int) -> Assembly:
+        crewing = Crewing(
+            self._graph,
+            self._way,
+            self._state,
+            first,
+            self._sinks,
+            self._bugs.context,
+            lambda copy, now: self._take(attempt, copy, now=now),
+            lambda task: self.conductor.inbox.append(Ended(task, attempt)),
+            capacity=3,
+            task=self._bugs.task,
+        )
+        parts = {id_: parts for id_, parts in self._parts.items() if id_ in region}
+        assembly = assemble(crewing, region, parts)
+        for task in assembly.tasks:
+            self._attempts[task.id] = attempt
+        return assembly
+
+    def _index(self) -> None:
+        self._tasks = [task for assembly in self._assemblies for task in assembly.tasks]
+        self._swift = [task for task in self._tasks if self._chance() > 0.15]
+        self._by_id = {task.id: task for task in self._tasks}
+
+    def _crew(self) -> Crew:
+        nodes = self._graph.nodes
+        return Crew(
+            frozenset(self._by_id),
+            frozenset(id_ for id_ in self._by_id if nodes[id_.operator].source is not None),
+            frozenset(id_ for id_ in self._by_id if nodes[id_.operator].sink is not None),
+            self._send,
+            self._resting,
+        )
+
+    def _send(self, task: TaskId, command: Command, checkpoint: int) -> None:
+        self._by_id[task].mailbox.append((command, checkpoint))
+
+    def _resting(self) -> bool:
+        halted = all(task.state.held for task in self._tasks if not task.inputs)
+        return halted and all(a.in_flight.count == 0 for a in self._assemblies)
+
+    def _take(self, attempt: int, copy: Copy, *, now: bool) -> None:
+        if now:
+            self._persist(attempt, copy)
+        else:
+            self._persisting.append((attempt, copy))
+
+    def _persist(self, attempt: int, copy: Copy) -> None:
+        self._world.point()
+        if self._decline and self._chance() < self._decline:
+            self.conductor.inbox.append(Declined(copy.task, attempt, copy.checkpoint, "bad luck"))
+            return
+        part = Part(copy.state, copy.log)
+        self.conductor.inbox.append(
+            Acknowledged(copy.task, attempt, copy.checkpoint, part, copy.handles)
+        )
+
+    def _pick(self, ready: Sequence[int]) -> int:
+        return ready[int(self._chance() * len(ready))]
