@@ -1,0 +1,62 @@
+"""What goes wrong with files, in the project's own errors; foreign exceptions are mapped here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from abs_core.errors import AbsError, RefusedError, ReplayMismatchError, UnavailableError
+
+
+def gone(name: str) -> ReplayMismatchError:
+    """A file that is to be read is not there any more."""
+    return ReplayMismatchError(
+        f"The file {name} was taken into an epoch and is gone now.",
+        remedy="put it back, unchanged; keep files until the epoch that reads them is committed.",
+    )
+
+
+def changed(name: str, then: str, now: str) -> ReplayMismatchError:
+    """A file is not the one that was pinned."""
+    return ReplayMismatchError(
+        f"The file {name} has changed since it was taken into an epoch: {then} then, {now} now.",
+        remedy="put the first content back, with its time of change; give new content a new name, "
+        "and let files appear whole (write elsewhere, then rename).",
+    )
+
+
+def nothing_there(name: str) -> RefusedError:
+    """The source's root is missing."""
+    return RefusedError(
+        f"There is no folder or file {name}.", remedy="make it, or correct the option path."
+    )
+
+
+def not_looked_into(name: str) -> RefusedError:
+    """Files would be left out in silence."""
+    return RefusedError(
+        f"The folder {name} looks like a part of a partitioned data set; it would not be read.",
+        remedy="set recursiveFileLookup=true, which reads files at any depth (columns that are in "
+        "folder names are not added), or name the folders in the path by a glob.",
+    )
+
+
+@contextmanager
+def mapped_os(name: str) -> Iterator[None]:
+    """Errors of the operating system; FileNotFoundError passes.
+
+    Raises:
+        RefusedError: it may not be read.
+        UnavailableError: the disk does not answer.
+    """
+    try:
+        yield
+    except (AbsError, FileNotFoundError):
+        raise
+    except PermissionError as error:
+        raise RefusedError(
+            f"{name} may not be read: {error.strerror}.",
+            remedy="give this user the right to read it.",
+        ) from error
+    except OSError as error:
+        raise UnavailableError(f"{name} cannot be read now: {error.strerror or error}.") from error

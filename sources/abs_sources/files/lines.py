@@ -1,0 +1,272 @@
+"""Reads files of lines (JSON, CSV, text): a piece holds the lines that begin in it.
+
+A chunk of whole lines is read at a time and parsed at once by Arrow; progress is the byte after it.
+Compressed files are read from their beginning, by one reader.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+
+from abs_core.errors import RowError, SchemaError
+from abs_sources.files.columnar import Progress, Step, malformed
+from abs_sources.files.jsontypes import from_json, json_schema
+from abs_sources.files.model import Piece
+from abs_sources.files.schema import fit, match
+
+CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+_BOM = b"\xef\xbb\xbf"
+_OVER = 65_536
+"""Bytes read beyond a piece, to find the end of its last line."""
+
+Parse = Callable[[bytes], pa.RecordBatch | None]
+
+
+@dataclass(frozen=True, slots=True)
+class CsvForm:
+    """How a CSV file is written; the names are Spark's.
+
+    Args:
+        header: whether the first line names the columns; else they are the schema's, in order.
+        sep: between two values.
+        quote: around a value that holds a separator; empty: none is used.
+        escape: before a quote within a value; empty: it is doubled instead.
+        nullvalue: what stands for null, where it is not quoted.
+    """
+
+    header: bool = False
+    sep: str = ","
+    quote: str = '"'
+    escape: str = ""
+    nullvalue: str = ""
+
+
+def is_compressed(path: str) -> bool:
+    """Whether a file of lines is compressed, by its name."""
+    return path.endswith(tuple(CODECS))
+
+
+def read_json(
+    content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, chunk: int, name: str
+) -> Iterator[Step]:
+    """One JSON object a line. Fields that the schema does not name are passed over.
+
+    Raises:
+        RowError: a line is no such object, or a value does not fit.
+    """
+    options = pyarrow.json.ParseOptions(
+        explicit_schema=json_schema(schema), unexpected_field_behavior="ignore"
+    )
+
+    def parse(lines: bytes) -> pa.RecordBatch:
+        read = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
+        table = pyarrow.json.read_json(pa.BufferReader(lines), read, options)
+        return from_json(_one(table), schema, name)
+
+    return _steps(content, piece, at, chunk, name, parse)
+
+
+def read_csv(
+    content: pa.NativeFile,
+    piece: Piece,
+    at: Progress,
+    schema: pa.Schema,
+    chunk: int,
+    name: str,
+    form: CsvForm,
+) -> Iterator[Step]:
+    """One record a line: values with line breaks in them are an error.
+
+    Raises:
+        RowError: a record has another number of values, or a value does not fit.
+        SchemaError: a column is missing in the header.
+    """
+    names, skip = schema.names, 0
+    if form.header:
+        names, skip = _header(content, piece, name, form)
+        if not names:
+            return
+    columns = match(schema.names, names, name)
+    for column in schema.names:
+        if column not in columns:
+            raise SchemaError(
+                f"The file {name} has no column {column}; it has {', '.join(names)}.",
+                remedy="correct the schema, or the options header and sep.",
+            )
+    kinds = {columns[field.name]: field.type for field in schema}
+    parsing = pyarrow.csv.ParseOptions(
+        delimiter=form.sep,
+        quote_char=form.quote or False,
+        double_quote=not form.escape,
+        escape_char=form.escape or False,
+    )
+    converting = pyarrow.csv.ConvertOptions(
+        column_types=kinds,
+        include_columns=[columns[column] for column in schema.names],
+        null_values=[form.nullvalue],
+        strings_can_be_null=True,
+        quoted_strings_can_be_null=False,
+    )
+
+    def parse(lines: bytes) -> pa.RecordBatch:
+        read = pyarrow.csv.ReadOptions(
+            use_threads=False, block_size=len(lines) + 1, column_names=names
+        )
+        table = pyarrow.csv.read_csv(pa.BufferReader(lines), read, parsing, converting)
+        return fit(_one(table), schema, columns, name)
+
+    yield from _steps(content, piece, at, chunk, name, parse, skip)
+
+
+def read_text(
+    content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, chunk: int, name: str
+) -> Iterator[Step]:
+    """One row a line, without its line break (``\\n`` or ``\\r\\n``).
+
+    Raises:
+        RowError: it is not UTF-8.
+    """
+
+    def parse(lines: bytes) -> pa.RecordBatch:
+        whole = lines[:-1] if lines.endswith(b"\n") else lines
+        text = pa.array([whole], pa.large_binary()).cast(pa.large_string())
+        found = pc.split_pattern(text, "\n").values
+        if b"\r" in lines:
+            found = pc.replace_substring_regex(found, "\r$", "")
+        return pa.RecordBatch.from_arrays([found.cast(schema.field(0).type)], schema=schema)
+
+    return _steps(content, piece, at, chunk, name, parse, keep_blank=True)
+
+
+def _steps(
+    content: pa.NativeFile,
+    piece: Piece,
+    at: Progress,
+    chunk: int,
+    name: str,
+    parse: Parse,
+    skip: int = 0,
+    *,
+    keep_blank: bool = False,
+) -> Iterator[Step]:
+    begin = at if isinstance(at, int) else None
+    cut = _unpacked if is_compressed(piece.pin.path or name) else _plain
+    with malformed(name):
+        for lines, after in cut(content, piece, begin, chunk, skip):
+            if not keep_blank and not lines.strip():
+                continue
+            batch = parse(lines)
+            if batch is not None and batch.num_rows:
+                yield batch, after
+
+
+def _plain(
+    content: pa.NativeFile, piece: Piece, begin: int | None, chunk: int, skip: int
+) -> Iterator[tuple[bytes, int]]:
+    """Whole lines that begin in the piece, and the place after them."""
+    size = piece.pin.size
+    place = _first_line(content, piece, chunk, skip) if begin is None else begin
+    while place < min(piece.end, size):
+        lines = b""
+        cut = 0
+        while cut == 0:
+            content.seek(place + len(lines))
+            beyond = max(0, piece.end - place - len(lines)) + _OVER
+            more = content.read(min(max(chunk, len(lines)), beyond))
+            lines += more
+            # The last line of the piece is the one that its last byte is in.
+            last = max(0, piece.end - 1 - place)
+            inside = len(lines) > last
+            cut = 1 + (lines.find(b"\n", last) if inside else lines.rfind(b"\n"))
+            if place + len(lines) >= size and cut == 0:
+                cut = len(lines)
+            if not more:
+                break
+        if cut == 0:
+            return
+        yield _without_mark(lines[:cut], place), place + cut
+        place += cut
+
+
+def _first_line(content: pa.NativeFile, piece: Piece, chunk: int, skip: int) -> int:
+    """Where the first line begins that begins in the piece."""
+    if piece.start <= skip:
+        return skip
+    place = piece.start - 1
+    while True:
+        content.seek(place)
+        block = content.read(chunk)
+        found = block.find(b"\n")
+        if found >= 0 or not block:
+            return int(place + found + 1) if block else piece.pin.size
+        place += len(block)
+
+
+def _unpacked(
+    content: pa.NativeFile, piece: Piece, begin: int | None, chunk: int, skip: int
+) -> Iterator[tuple[bytes, int]]:
+    """As ``_plain``, in bytes of the unpacked content."""
+    if piece.start != 0:
+        return
+    codec = next(c for end, c in CODECS.items() if piece.pin.path.endswith(end))
+    stream = pa.CompressedInputStream(content, codec)
+    place = max(skip, begin or 0)
+    _pass_over(stream, place)
+    rest = b""
+    while block := stream.read(chunk):
+        rest += block
+        cut = rest.rfind(b"\n") + 1
+        if cut:
+            yield _without_mark(rest[:cut], place), place + cut
+            place, rest = place + cut, rest[cut:]
+    if rest:
+        yield _without_mark(rest, place), place + len(rest)
+
+
+def _pass_over(stream: pa.NativeFile, count: int) -> None:
+    while count > 0:
+        passed = len(stream.read(min(count, 1 << 20)))
+        if passed == 0:
+            return
+        count -= passed
+
+
+def _header(
+    content: pa.NativeFile, piece: Piece, name: str, form: CsvForm
+) -> tuple[list[str], int]:
+    """The names in a file's first line, and where the second one begins."""
+    content.seek(0)
+    compressed = is_compressed(piece.pin.path or name)
+    codec = next((c for end, c in CODECS.items() if piece.pin.path.endswith(end)), None)
+    stream = pa.CompressedInputStream(content, codec) if compressed else content
+    line = b""
+    while b"\n" not in line:
+        block = stream.read(65_536)
+        if not block:
+            break
+        line += block
+    content.seek(0)
+    line = line[: line.find(b"\n") + 1] if b"\n" in line else line
+    try:
+        text = line.removeprefix(_BOM).decode().rstrip("\r\n")
+    except UnicodeDecodeError as error:
+        raise RowError(f"The header of the file {name} is not UTF-8.") from error
+    how: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
+    rows = list(csv.reader([text], delimiter=form.sep, strict=True, **how))
+    return (rows[0] if rows else []), len(line)
+
+
+def _without_mark(lines: bytes, place: int) -> bytes:
+    return lines.removeprefix(_BOM) if place == 0 else lines
+
+
+def _one(table: pa.Table) -> pa.RecordBatch:
+    return table.combine_chunks().to_batches()[0]

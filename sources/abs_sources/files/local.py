@@ -1,0 +1,88 @@
+"""Files in a local folder, or in one that every machine of the cluster has mounted."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from abs_sources.files.faults import changed, gone, mapped_os, not_looked_into, nothing_there
+from abs_sources.files.model import Found, OpenFile, Pin
+from abs_sources.files.pattern import Pattern
+
+
+@dataclass(frozen=True, slots=True)
+class LocalStore:
+    """Files below a folder. Links are followed."""
+
+    pattern: Pattern
+
+    def find(self) -> list[Found]:
+        root = self.pattern.root or "/"
+        with mapped_os(root):
+            if not Path(root).exists():
+                raise nothing_there(root)
+            if Path(root).is_file():
+                wanted = self.pattern.wants("")
+                return [_found(root, "", Path(root).stat())] if wanted else []
+            return list(self._walk(root, ""))
+
+    def open(self, pin: Pin) -> OpenFile:
+        name = self.name(pin.path)
+        with _missing_is_gone(name), mapped_os(name):
+            opened = _LocalFile(name, pin, pa.OSFile(name))
+        opened.check()
+        return opened
+
+    def name(self, path: str) -> str:
+        return f"{self.pattern.root}/{path}" if path else self.pattern.root
+
+    def _walk(self, folder: str, below: str) -> Iterator[Found]:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                path = f"{below}/{entry.name}" if below else entry.name
+                try:
+                    if entry.is_dir():
+                        if self.pattern.enters(path):
+                            yield from self._walk(entry.path, path)
+                        elif self.pattern.leaves_out(path):
+                            raise not_looked_into(entry.path)
+                    elif self.pattern.wants(path):
+                        yield _found(entry.path, path, entry.stat())
+                except FileNotFoundError:
+                    continue  # gone between the listing and the look
+
+
+class _LocalFile:
+    def __init__(self, name: str, pin: Pin, content: pa.NativeFile) -> None:
+        self.content = content
+        self._name = name
+        self._pin = pin
+
+    def check(self) -> None:
+        with _missing_is_gone(self._name), mapped_os(self._name):
+            now = _found(self._name, self._pin.path, Path(self._name).stat()).pin
+        if now != self._pin:
+            raise changed(self._name, f"{self._pin.size} bytes", f"{now.size} bytes")
+
+    def close(self) -> None:
+        self.content.close()
+
+
+def _found(name: str, path: str, stat: os.stat_result) -> Found:
+    return Found(Pin(path, stat.st_size, str(stat.st_mtime_ns)), stat.st_mtime_ns)
+
+
+@contextmanager
+def _missing_is_gone(name: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise gone(name) from error
+
+
+__all__ = ["LocalStore"]

@@ -1,0 +1,333 @@
+"""The log of a file source: all files that were ever taken, in the order in which they were taken.
+
+An engine keeps an offset, and an offset should be small. So a file source has a log of its own, and its
+offset is a number: how many files of the log lie before it. That makes it like a topic's partition: the
+log numbers the files once and for all, a range of numbers is the same files for ever, and a restart, a
+second driver on a copy of the checkpoint, a zombie all see the same order.
+
+**Entries.** ``entry-<n>-<first>`` names the files that were taken at one look, each pinned by size and
+stamp; ``first`` is the number of its first file. An entry is put if absent, whole and durable, *before*
+any offset that reaches into it is given away. Two processes that look at once make the same entry: one
+wins, the other reads it and looks again. So no file is in the log twice, and none is left out.
+
+**Folds.** ``fold-<n>`` holds path and stamp of all files up to entry n, compressed. A new process reads
+one fold and the entries after it, however old the log is. Folding is worth it when the entries since
+the last fold are many, or hold many files: each file is written into a few folds, not into all.
+
+**Forgetting.** An entry is deleted when it is folded, all of its files are committed, and ``KEPT``
+newer ones exist: that is how far back an engine's checkpoint may be rolled by hand. Paths are never
+forgotten: a file that is deleted and comes again under its name would be read twice otherwise. So the
+folded log, and the memory of who uses it, grow with the number of files, at some tens of bytes on disk
+and some hundreds in memory each; offsets, entries and the work per epoch do not.
+
+An append could come so late that its entry was folded and deleted meanwhile, and would succeed then. So
+the folds are looked at after it: where one covers the entry, it counts for nothing, for no process
+reads an entry that is covered by a fold before it has read that fold.
+"""
+
+from __future__ import annotations
+
+import bisect
+import io
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from abs_core.errors import (
+    CorruptionError,
+    IdentityError,
+    RefusedError,
+    ReplayMismatchError,
+    UnavailableError,
+)
+from abs_sources.files.cells import Cells
+from abs_sources.files.model import Pin
+
+KEPT = 100
+"""Entries that are kept after they were folded and committed; Spark keeps as many epochs."""
+_FOLD_AFTER, _FOLD_ANYWAY = 100, 1000
+"""Entries after which to fold: where their files are an eighth of all, and in any case."""
+PER_ENTRY = 10_000
+"""Files in one entry, at most."""
+_HEAD = "log.json"
+_TRIES = 20
+
+
+class SeenLog:
+    """One process's view of a log; not thread-safe.
+
+    Args:
+        cells: where it lies.
+        root: what it is a log of; another root is refused.
+    """
+
+    def __init__(self, cells: Cells, root: str) -> None:
+        self._cells = cells
+        self._root = root
+        self._id: str | None = None
+        self._seen: dict[str, str] = {}
+        self._total = 0
+        self._last = -1
+        self._folded = (-1, 0)
+        self._firsts: dict[int, int] = {}
+        self._pins: dict[int, Sequence[Pin]] = {}
+
+    @property
+    def id(self) -> str:
+        """Of this log; a log that was deleted and made anew has another.
+
+        Raises:
+            IdentityError: it is the log of other files.
+            RefusedError: what it lies in cannot keep it.
+        """
+        if self._id is None:
+            self._id = self._open()
+        return self._id
+
+    @property
+    def total(self) -> int:
+        """How many files were taken, as of the last ``refresh`` or ``append``."""
+        return self._total
+
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """Stamp of each file that was ever taken, by path."""
+        return self._seen
+
+    def refresh(self) -> None:
+        """Read what others have appended.
+
+        Raises:
+            CorruptionError: the log is damaged.
+            UnavailableError, RefusedError: it cannot be read.
+        """
+        for _ in range(_TRIES):
+            if self._read(self._cells.names()):
+                return
+        raise UnavailableError(
+            f"The log at {self._cells.place} is folded faster than it can be read.",
+            remedy="see that only one query uses it.",
+        )
+
+    def append(self, pins: Sequence[Pin]) -> bool:
+        """Take these files, next after all others; durable when it returns.
+
+        Args:
+            pins: at most ``PER_ENTRY``; none of them is in ``seen``.
+
+        Returns:
+            False: another process was faster with files of its own. They are known now, and what is
+            new is to be looked at again.
+
+        Raises:
+            as ``refresh``.
+        """
+        number, first = self._last + 1, self._total
+        text = json.dumps({"by": secrets.token_hex(8), "files": pins}, separators=(",", ":"))
+        won = self._cells.put_new(_entry(number, first), text.encode())
+        names = self._cells.names()
+        newest = _newest_fold(names)
+        if not won or number <= newest:
+            if won and number <= newest - KEPT:  # it stands where one was that is forgotten
+                self._cells.delete([_entry(number, first)])
+            self.refresh()
+            return False
+        self._take(number, first, pins)
+        if self._last - self._folded[0] >= 2 * _FOLD_ANYWAY:  # for who never says committed
+            self.fold()
+        return True
+
+    def files(self, start: int, end: int) -> Sequence[Pin]:
+        """The files with the numbers from ``start`` up to, and without, ``end``.
+
+        Raises:
+            ReplayMismatchError: the log does not name them any more, or not yet.
+            CorruptionError: the log is damaged.
+        """
+        if start == end:
+            return []
+        numbers = sorted(self._firsts)
+        firsts = [self._firsts[number] for number in numbers]
+        at = bisect.bisect_right(firsts, start) - 1
+        if at < 0 or not start < end <= self._total:
+            raise ReplayMismatchError(
+                f"The log at {self._cells.place} names the files from number "
+                f"{firsts[0] if firsts else self._total} to {self._total}; those from {start} to "
+                f"{end} are asked for.",
+                remedy="the checkpoint is older or newer than the log: put the two of one time "
+                "together. For a query that is to begin anew, take a new folder for its log, too.",
+            )
+        found: list[Pin] = []
+        for number in numbers[at:]:
+            if self._firsts[number] >= end:
+                break
+            pins, first = self._entry(number), self._firsts[number]
+            found += pins[max(0, start - first) : end - first]
+        return found
+
+    def committed(self, end: int) -> None:
+        """All files before this number are committed; fold and forget what is worth it.
+
+        Raises:
+            UnavailableError, RefusedError: it was not done; nothing is lost.
+        """
+        if not self.fold_is_due:
+            return
+        self.refresh()
+        self.fold()
+        names = self._cells.names()
+        newest = _newest_fold(names)
+        old = [name for name in names if name.startswith("fold-") and _number(name) < newest]
+        ends = dict(zip(sorted(self._firsts), sorted(self._firsts.values())[1:], strict=False))
+        for number, first in self._firsts.items():
+            if number <= newest - KEPT and ends.get(number, self._total) <= end:
+                old.append(_entry(number, first))
+        self._cells.delete(old)
+        self._read(self._cells.names())
+
+    @property
+    def fold_is_due(self) -> bool:
+        """Whether the entries since the last fold are worth a new one."""
+        entries, files = self._last - self._folded[0], self._total - self._folded[1]
+        return entries >= _FOLD_ANYWAY or (entries >= _FOLD_AFTER and 8 * files >= self._folded[1])
+
+    def fold(self) -> None:
+        """Put all that is seen into one cell. Two processes that do it put the same into it.
+
+        Raises:
+            UnavailableError, RefusedError: it was not done; nothing is lost.
+        """
+        table = pa.table({"path": [*self._seen], "stamp": [*self._seen.values()]})
+        table = table.replace_schema_metadata({"files": str(self._total)})
+        content = io.BytesIO()
+        pq.write_table(table, content, compression="zstd")
+        self._cells.put_new(f"fold-{self._last:012d}", content.getvalue())
+        self._folded = (self._last, self._total)
+
+    def _open(self) -> str:
+        content = self._cells.get(_HEAD)
+        if content is None:
+            mine = {"id": secrets.token_hex(8), "root": self._root, "version": 1}
+            if self._cells.put_new(_HEAD, json.dumps(mine).encode()):
+                self._prove(mine["id"])
+            content = self._cells.get(_HEAD) or b""
+        head = self._parsed(_HEAD, content)
+        if head.get("version") != 1:
+            raise RefusedError(
+                f"The log at {self._cells.place} was written by another version of abs-sinks.",
+                remedy="go on with the version that wrote it, or a newer one.",
+            )
+        if head.get("root") != self._root:
+            raise IdentityError(
+                f"The log at {self._cells.place} is that of {head.get('root')}, and not of "
+                f"{self._root}.",
+                remedy="give each query a log of its own; for files that were moved, go on under "
+                "the first name, by a mount or a link.",
+            )
+        return str(head["id"])
+
+    def _prove(self, mine: object) -> None:
+        """That of two writers one wins, here, with this server; else no log can lie there."""
+        if self._cells.put_new(_HEAD, json.dumps({"id": f"not {mine}"}).encode()):
+            self._cells.delete([_HEAD])
+            raise RefusedError(
+                f"{self._cells.place} cannot keep a log: it lets a second writer replace what a "
+                "first one has put (If-None-Match is not honoured).",
+                remedy="put the log elsewhere: the option log takes a folder that all drivers see, "
+                "or another bucket.",
+            )
+
+    def _read(self, names: set[str]) -> bool:
+        """Take in what is there; False where it was folded while it was read."""
+        fold = _newest_fold(names)
+        if fold > self._last and not self._load_fold(fold):
+            return False
+        entries = {_number(name): name for name in names if name.startswith("entry-")}
+        kept = {number: int(name.rsplit("-", 1)[1]) for number, name in entries.items()}
+        for number in sorted(number for number in entries if number > self._last):
+            if number != self._last + 1 or kept[number] != self._total:
+                raise CorruptionError(
+                    f"The log at {self._cells.place} is damaged: {entries[number]} comes after "
+                    f"entry {self._last} and {self._total} files.",
+                    remedy="restore its folder from a backup; it says what was read.",
+                )
+            content = self._cells.get(entries[number])
+            if content is None:
+                return False
+            self._take(number, kept[number], self._unpacked(entries[number], content))
+        # Entries that are covered by the fold this view began with may count for nothing.
+        self._firsts = {n: first for n, first in kept.items() if n <= self._last}
+        self._pins = {n: pins for n, pins in self._pins.items() if n in self._firsts}
+        return True
+
+    def _load_fold(self, number: int) -> bool:
+        name = f"fold-{number:012d}"
+        content = self._cells.get(name)
+        if content is None:
+            return False
+        try:
+            table = pq.read_table(pa.BufferReader(content))
+            total = int(table.schema.metadata[b"files"])
+        except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
+            raise self._damaged(name) from error
+        self._seen = dict(zip(table["path"].to_pylist(), table["stamp"].to_pylist(), strict=True))
+        self._last, self._total, self._folded = number, total, (number, total)
+        self._pins = {}
+        return True
+
+    def _take(self, number: int, first: int, pins: Sequence[Pin]) -> None:
+        self._last, self._total = number, first + len(pins)
+        self._firsts[number] = first
+        self._pins[number] = pins
+        self._seen.update((pin.path, seen_as(pin)) for pin in pins)
+
+    def _entry(self, number: int) -> Sequence[Pin]:
+        if number not in self._pins:
+            name = _entry(number, self._firsts[number])
+            content = self._cells.get(name)
+            if content is None:
+                raise ReplayMismatchError(
+                    f"The log at {self._cells.place} has lost {name}.",
+                    remedy="see that only one query uses it; restart from the checkpoint.",
+                )
+            self._pins[number] = self._unpacked(name, content)
+        return self._pins[number]
+
+    def _unpacked(self, name: str, content: bytes) -> list[Pin]:
+        try:
+            return [Pin(*pin) for pin in self._parsed(name, content)["files"]]
+        except (KeyError, TypeError) as error:
+            raise self._damaged(name) from error
+
+    def _parsed(self, name: str, content: bytes) -> Any:
+        try:
+            return json.loads(content)
+        except ValueError as error:
+            raise self._damaged(name) from error
+
+    def _damaged(self, name: str) -> CorruptionError:
+        return CorruptionError(
+            f"{self._cells.place}/{name} is damaged.",
+            remedy="restore the log's folder from a backup; it says what was read.",
+        )
+
+
+def seen_as(pin: Pin) -> str:
+    """What the log remembers of a file's content for ever."""
+    return f"{pin.size}:{pin.stamp}"
+
+
+def _entry(number: int, first: int) -> str:
+    return f"entry-{number:012d}-{first:012d}"
+
+
+def _number(name: str) -> int:
+    return int(name.split("-")[1])
+
+
+def _newest_fold(names: set[str]) -> int:
+    return max((_number(name) for name in names if name.startswith("fold-")), default=-1)

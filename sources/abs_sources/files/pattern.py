@@ -1,0 +1,113 @@
+"""Which files belong to a source: a folder, a glob, or one file. As Spark's file sources choose.
+
+Names that begin with ``_`` or ``.``, or end with ``._COPYING_``, are hidden, and so is all that is in
+a hidden folder; unless the path itself names that folder. Globs are Hadoop's: ``*``, ``?``, ``[a-z]``,
+``{a,b}``, each within one name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+_WILD = re.compile(r"[*?\[{]")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """Of files below a root.
+
+    Args:
+        root: the part of the path before its first wildcard, without a slash at its end.
+        levels: for each name after it, the globs of which one must match.
+        names: globs for the name of a file (``pathGlobFilter``); None: any.
+        recursive: whether files deeper than the folders that the path names belong, too.
+    """
+
+    root: str
+    levels: tuple[tuple[str, ...], ...] = ()
+    names: tuple[str, ...] | None = None
+    recursive: bool = False
+
+    @classmethod
+    def parse(cls, path: str, names: str | None = None, *, recursive: bool = False) -> Pattern:
+        """From a path, absolute or a key, as the user wrote it."""
+        parts = path.rstrip("/").split("/")
+        plain = next((n for n, part in enumerate(parts) if _WILD.search(part)), len(parts))
+        return cls(
+            root="/".join(parts[:plain]),
+            levels=tuple(_alternatives(part) for part in parts[plain:] if part),
+            names=None if names is None else _alternatives(names),
+            recursive=recursive,
+        )
+
+    def wants(self, path: str) -> bool:
+        """Whether the file belongs to the source.
+
+        Args:
+            path: below the root; empty for the root itself.
+        """
+        if not path:
+            name = self.root.rsplit("/", 1)[-1]
+            return not self.levels and (self.names is None or _matches(name, self.names))
+        parts = path.split("/")
+        deeper = len(parts) - len(self.levels)
+        return (
+            (deeper in (0, 1) or (deeper > 1 and self.recursive))
+            and not any(is_hidden(part) for part in parts)
+            and all(_matches(part, globs) for part, globs in zip(parts, self.levels, strict=False))
+            and (self.names is None or _matches(parts[-1], self.names))
+        )
+
+    def enters(self, folder: str) -> bool:
+        """Whether a folder below the root can hold files that belong to the source."""
+        parts = folder.split("/")
+        return (
+            (len(parts) <= len(self.levels) or self.recursive)
+            and not any(is_hidden(part) for part in parts)
+            and all(_matches(part, globs) for part, globs in zip(parts, self.levels, strict=False))
+        )
+
+    def leaves_out(self, folder: str) -> bool:
+        """Whether this is a folder of a partitioned data set that the source would not look into."""
+        at = len(folder.split("/")) - 1
+        name = folder.rsplit("/", 1)[-1]
+        return (
+            at == len(self.levels)
+            and not self.recursive
+            and "=" in name
+            and not is_hidden(name)
+            and self.enters_above(folder)
+        )
+
+    def enters_above(self, folder: str) -> bool:
+        """Whether the folder that holds this one is one whose files belong to the source."""
+        above = folder.rsplit("/", 1)[0] if "/" in folder else ""
+        return not above or self.enters(above)
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark passes over files and folders of this name."""
+    return (
+        (name.startswith("_") and "=" not in name)
+        or name.startswith(".")
+        or (name.endswith("._COPYING_"))
+    )
+
+
+def _matches(name: str, globs: tuple[str, ...]) -> bool:
+    return any(fnmatchcase(name, glob) for glob in globs)
+
+
+def _alternatives(glob: str) -> tuple[str, ...]:
+    found = _BRACES.search(glob)
+    if found is None:
+        return (glob,)
+    before, after = glob[: found.start()], glob[found.end() :]
+    return tuple(
+        expanded
+        for choice in found[1].split(",")
+        for expanded in _alternatives(f"{before}{choice}{after}")
+    )

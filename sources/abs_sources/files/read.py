@@ -1,0 +1,262 @@
+"""Opens files in their formats, and reads splits made of them."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from abs_core.errors import CorruptionError, SchemaError
+from abs_core.source import Split
+from abs_sources.files.columnar import (
+    Progress,
+    Step,
+    arrow_schema_of,
+    parquet_schema,
+    read_arrow,
+    read_parquet,
+)
+from abs_sources.files.lines import is_compressed, read_csv, read_json, read_text
+from abs_sources.files.model import OpenFile, Piece, Pin, Store
+from abs_sources.files.options import FileOptions
+
+TEXT = pa.schema([pa.field("value", pa.string())])
+_WHOLE = {"parquet", "arrow"}
+
+
+def is_divisible(options: FileOptions, path: str) -> bool:
+    """Whether reading may begin in the middle of this file."""
+    return options.fileformat in _WHOLE or not is_compressed(path)
+
+
+def stored_schema(options: FileOptions, store: Store, pins: Sequence[Pin]) -> pa.Schema:
+    """The schema that the first file holds.
+
+    Raises:
+        SchemaError: the format holds none, or there is no file yet.
+    """
+    if options.fileformat == "text":
+        return TEXT
+    reads = {"parquet": parquet_schema, "arrow": arrow_schema_of}.get(options.fileformat)
+    if reads is None or not pins:
+        why = "there is no file yet" if reads else f"{options.fileformat} files do not hold one"
+        raise SchemaError(
+            f"The schema of {options.path.name} is not known: {why}.",
+            remedy='give it, for instance by .schema("id bigint, word string").',
+        )
+    opened = store.open(pins[0])
+    try:
+        return reads(opened.content, store.name(pins[0].path))
+    finally:
+        opened.close()
+
+
+class FileReader:
+    """The rest of one piece of one file."""
+
+    def __init__(
+        self, options: FileOptions, store: Store, schema: pa.Schema, piece: Piece, at: Progress
+    ) -> None:
+        self.at = at
+        self._file: OpenFile = store.open(piece.pin)
+        self._steps = _steps(options, self._file, schema, piece, at, store.name(piece.pin.path))
+
+    def read(self) -> pa.RecordBatch | None:
+        """The next batch, whose content is the pinned one; None at the end of the piece.
+
+        Raises:
+            ReplayMismatchError: the file is not what it was.
+        """
+        try:
+            batch, at = next(self._steps, (None, self.at))
+        except Exception:
+            self._file.check()  # a file that changed while it was read looks damaged
+            raise
+        self._file.check()
+        self.at = at
+        return batch
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _steps(
+    options: FileOptions, file: OpenFile, schema: pa.Schema, piece: Piece, at: Progress, name: str
+) -> Iterator[Step]:
+    content = file.content
+    if piece.pin.size == 0 and options.fileformat not in _WHOLE:
+        return iter(())
+    match options.fileformat:
+        case "parquet":
+            return read_parquet(content, piece, at, schema, options.batchsize, name)
+        case "arrow":
+            return read_arrow(content, piece, at, schema, options.batchsize, name)
+        case "json":
+            return read_json(content, piece, at, schema, options.chunk, name)
+        case "csv":
+            return read_csv(content, piece, at, schema, options.chunk, name, options.csv)
+        case _:
+            return read_text(content, piece, at, schema, options.chunk, name)
+
+
+NOTHING = '{"at": null, "pieces": []}'
+"""Where a split of pieces ends: nothing is left of it."""
+
+
+def split_of(pieces: Sequence[Piece], store: Store) -> Split:
+    """A split that is these pieces."""
+    more = f" and {len(pieces) - 1} more" if len(pieces) > 1 else ""
+    where = f" [{pieces[0].start}:{pieces[0].end}]"
+    return Split(f"{store.name(pieces[0].pin.path)}{where}{more}", _rest(pieces, None), NOTHING)
+
+
+class PiecesReader:
+    """Reads a split of pieces, one after the other."""
+
+    def __init__(self, options: FileOptions, store: Store, schema: pa.Schema, split: Split) -> None:
+        self._open = partial(FileReader, options, store, schema)
+        self._split = split
+        rest = _parsed(split)
+        self._at: Progress = rest["at"]
+        self._pieces = [Piece(Pin(*pin), start, end) for pin, start, end in rest["pieces"]]
+        self._current: FileReader | None = None
+
+    @property
+    def position(self) -> Split:
+        return Split(self._split.source, _rest(self._pieces, self._at), self._split.end)
+
+    @property
+    def finished(self) -> bool:
+        return not self._pieces
+
+    def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
+        while self._pieces:
+            if self._current is None:
+                self._current = self._open(self._pieces[0], self._at)
+            batch = self._current.read()
+            if batch is not None:
+                self._at = self._current.at
+                return batch
+            self.close()
+            del self._pieces[0]
+            self._at = None
+        return None
+
+    def close(self) -> None:
+        if self._current is not None:
+            self._current.close()
+            self._current = None
+
+
+class EndlessReader:
+    """Reads a share of all files of a log, and waits for new ones.
+
+    Args:
+        look: looks for new files and takes them into the log; the files from a number on, of those
+            that are in the log then.
+    """
+
+    def __init__(
+        self,
+        options: FileOptions,
+        store: Store,
+        schema: pa.Schema,
+        split: Split,
+        look: Callable[[int, bool], Sequence[Pin]],
+    ) -> None:
+        self._open = partial(FileReader, options, store, schema)
+        self._poll = options.poll_seconds
+        self._split = split
+        self._place: dict[str, Any] = _parsed(split)
+        self._look = look
+        self._ahead: deque[Pin] = deque()
+        self._current: FileReader | None = None
+        self._next_look = 0.0
+
+    @property
+    def position(self) -> Split:
+        return Split(self._split.source, json.dumps(self._place, sort_keys=True), None)
+
+    @property
+    def finished(self) -> bool:
+        return False
+
+    def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
+        give_up = time.monotonic() + timeout_seconds
+        while True:
+            if self._current is not None or self._begin():
+                assert self._current is not None
+                batch = self._current.read()
+                if batch is not None:
+                    self._place["at"] = self._current.at
+                    return batch
+                self._pass()
+            elif not self._wait(give_up):
+                return None
+
+    def close(self) -> None:
+        if self._current is not None:
+            self._current.close()
+            self._current = None
+
+    def _begin(self) -> bool:
+        """Open the next file of this share among those that are known."""
+        number, of = self._place["share"]
+        while self._ahead:
+            pin = self._ahead[0]
+            if zlib.crc32(pin.path.encode()) % of == number:
+                self._current = self._open(Piece(pin, 0, pin.size), self._place["at"])
+                return True
+            self._pass()
+        return False
+
+    def _pass(self) -> None:
+        self.close()
+        self._ahead.popleft()
+        self._place["files"] += 1
+        self._place["at"] = None
+
+    def _wait(self, give_up: float) -> bool:
+        """Look for more files; False where the time is up."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + self._poll
+            self._ahead = deque(self._look(self._place["files"], self._place["at"] is None))
+            return bool(self._ahead) or now < give_up
+        if now >= give_up:
+            return False
+        time.sleep(min(self._next_look, give_up) - now)
+        return True
+
+
+def endless_split(store: Store, log: str, files: int, number: int, of: int) -> Split:
+    """One of ``of`` shares of all files from a number on."""
+    place = {"at": None, "files": files, "log": log, "share": [number, of]}
+    name = f"{store.name('')} share {number + 1} of {of}"
+    return Split(name, json.dumps(place, sort_keys=True), None)
+
+
+def log_of(split: Split) -> str:
+    """Which log a split without an end reads."""
+    return str(_parsed(split)["log"])
+
+
+def _rest(pieces: Sequence[Piece], at: Progress) -> str:
+    listed = [[list(piece.pin), piece.start, piece.end] for piece in pieces]
+    return json.dumps({"at": at, "pieces": listed}, sort_keys=True)
+
+
+def _parsed(split: Split) -> Any:
+    try:
+        return json.loads(split.start)
+    except ValueError as error:
+        raise CorruptionError(
+            f"{split.source}: the place to begin at is damaged: {split.start[:80]!r}.",
+            remedy="restart from the last checkpoint that is whole.",
+        ) from error

@@ -1,0 +1,285 @@
+"""Files as a replayable source: what was read once can be read again, or an error says why not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from abs_core.errors import ConfigError, ReplayMismatchError, SchemaError, UnavailableError
+from abs_core.source import Limit, Offsets, Reader, Split
+from abs_sources.files.cells import Cells, MemoryCells
+from abs_sources.files.faults import changed
+from abs_sources.files.log import PER_ENTRY, SeenLog, seen_as
+from abs_sources.files.model import Found, Pin
+from abs_sources.files.options import FileOptions
+from abs_sources.files.pack import pack
+from abs_sources.files.read import (
+    EndlessReader,
+    PiecesReader,
+    endless_split,
+    is_divisible,
+    log_of,
+    split_of,
+    stored_schema,
+)
+
+_TRIES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Closing:
+    """What a source that was closed may still give.
+
+    Args:
+        total: files of the log at that time.
+        paths: files that were there at that time.
+    """
+
+    total: int
+    paths: frozenset[str]
+
+
+class FileSource:
+    """Files in a folder, a glob of folders, or a prefix of a bucket.
+
+    Guarantees: a range of offsets holds the same files for ever, each with the content that it had
+    when it was taken. A file is taken once, however late it appears and whatever its time says:
+    what is known is told by the log of paths and not by a time up to which all was read. Of the
+    files that are found at one look the oldest come first, by time of change and then by name; those
+    of a later look come after them, older or not. With ``latest_first`` the newest come first.
+
+    A file that is gone or has another content than it was taken with is ``ReplayMismatchError`` when
+    it is read, and one of another content also whenever files are looked for. What cannot be told: a
+    content of the same size with the same time of change (S3: with the same ETag).
+
+    Not guaranteed: that a file is whole. It is taken as soon as it is seen; let files appear whole
+    (write elsewhere and rename; an S3 upload does so). One that grows after it was taken is an error.
+
+    Offsets are ``{"files": n, "log": id}``, see ``SeenLog``; rows of a file are never in two epochs.
+
+    Args:
+        options: what to read.
+        schema: of the batches; None: the first file's, for formats that hold it.
+    """
+
+    def __init__(self, options: FileOptions, schema: pa.Schema | None = None) -> None:
+        if options.fileformat == "text" and schema is not None and not _is_text(schema):
+            raise SchemaError(
+                "Text files have one column of strings.", remedy='give the schema "value string".'
+            )
+        self._options = options
+        self._store = options.store()
+        self._schema = schema
+        self._cells: Cells = options.cells() or MemoryCells()
+        self._log = SeenLog(self._cells, options.path.name)
+        self._closing: _Closing | None = None
+        self._known = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_log": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._log = SeenLog(self._cells, self._options.path.name)
+
+    @property
+    def schema(self) -> pa.Schema:
+        """As given, or as the oldest file holds it now.
+
+        Raises:
+            SchemaError: it is not known.
+        """
+        if self._schema is None:
+            pins = [found.pin for found in sorted(self._store.find(), key=_age)[:1]]
+            self._schema = stored_schema(self._options, self._store, pins)
+        return self._schema
+
+    def initial(self) -> Offsets:
+        """Before the first file. Makes the log where there is none.
+
+        Raises:
+            IdentityError, RefusedError, UnavailableError: the log cannot be used.
+        """
+        return self._place(0)
+
+    def latest(self, start: Offsets, limit: Limit) -> Offsets:
+        """After as many files as the limit allows; they are in the log when it returns.
+
+        Args:
+            limit: ``files``, and ``bytes``, of which at least one file is taken. Not ``rows``.
+
+        Raises:
+            ReplayMismatchError: ``start`` is not of this log, or a file that was taken has changed.
+            ConfigError: a limit of rows.
+            AbsError: the files cannot be listed, or the log not be written.
+        """
+        if limit.rows is not None:
+            raise ConfigError(
+                "A file source cannot limit an epoch by rows.",
+                remedy="use maxFilesPerTrigger or maxBytesPerTrigger.",
+            )
+        for _ in range(_TRIES):
+            self._log.refresh()
+            begin = self._number(start)
+            planned = self._log.files(begin, self._end(begin))
+            taking = _Taking(limit)
+            end = begin + sum(1 for pin in planned if taking.takes(pin))
+            if taking.full or end < self._log.total:
+                return self._place(end)
+            new = [pin for pin in self._unseen() if taking.takes(pin)]
+            if all(self._log.append(part) for part in _parts(new)):
+                return self._place(end + len(new))
+        raise UnavailableError(
+            f"Others take files into the log of {self._options.path.name} all the time.",
+            remedy="see that only one query uses this log.",
+        )
+
+    def splits(self, start: Offsets, end: Offsets | None) -> Sequence[Split]:
+        """Splits of whole files, or of parts of big ones; without an end, shares of all to come.
+
+        Raises:
+            ReplayMismatchError: the log does not name the files of this range any more.
+        """
+        self._log.refresh()
+        begin = self._number(start)
+        if end is None:
+            count = self._options.readers
+            return [
+                endless_split(self._store, self._log.id, begin, number, count)
+                for number in range(count)
+            ]
+        pins = self._log.files(begin, self._number(end))
+        groups = pack(
+            pins,
+            self._options.partition_bytes,
+            self._options.partitions,
+            lambda pin: is_divisible(self._options, pin.path),
+        )
+        return [split_of(group, self._store) for group in groups]
+
+    def open(self, split: Split) -> Reader:
+        """A reader of this split. Needs no log where the split has an end."""
+        if split.end is not None:
+            return PiecesReader(self._options, self._store, self.schema, split)
+        if log_of(split) != self._log.id:
+            raise self._other_log(log_of(split))
+        return EndlessReader(self._options, self._store, self.schema, split, self._look)
+
+    def committed(self, end: Offsets) -> None:
+        """Fold the log and forget how to plan what lies long before ``end``, where it is worth it."""
+        self._log.committed(self._number(end))
+
+    def until_now(self) -> FileSource:
+        """This source, without files that come later; those in the log already belong to it."""
+        self._log.refresh()
+        closed = FileSource(self._options, self._schema)
+        paths = frozenset(found.pin.path for found in self._store.find())
+        closed._cells = self._cells
+        closed._log = SeenLog(self._cells, self._options.path.name)
+        closed._closing = _Closing(self._log.total, paths)
+        return closed
+
+    def seen(self) -> Offsets | None:
+        """Where all files would end that the last ``latest`` has seen."""
+        return self._place(max(self._known, self._log.total)) if self._known else None
+
+    def _end(self, begin: int) -> int:
+        """The number up to which files of the log may be given."""
+        total = self._log.total
+        if self._closing is None:
+            return total
+        end = max(begin, min(self._closing.total, total))
+        if end < total:
+            for pin in self._log.files(end, total):
+                if pin.path not in self._closing.paths:
+                    break
+                end += 1
+        return end
+
+    def _unseen(self) -> list[Pin]:
+        """The files that are in no entry of the log, in the order in which they are to be taken."""
+        found = self._store.find()
+        seen, new = self._log.seen, []
+        for file in found:
+            then = seen.get(file.pin.path)
+            if then is None:
+                new.append(file)
+            elif then != seen_as(file.pin) and not self._options.ignore_changed:
+                raise changed(self._store.name(file.pin.path), then, seen_as(file.pin))
+        self._known = self._log.total + len(new)
+        if self._closing is not None:
+            new = [file for file in new if file.pin.path in self._closing.paths]
+        new.sort(key=_age, reverse=self._options.latest_first)
+        return [file.pin for file in new]
+
+    def _look(self, number: int, may_take: bool) -> Sequence[Pin]:
+        """For a reader without an end: the files from this number on, with what is new."""
+        self._log.refresh()
+        if may_take and self._log.total <= number:
+            self.latest(self._place(number), Limit())
+        return self._log.files(number, self._log.total)
+
+    def _place(self, files: int) -> Offsets:
+        return json.dumps({"files": files, "log": self._log.id}, sort_keys=True)
+
+    def _number(self, place: Offsets) -> int:
+        value = json.loads(place)
+        if value.get("log") != self._log.id:
+            raise self._other_log(str(value.get("log")))
+        number = int(value["files"])
+        if number > self._log.total:
+            self._log.refresh()
+        if number > self._log.total:
+            raise ReplayMismatchError(
+                f"{number} files were taken from {self._options.path.name}, but its log at "
+                f"{self._cells.place} has {self._log.total}.",
+                remedy="the log is older than the checkpoint: put the two of one time together.",
+            )
+        return number
+
+    def _other_log(self, other: str) -> ReplayMismatchError:
+        return ReplayMismatchError(
+            f"The checkpoint was made with log {other}, but the log at {self._cells.place} is "
+            f"{self._log.id}.",
+            remedy="put the log back that belongs to the checkpoint (option log); without it, what "
+            "was read is not known: a query that begins anew, with a new checkpoint, reads all.",
+        )
+
+
+class _Taking:
+    """Counts files against a limit; once a file is refused, all after it are."""
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+        self._files = 0
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        return (self._limit.files is not None and self._files >= self._limit.files) or (
+            self._limit.bytes is not None and self._files > 0 and self._bytes >= self._limit.bytes
+        )
+
+    def takes(self, pin: Pin) -> bool:
+        if self.full:
+            return False
+        self._files += 1
+        self._bytes += pin.size
+        return True
+
+
+def _parts(pins: Sequence[Pin]) -> Iterator[Sequence[Pin]]:
+    for begin in range(0, len(pins), PER_ENTRY):
+        yield pins[begin : begin + PER_ENTRY]
+
+
+def _age(found: Found) -> tuple[int, str]:
+    return found.modified, found.pin.path
+
+
+def _is_text(schema: pa.Schema) -> bool:
+    return len(schema) == 1 and pa.types.is_string(schema.field(0).type)
