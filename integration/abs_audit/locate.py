@@ -1,8 +1,9 @@
-"""From what a person writes to a relation: a PostgreSQL URL with a table, or paths of files."""
+"""From what a person writes to a relation: a PostgreSQL URL with a table, a topic's, or paths."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from urllib.parse import parse_qsl, urlsplit
 
 from abs_audit.contracts import Relation
 from abs_audit.files import Files
@@ -11,6 +12,7 @@ from abs_core.errors import OptionError
 from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.name import TableName
 
+_TOPIC = "kafka://"
 _URLS = ("postgresql://", "postgres://", "jdbc:")
 
 
@@ -24,7 +26,9 @@ def relation(
     """The relation that is meant.
 
     Args:
-        where: one libpq URI or keyword string (``host=... dbname=...``), or one or more paths.
+        where: one libpq URI or keyword string (``host=... dbname=...``), one topic
+            (``kafka://host:port,host:port/topic``, with ``?value=raw`` where its values are no JSON
+            objects), or one or more paths.
         table: the table, for PostgreSQL; quoted as in SQL.
         null: the text that stands for NULL in CSV files.
         stateschema: where the sinks keep registers and staging, for PostgreSQL.
@@ -35,6 +39,8 @@ def relation(
     databases = [text for text in where if _is_database(text)]
     if not where:
         raise OptionError("No file and no database is named.", remedy="name one.")
+    if any(text.startswith(_TOPIC) for text in where):
+        return _topic(where, table)
     if not databases:
         if table is not None:
             raise OptionError(
@@ -49,6 +55,26 @@ def relation(
     if table is None:
         raise OptionError("A database is named, and no table.", remedy="name its table.")
     return PostgresTable(Address.parse(databases[0]), TableName.parse(table), stateschema)
+
+
+def _topic(where: Sequence[str], table: str | None) -> Relation:
+    # Its client comes with the extra `kafka`; the other sides of an audit do without it.
+    from abs_audit.kafka import KafkaTopic
+
+    if len(where) > 1 or table is not None:
+        raise OptionError("A topic is named together with something else.", remedy="name one.")
+    parts = urlsplit(where[0])
+    servers, topic = parts.netloc, parts.path.strip("/")
+    given = dict(parse_qsl(parts.query))
+    value = given.pop("value", "json")
+    if "@" in servers:
+        raise OptionError("Credentials have no place in a topic's URL.", remedy="leave them out.")
+    if not servers or not topic or "/" in topic or given or value not in ("json", "raw"):
+        raise OptionError(
+            "This is no topic's URL.",
+            remedy="write kafka://host:port/topic, with ?value=raw where values are no JSON objects.",
+        )
+    return KafkaTopic(servers, topic, value)
 
 
 def _is_database(text: str) -> bool:

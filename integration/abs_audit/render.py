@@ -87,6 +87,9 @@ def _left_behind(left: LeftBehind | None) -> Iterator[str]:
         yield escape(f"open decision: job {decision.job}, epoch {decision.epoch}")
     for lock in left.locks:
         yield escape(f"lock {lock.mode} of {lock.holder}")
+    for pending in left.pending:
+        age = "" if pending.age_seconds is None else f" ({pending.age_seconds:.0f} s old)"
+        yield escape(f"unfinished: {pending.what}{age}")
 
 
 def _rows(rows: int | None, most: int) -> str:

@@ -51,11 +51,23 @@ class OpenDecision:
 
 
 @dataclass(frozen=True, slots=True)
+class Pending:
+    """A write that is begun and not ended: an open transaction of a topic, an unfinished upload.
+
+    ``what`` says what it is and whose, as the system names it.
+    """
+
+    what: str
+    age_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class LeftBehind:
     """What unfinished writes have left in the target, at one moment.
 
     Args:
         foreign_prepared: prepared transactions that are not of abs-sinks, in the same database.
+        pending: unfinished writes to a topic or a bucket.
         unchecked: what could not be looked at, and why. An audit with a blind spot is not clean.
     """
 
@@ -64,6 +76,7 @@ class LeftBehind:
     staging: tuple[Staging, ...] = ()
     locks: tuple[Lock, ...] = ()
     decisions: tuple[OpenDecision, ...] = ()
+    pending: tuple[Pending, ...] = ()
     unchecked: tuple[str, ...] = ()
 
     @property
@@ -77,6 +90,7 @@ class LeftBehind:
             (staged, "staging table(s) with rows"),
             (self.decisions, "open decision(s)"),
             (writers, "lock(s) of writers on the table"),
+            (self.pending, "unfinished write(s)"),
         )
         return tuple(f"{len(found)} {what}" for found, what in named if found)
 

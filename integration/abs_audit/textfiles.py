@@ -73,9 +73,35 @@ def json_batches(files: Iterable[Path], names: Sequence[str]) -> Iterator[pa.Rec
     schema = text_schema(names)
     for path in files:
         for block in _whole_lines(path):
-            records = _parse(block, path)
-            columns = [_text_array([record.get(name) for record in records]) for name in names]
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            lines = [line for line in block.split(b"\n") if not line.isspace() and line]
+            yield as_text(json_objects(lines, str(path)), schema)
+
+
+def json_objects(lines: Sequence[bytes], where: str) -> list[dict[str, Any]]:
+    """One object of each line; numbers with a fraction keep every digit that was written.
+
+    Raises:
+        DataError: a line is not one JSON object.
+    """
+    try:
+        records: list[Any] = json.loads(
+            b"[" + b",".join(lines) + b"]",
+            parse_float=_Number,
+            parse_constant=_Number,
+        )
+    except ValueError as error:
+        raise DataError(
+            f"{where} is not JSON: {error}.", remedy="give one object a line (NDJSON)."
+        ) from error
+    if len(records) != len(lines) or not all(isinstance(record, dict) for record in records):
+        raise DataError(f"{where} has a line that is not one JSON object.", remedy="give NDJSON.")
+    return records
+
+
+def as_text(records: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """The columns of ``text_schema`` from objects; one that an object does not have is NULL."""
+    columns = [_text_array([record.get(name) for record in records]) for name in schema.names]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 class _Number(str):
@@ -95,23 +121,6 @@ def _whole_lines(path: Path) -> Iterator[bytes]:
                 yield block[:cut]
     if rest.strip():
         yield rest
-
-
-def _parse(block: bytes, path: Path) -> list[dict[str, Any]]:
-    lines = [line for line in block.split(b"\n") if not line.isspace() and line]
-    try:
-        records: list[Any] = json.loads(
-            b"[" + b",".join(lines) + b"]",
-            parse_float=_Number,
-            parse_constant=_Number,
-        )
-    except ValueError as error:
-        raise DataError(
-            f"{path} is not JSON: {error}.", remedy="give one object a line (NDJSON)."
-        ) from error
-    if len(records) != len(lines) or not all(isinstance(record, dict) for record in records):
-        raise DataError(f"{path} has a line that is not one JSON object.", remedy="give NDJSON.")
-    return records
 
 
 def _text_array(values: list[Any]) -> pa.Array:

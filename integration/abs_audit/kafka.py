@@ -1,0 +1,160 @@
+"""A Kafka topic as a relation, read by a client that shares no code with the sinks' (kafka-python)."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from duckdb import DuckDBPyConnection, DuckDBPyRelation
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError
+
+from abs_audit.carry import carried
+from abs_audit.families import Family, Type
+from abs_audit.report import LeftBehind, Pending
+from abs_audit.streams import streamed
+from abs_audit.textfiles import as_text, json_objects, text_schema
+from abs_core.errors import ConfigError, DataError, RefusedError, TargetError, UnavailableError
+
+POLL_RECORDS = 10_000
+
+SILENCE_SECONDS = 30.0
+"""A broker that sends nothing for so long, short of the end, is taken for gone."""
+
+RAW = pa.schema([("key", pa.binary()), ("value", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaTopic:
+    """All committed records of a topic: from its beginning to the last stable offset.
+
+    A record is read as ``read_committed`` shows it: what an open or aborted transaction wrote is not
+    there. Order, timestamps, headers and the partition a record lies in are not compared.
+
+    Args:
+        servers: ``host:port``, several with a comma between.
+        topic: its name.
+        value: ``json``: each value is one object, whose fields are the columns, untyped as in a
+            JSON file; ``raw``: the columns ``key`` and ``value``, as bytes.
+        settings: more of ``kafka.KafkaConsumer``'s, such as ``security_protocol``; never shown (I9).
+    """
+
+    servers: str
+    topic: str
+    value: str = "json"
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
+
+    @property
+    def name(self) -> str:
+        return f"topic {self.topic} at {self.servers}"
+
+    def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
+        """See ``Relation``. The fields of JSON are known when all records have been read."""
+        if self.value == "raw":
+            return dict.fromkeys(RAW.names, Type(Family.BINARY))
+        found: dict[str, None] = {}
+        for records in self._batches():
+            for parsed in json_objects([_value(record) for record in records], self.name):
+                found.update(dict.fromkeys(parsed))
+        return dict.fromkeys(found, Type(Family.UNTYPED))
+
+    @contextlib.contextmanager
+    def rows(
+        self, connection: DuckDBPyConnection, names: Sequence[str]
+    ) -> Iterator[DuckDBPyRelation]:
+        if self.value == "raw":
+            with streamed(connection, RAW, map(_raw, self._batches())) as rows:
+                yield carried(rows, names)
+            return
+        schema = text_schema(names)
+        batches = (
+            as_text(json_objects([_value(record) for record in records], self.name), schema)
+            for records in self._batches()
+        )
+        with streamed(connection, schema, batches) as rows:
+            yield rows
+
+    def left_behind(self) -> LeftBehind:
+        """Partitions whose last stable offset is not their end: a transaction is open there."""
+        pending = []
+        with (
+            self._consumer("read_uncommitted") as every,
+            self._consumer("read_committed") as stable,
+        ):
+            partitions = self._partitions(every)
+            ends, stables = every.end_offsets(partitions), stable.end_offsets(partitions)
+        for partition in partitions:
+            if behind := ends[partition] - stables[partition]:
+                what = (
+                    f"partition {partition.partition}: an open transaction holds {behind} records"
+                )
+                pending.append(Pending(f"{what} from offset {stables[partition]} on"))
+        return LeftBehind(pending=tuple(pending))
+
+    def _batches(self) -> Iterator[list[Any]]:
+        """Every record, by partition, up to the last stable offset as it was at the beginning."""
+        with self._consumer("read_committed") as consumer:
+            partitions = self._partitions(consumer)
+            ends = consumer.end_offsets(partitions)
+            consumer.assign(partitions)
+            consumer.seek_to_beginning()
+            heard = time.monotonic()
+            while any(consumer.position(one) < ends[one] for one in partitions):
+                before = [consumer.position(one) for one in partitions]
+                for one, records in consumer.poll(500, max_records=POLL_RECORDS).items():
+                    if kept := [record for record in records if record.offset < ends[one]]:
+                        yield kept
+                if before != [consumer.position(one) for one in partitions]:
+                    heard = time.monotonic()
+                elif time.monotonic() - heard > SILENCE_SECONDS:
+                    raise UnavailableError(f"{self.name} cannot be read to its end: no answer.")
+
+    def _partitions(self, consumer: KafkaConsumer) -> list[TopicPartition]:
+        found = consumer.partitions_for_topic(self.topic)
+        if not found:
+            raise ConfigError(f"There is no {self.name}.", remedy="correct the name.")
+        return [TopicPartition(self.topic, number) for number in sorted(found)]
+
+    @contextlib.contextmanager
+    def _consumer(self, isolation: str) -> Iterator[KafkaConsumer]:
+        try:
+            consumer = KafkaConsumer(
+                bootstrap_servers=self.servers.split(","),
+                isolation_level=isolation,
+                group_id=None,
+                enable_auto_commit=False,
+                allow_auto_create_topics=False,
+                max_partition_fetch_bytes=16 << 20,
+                **self.settings,
+            )
+            with contextlib.closing(consumer):
+                yield consumer
+        except KafkaError as error:
+            raise _mapped(error, self.name) from error
+
+
+def _mapped(error: KafkaError, name: str) -> TargetError:
+    what = f"{name} cannot be read: {type(error).__name__}."
+    if isinstance(error, AuthorizationError | SaslAuthenticationFailedError):
+        return RefusedError(what, remedy="give credentials that may read it.")
+    return UnavailableError(what, remedy="see that the broker runs and answers there.")
+
+
+def _value(record: Any) -> bytes:
+    if record.value is None:
+        raise DataError(
+            f"Partition {record.partition} has no value at offset {record.offset}: a tombstone.",
+            remedy="audit the topic with value=raw.",
+        )
+    return bytes(record.value)
+
+
+def _raw(records: Sequence[Any]) -> pa.RecordBatch:
+    keys, values = [record.key for record in records], [record.value for record in records]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(keys, pa.binary()), pa.array(values, pa.binary())], schema=RAW
+    )

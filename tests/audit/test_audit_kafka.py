@@ -1,0 +1,126 @@
+"""A topic is audited as read_committed shows it, to its end, by a client of another family."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from abs_audit import Files, Report, audit, relation
+from abs_core.errors import ConfigError, DataError, OptionError
+from abs_services import KafkaService
+
+pytestmark = pytest.mark.services
+
+ROWS = [{"id": n, "name": f"n{n}", "amount": n / 8} for n in range(500)]
+PARTITIONS = 3
+
+
+@pytest.fixture
+def audited(kafka: KafkaService, topic: str) -> str:
+    """A topic with partitions; its URL."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+    return f"kafka://{kafka.bootstrap}/{topic}"
+
+
+@contextmanager
+def _transaction(kafka: KafkaService, topic: str, rows: Sequence[Any]) -> Iterator[Producer]:
+    """Rows in a transaction that the test ends, or leaves open."""
+    producer = Producer(
+        {"bootstrap.servers": kafka.bootstrap, "transactional.id": f"audit-{topic}", "log_level": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for row in rows:
+        producer.produce(topic, json.dumps(row).encode(), partition=row["id"] % PARTITIONS)
+    producer.flush(30)
+    yield producer
+
+
+def _write(kafka: KafkaService, url: str, rows: Sequence[Any], *, commit: bool = True) -> None:
+    with _transaction(kafka, url.rpartition("/")[2], rows) as producer:
+        if commit:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+
+def _audit(tmp_path: Path, url: str) -> Report:
+    expected = tmp_path / "expected.jsonl"
+    expected.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    return audit(Files((str(expected),)), relation([url]), key=["id"])
+
+
+def test_a_topic_with_exactly_the_records_is_clean(
+    kafka: KafkaService, audited: str, tmp_path: Path
+) -> None:
+    _write(kafka, audited, ROWS[:200])
+    _write(kafka, audited, ROWS[:100], commit=False)
+    _write(kafka, audited, ROWS[200:])
+    report = _audit(tmp_path, audited)
+    assert report.clean, report.reasons
+    assert report.differences.actual == len(ROWS)
+
+
+def test_missing_doubled_changed_and_foreign_records_are_told_apart(
+    kafka: KafkaService, audited: str, tmp_path: Path
+) -> None:
+    changed = {**ROWS[7], "amount": 0.1}
+    foreign = {**ROWS[0], "id": 9999}
+    _write(kafka, audited, [*ROWS[:7], changed, *ROWS[8:490], ROWS[20], ROWS[21], foreign])
+    figures = _audit(tmp_path, audited).differences.figures()
+    assert [figures[n] for n in ("missing", "duplicate", "unexpected", "corrupted")] == [
+        10,
+        2,
+        1,
+        1,
+    ]
+
+
+def test_an_open_transaction_is_in_doubt(kafka: KafkaService, audited: str, tmp_path: Path) -> None:
+    _write(kafka, audited, ROWS)
+    with _transaction(kafka, audited.rpartition("/")[2], ROWS[:1]) as producer:
+        report = _audit(tmp_path, audited)
+        assert report.differences.none
+        assert not report.clean
+        assert report.left_behind is not None
+        assert "an open transaction" in report.left_behind.pending[0].what
+        producer.abort_transaction(30)
+    assert _audit(tmp_path, audited).clean
+
+
+def test_raw_values_and_keys_are_compared_as_bytes(
+    kafka: KafkaService, audited: str, tmp_path: Path
+) -> None:
+    _write(kafka, audited, ROWS[:50])
+    left, right = relation([f"{audited}?value=raw"]), relation([f"{audited}?value=raw"])
+    assert audit(left, right).clean
+
+
+def test_what_cannot_be_audited_is_a_clear_error(
+    kafka: KafkaService, audited: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match="There is no topic"):
+        _audit(tmp_path, f"{audited}-other")
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(audited.rpartition("/")[2], None, key=b"gone")
+    producer.flush(30)
+    with pytest.raises(DataError, match="tombstone"):
+        _audit(tmp_path, audited)
+
+
+@pytest.mark.parametrize(
+    "url", ["kafka://h:1", "kafka:///t", "kafka://h:1/t?value=xml", "kafka://u:secret@h:1/t"]
+)
+def test_a_url_that_names_no_topic_is_refused_without_being_shown(url: str) -> None:
+    with pytest.raises(OptionError) as refused:
+        relation([url])
+    assert "secret" not in str(refused.value)
