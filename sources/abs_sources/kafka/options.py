@@ -146,6 +146,19 @@ class KafkaSourceOptions:
         )
 
 
+def includes_headers(given: Mapping[str, str]) -> bool:
+    """What ``includeHeaders`` says, before all options are read.
+
+    Raises:
+        OptionError: it is neither true nor false.
+    """
+    problems = Problems(NAME)
+    mine = {name: text for name, text in given.items() if name.lower() == "includeheaders"}
+    values = read_options(mine, [Option("includeHeaders", a_flag, False)], problems)
+    problems.raise_any()
+    return bool(values["includeHeaders"])
+
+
 def _first(values: Mapping[str, Any], given: tuple[str, ...]) -> Bound | None:
     return next((values[name] for name in given if values[name] is not None), None)
 

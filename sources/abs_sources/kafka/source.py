@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
 from abs_sources.kafka.errors import DATA_LOSS_REMEDY
 from abs_sources.kafka.offsets import Partition, Place, Range
 from abs_sources.kafka.options import KafkaSourceOptions
-from abs_sources.kafka.planning import Facts, advance, losses, ranges
+from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges
 from abs_sources.kafka.reader import KafkaReader
 
 
@@ -83,7 +83,7 @@ class KafkaSource:
         facts = self._facts(begin)
         self._report(losses(begin, facts))
         if self.options.end is not None:
-            facts = replace(facts, end=self._ending(facts))
+            facts = replace(facts, end=self._ending(facts, begins(begin, facts)))
         closed = None if self.closed is None else Place.parse(self.closed)
         return advance(begin, facts, limit.rows, closed).text
 
@@ -148,7 +148,7 @@ class KafkaSource:
                 remedy="create the topic, or look at subscribe, assign and the ACLs (DESCRIBE).",
             )
 
-    def _ending(self, facts: Facts) -> dict[Partition, int]:
+    def _ending(self, facts: Facts, starts: Mapping[Partition, int]) -> dict[Partition, int]:
         assert self.options.end is not None
         option = "endingOffsets or endingTimestamp"
         found = resolve(
@@ -160,11 +160,13 @@ class KafkaSource:
             option=option,
         )
         for (topic, number), offset in sorted(found.items()):
-            if offset > facts.end[topic, number]:
+            first, end = starts[topic, number], facts.end[topic, number]
+            if not first <= offset <= end:
                 raise OptionError(
-                    f"{option}: {topic}-{number} ends at {facts.end[topic, number]} now, before "
-                    f"{offset}.",
-                    remedy="take an offset that is there already; -1 is the end.",
+                    f"{option}: {topic}-{number} is read from {first} on and ends at {end} now; it "
+                    f"cannot be read up to {offset}.",
+                    remedy="take an offset that is there (-1 is the end); older records may have "
+                    "been deleted by the topic's retention.",
                 )
         return found
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
@@ -31,6 +31,7 @@ class Job:
         continuous: run until stopped, epoch after epoch, instead of until the files are read.
         scramble: rows go to partitions at random, so that a replay partitions them otherwise.
         tasks: partitions of each epoch; 0 leaves that to the source.
+        source: another format to read than Parquet files, with ``source_options``.
     """
 
     input: str
@@ -42,6 +43,8 @@ class Job:
     continuous: bool = False
     scramble: bool = False
     tasks: int = 0
+    source: str | None = None
+    source_options: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -49,11 +52,7 @@ class Job:
 
 def start(spark: SparkSession, job: Job, url: str | None = None) -> StreamingQuery:
     """Start the job's query."""
-    rows = (
-        spark.readStream.schema(SCHEMA)
-        .option("maxFilesPerTrigger", job.files_per_epoch)
-        .parquet(job.input)
-    )
+    rows = _rows(spark, job)
     if job.scramble:
         rows = rows.repartition(job.tasks or 2, f.rand())
     elif job.tasks:
@@ -65,6 +64,13 @@ def start(spark: SparkSession, job: Job, url: str | None = None) -> StreamingQue
     if job.continuous:
         return writer.trigger(processingTime="0 seconds").start()
     return writer.trigger(availableNow=True).start()
+
+
+def _rows(spark: SparkSession, job: Job) -> DataFrame:
+    if job.source is not None:
+        return spark.readStream.format(job.source).options(**job.source_options).load()
+    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", job.files_per_epoch)
+    return files.parquet(job.input)
 
 
 def main() -> int:
