@@ -1,0 +1,270 @@
+"""The register in Kafka: a record per job in a compacted topic, written by a fenced producer.
+
+**Compare and set.** Opening the cell's producer fences every other one and ends what they left open
+(``register_producer``). Then the partition is read to its end, the version compared, and the cell
+written in a transaction. A producer that is still open from the last change knows what the cell holds:
+had anybody else written it, it would be fenced. So a change costs one transaction, and 60 ms more only
+where another process has written in between.
+
+**Load.** Reads committed records up to where the partition ended when it was called. That is
+linearizable: a change that has returned lies before that end. Where a transaction is open there, it is
+waited for; one that stays open belongs to a process that died, or is about to be: the cell's producer
+is opened, which ends it, and so is any other job's that stays open in the same partition.
+
+**A lost reply** is looked up: the cell is opened again, after which nothing older can take effect, and
+its version, which is random, says whose change is there. What that does not tell is an
+``UnavailableError``.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+
+from abs_core.codec import state_from_text, state_to_text
+from abs_core.contracts import Conflict, Stored, Version
+from abs_core.errors import (
+    AbsError,
+    ContentionError,
+    CorruptionError,
+    FencedError,
+    ProtocolError,
+    TargetError,
+    UnavailableError,
+)
+from abs_core.model import JobState
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register_cells import Cell, Record, records_of, version_after
+from abs_sinks.kafka.register_producer import SHORT_TIMEOUT_MS, FencedProducer, Rows
+from abs_sinks.kafka.register_session import Session, session_of
+from abs_sinks.kafka.register_tail import BlockedError, MissingError
+from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
+
+PATIENCE = 1.0
+"""For how many seconds a transaction over the cell is waited for before it is ended."""
+
+LONG_PATIENCE = 3.0
+"""The same for one of another job in the partition."""
+
+TRIES = 8
+ENVELOPE = 1024
+"""What a message needs besides its value: key, envelope, the batch's header."""
+
+
+class KafkaRegister:
+    """A ``RegisterStore`` in the topic ``registertopic``, which the first write makes.
+
+    Args:
+        session: this process's clients; its common ones where not given.
+    """
+
+    def __init__(self, options: KafkaOptions, session: Session | None = None) -> None:
+        self._options = options
+        self._given = session
+
+    @property
+    def _session(self) -> Session:
+        return self._given or session_of(self._options)
+
+    def load(self, job: str) -> Stored | None:
+        tail = self._session.tail(partition_of(job))
+        try:
+            cell = tail.load(job, PATIENCE)
+        except MissingError:
+            if self._session.topic_exists():
+                raise  # it is being made, or the broker is starting: not known is not empty
+            return None
+        except BlockedError:
+            with self._session.turn(job):
+                cell = self._open(job, SHORT_TIMEOUT_MS).cell
+        return None if cell is None else Stored(self._state(job, cell), cell.version)
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        return self.swap(job, expected, state)
+
+    def swap(
+        self,
+        job: str,
+        expected: Version | None,
+        state: JobState,
+        rows: Rows | None = None,
+        timeout_ms: int = SHORT_TIMEOUT_MS,
+    ) -> Version | Conflict:
+        """``compare_and_set``, with other records in the same transaction.
+
+        Args:
+            rows: sends them; may be called several times, each time for a transaction of its own.
+            timeout_ms: for how long the transaction may be open.
+
+        Raises:
+            AbsError: from ``rows``; nothing was changed.
+            UnavailableError: the outcome is not known.
+        """
+        version = version_after(expected)
+        with self._session.turn(job):
+            unsure = False
+            for attempt in range(TRIES):
+                if attempt:
+                    time.sleep(random.uniform(0.0, 0.05 * attempt))  # noqa: S311 - jitter
+                elif self._is_past(job, expected):
+                    return Conflict()
+                producer = self._session.producer(job)
+                if producer is None or not _is_at(producer, expected, timeout_ms):
+                    producer = self._open(job, timeout_ms)
+                held = producer.cell
+                if held is not None and held.version == version:
+                    return version  # it took effect, although its reply was lost
+                if (None if held is None else held.version) != expected:
+                    if unsure and held is not None and held.number > Cell(version, "").number:
+                        break  # ours may have been there before theirs
+                    return Conflict()
+                if self._prepared(producer, job, version, state, rows):
+                    if self._committed(producer):
+                        return version
+                    unsure = True
+        raise UnavailableError("The register is being written by others.", job=job)
+
+    def jobs(self) -> Sequence[Stored]:
+        """Every job in this topic, by name."""
+        try:
+            found = [
+                Stored(self._state(job, cell), cell.version)
+                for partition in range(PARTITIONS)
+                for job, cell in self._session.tail(partition).all(LONG_PATIENCE).items()
+            ]
+        except MissingError:
+            return []
+        return sorted(found, key=lambda stored: stored.state.job)
+
+    def others_on(self, target: str, job: str) -> Sequence[str]:
+        """Other jobs whose register says that they write to ``target``.
+
+        The tokens of one batch job (``job@token``) count as one job.
+        """
+        mine = job.partition("@")[0]
+        names = {s.state.job.partition("@")[0] for s in self.jobs() if s.state.target == target}
+        return sorted(names - {mine})
+
+    def retire(self, job: str) -> bool:
+        """Delete a job's register, for good: the job forgets what it has committed.
+
+        Returns:
+            whether there was one.
+
+        Raises:
+            ProtocolError: it holds a decision that is not finished.
+            ContentionError: the job is running.
+        """
+        with self._session.turn(job):
+            if self.load(job) is None:
+                return False
+            producer = self._open(job, SHORT_TIMEOUT_MS)
+            cell = producer.cell
+            if cell is None:
+                return False
+            state = self._state(job, cell)
+            if state.open:
+                raise ProtocolError(
+                    f"The job has {len(state.open)} decided epoch(s) that are not finished.",
+                    job=job,
+                    epoch=state.open[0].epoch,
+                    remedy="start the job once more, so that they are committed, then retire it; if "
+                    "it stops because handles are lost, see `abs in-doubt accept-loss`.",
+                )
+            try:
+                producer.prepare(
+                    None, [(job.encode(), None), *_tombstones(cell)], partition_of(job)
+                )
+                producer.commit()
+            except (FencedError, TargetError) as error:
+                raise ContentionError(
+                    "The job's register could not be deleted; it is being written, or Kafka did not "
+                    "answer.",
+                    job=job,
+                    remedy="stop the job, then look whether it is still there.",
+                ) from error
+            return True
+
+    def _is_past(self, job: str, expected: Version | None) -> bool:
+        """Whether the cell is known to be at another version, without fencing anybody."""
+        producer = self._session.producer(job)
+        if producer is not None and _is_at(producer, expected, 0):
+            return False
+        try:
+            cell = self._session.tail(partition_of(job)).load(job, PATIENCE)
+        except (BlockedError, MissingError):
+            return False
+        return (None if cell is None else cell.version) != expected
+
+    def _prepared(
+        self,
+        producer: FencedProducer,
+        job: str,
+        version: Version,
+        state: JobState,
+        rows: Rows | None,
+    ) -> bool:
+        """Whether all of the change is held; where not, it was fenced, and nothing is changed."""
+        text = state_to_text(state)
+        limit = self._session.topic().max_message_bytes
+        records = records_of(job, version, text, max(limit - ENVELOPE - len(job), limit // 2))
+        old = [] if producer.cell is None else _tombstones(producer.cell)
+        try:
+            producer.prepare(rows, [*old, *records], partition_of(job))
+        except (FencedError, ContentionError):
+            producer.usable = False
+            return False
+        producer.next = Cell(version, text, tuple(key for key, _ in records[:-1]))
+        return True
+
+    def _committed(self, producer: FencedProducer) -> bool:
+        """Whether it is known to be; where not, the cell must be opened again to tell."""
+        try:
+            producer.commit()
+        except AbsError:
+            return False
+        return True
+
+    def _open(self, job: str, timeout_ms: int) -> FencedProducer:
+        """The cell's producer, with what the cell holds; all others are fenced."""
+        self._session.topic()
+        producer = self._session.open_producer(job, timeout_ms)
+        try:
+            producer.cell = self._read(job)
+        except BaseException:
+            producer.usable = False
+            raise
+        return producer
+
+    def _read(self, job: str) -> Cell | None:
+        """The cell, whoever holds up its partition."""
+        partition = partition_of(job)
+        try:
+            return self._session.tail(partition).load(job, LONG_PATIENCE)
+        except BlockedError:
+            self._session.end_writers(partition)
+            return self._session.tail(partition).load(job, LONG_PATIENCE)
+
+    def _state(self, job: str, cell: Cell) -> JobState:
+        where = f"topic {self._options.registertopic}, job {job!r}"
+        state = state_from_text(cell.text, where)
+        if state.job != job:
+            raise CorruptionError(
+                f"The register at {where} is that of job {state.job!r}.",
+                job=job,
+                remedy="it was copied or renamed: write it back under its own key.",
+            )
+        return state
+
+
+def _is_at(producer: FencedProducer, expected: Version | None, timeout_ms: int) -> bool:
+    """Whether its cell was at that version when it was last seen."""
+    held = None if producer.cell is None else producer.cell.version
+    return held == expected and producer.timeout_ms >= timeout_ms
+
+
+def _tombstones(cell: Cell) -> list[Record]:
+    return [(key, None) for key in cell.chunks]

@@ -1,0 +1,231 @@
+"""Reads a partition of the register's topic to its end, committed records only, from near the end.
+
+A cell that changes is near the end: the search begins ``SPAN`` offsets before it, and goes back in
+growing steps while it has not found what it looks for. So the time to load a running job's cell does
+not grow with its epochs; for a job that was never seen all of the partition is read, which compaction
+keeps small.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from threading import Lock
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from abs_core.errors import UnavailableError
+from abs_sinks.kafka.faults import mapped, to_abs_error
+from abs_sinks.kafka.register_cells import Cell, Cells
+from abs_sinks.kafka.settings import Settings
+
+SPAN = 64
+STEP = 16
+"""By how much the search is widened each time."""
+
+FRESH_SECONDS = 3600.0
+"""A tail that was not looked at for so long begins anew: tombstones are compacted away after a day."""
+
+REPLY_SECONDS = 15.0
+_MISSING = {
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+_MOVING = {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+
+_PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, *_MISSING, *_MOVING}
+"""The consumer tries again by itself; how long is for the caller to say."""
+
+log = logging.getLogger("abs_sinks.kafka.librdkafka")
+
+
+class BlockedError(UnavailableError):
+    """An open transaction keeps the partition's end from being read."""
+
+
+class MissingError(UnavailableError):
+    """The broker knows no such topic."""
+
+
+class Tail:
+    """One partition, as far as it was read. Usable from several threads, one at a time.
+
+    Args:
+        probe: tells where the partition ends, uncommitted records included.
+    """
+
+    def __init__(self, settings: Settings, probe: Consumer, topic: str, partition: int) -> None:
+        self._probe = probe
+        self._where = TopicPartition(topic, partition)
+        self.name = f"{topic}/{partition}"
+        self._lock = Lock()
+        self._consumer = Consumer(
+            {
+                **reading(settings),
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                # A fetch that is waiting is not answered when a commit frees records: ask often, but
+                # only while something is being read (``_read_to_end``).
+                "fetch.wait.max.ms": 2,
+            }
+        )
+        self._blocked_at = 0
+        self._reset()
+
+    def load(self, job: str, patience: float) -> Cell | None:
+        """The job's cell, as of some moment between call and return.
+
+        Args:
+            patience: for how many seconds a transaction that is open now is waited for.
+
+        Raises:
+            BlockedError: it was still open then.
+            MissingError: there is no such topic.
+            UnavailableError: the broker does not answer.
+            CorruptionError: the cell is damaged.
+        """
+        with self._lock:
+            try:
+                self._read_to_end(patience)
+                while not self._cells.has(job) and self._start > self._low:
+                    self._go_back()
+                    self._read_to_end(patience)
+            except BaseException:
+                self._reset()  # where it stands is not sure
+                raise
+            return self._cells.get(job, f"topic {self.name}, job {job!r}")
+
+    def all(self, patience: float) -> dict[str, Cell]:
+        """Every job's cell. Raises as ``load``."""
+        with self._lock:
+            try:
+                self._ends()
+                self._begin_at(self._low)
+                self._read_to_end(patience)
+            except BaseException:
+                self._reset()
+                raise
+            cells = {job: self._cells.get(job, f"topic {self.name}") for job in self._cells.jobs()}
+        return {job: cell for job, cell in cells.items() if cell is not None}
+
+    def writers(self, read_uncommitted: Consumer) -> set[str]:
+        """Jobs that have written their cell beyond what was committed when this was last read.
+
+        Args:
+            read_uncommitted: a consumer of that isolation level, for this call alone.
+        """
+        with self._lock:
+            at, end = self._blocked_at, self._ends()
+            found: set[str] = set()
+            with mapped(f"reading {self.name}"):
+                read_uncommitted.assign(
+                    [TopicPartition(self._where.topic, self._where.partition, at)]
+                )
+                deadline = time.monotonic() + REPLY_SECONDS
+                while at < end and time.monotonic() < deadline:
+                    message = read_uncommitted.poll(0.1)
+                    if message is None:
+                        continue
+                    if message.error() is None:
+                        found.add((message.key() or b"").partition(b"#")[0].decode())
+                    at = max(at, message.offset() or 0)
+                    at += message.error() is None
+            return found
+
+    def close(self) -> None:
+        with self._lock:
+            self._consumer.close()
+
+    def _reset(self) -> None:
+        self._cells = Cells()
+        self._at = -1  # offsets below it were read; -1: none
+        self._start = self._low = 0
+        self._seen = 0.0
+
+    def _ends(self) -> int:
+        deadline = time.monotonic() + REPLY_SECONDS
+        while True:
+            try:
+                found = self._probe.get_watermark_offsets(self._where, timeout=REPLY_SECONDS)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in _MISSING:
+                    raise MissingError(f"There is no topic {self._where.topic}.") from error
+                if code in _MOVING and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                    continue
+                if code in _MOVING:
+                    raise UnavailableError(f"Partition {self.name} has no leader.") from error
+                raise to_abs_error(error, f"looking for the end of {self.name}") from error
+            self._low, end = found
+            return int(end)
+
+    def _begin_at(self, start: int) -> None:
+        self._cells = Cells()
+        self._start = self._at = max(start, self._low)
+
+    def _go_back(self) -> None:
+        self._begin_at(self._at - STEP * (self._at - self._start))
+
+    def _read_to_end(self, patience: float) -> None:
+        # The end is asked for first: what was committed before the call lies before it, even where
+        # its commit marker is still under way.
+        end = self._ends()
+        now = time.monotonic()
+        if self._at < self._low or self._at > end or now - self._seen > FRESH_SECONDS:
+            self._begin_at(end - SPAN)
+        if self._at < end:
+            with mapped(f"reading {self.name}"):
+                self._consumer.assign(
+                    [TopicPartition(self._where.topic, self._where.partition, self._at)]
+                )
+                try:
+                    self._read(end, patience)
+                finally:
+                    self._consumer.unassign()
+        self._seen = time.monotonic()
+
+    def _read(self, end: int, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while self._at < end:
+            message = self._consumer.poll(0.1)
+            if message is not None:
+                self._take(message)
+                deadline = max(deadline, time.monotonic() + 0.2)
+            elif time.monotonic() > deadline:
+                self._blocked_at = self._at
+                raise BlockedError(
+                    f"The register's partition {self.name} is read up to offset {self._at} of {end}:"
+                    " a transaction that is not ended is in the way.",
+                    remedy="the broker ends it after its timeout.",
+                )
+
+    def _take(self, message: Message) -> None:
+        error = message.error()
+        if error is None:
+            self._cells.apply(message.key(), message.value())
+            self._at = max(self._at, _offset(message) + 1)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            # Its offset counts markers and aborted records too, which are never returned.
+            self._at = max(self._at, _offset(message))
+        elif not error.retriable() and error.code() not in _PASSING:
+            raise to_abs_error(error, f"reading {self.name}")
+
+
+def reading(settings: Settings) -> dict[str, Any]:
+    """Configuration of a consumer that belongs to no group."""
+    return {
+        **dict(settings.pairs),
+        "group.id": "abs-register",  # never joined, never committed to
+        "enable.auto.commit": False,
+        "allow.auto.create.topics": False,
+        "logger": log,
+    }
+
+
+def _offset(message: Message) -> int:
+    offset = message.offset()
+    assert offset is not None, "what was read has an offset"
+    return offset

@@ -1,0 +1,118 @@
+"""The topic that holds registers: how it is made, and what is asked of one that is there.
+
+``PARTITIONS`` partitions, and a job's cell always in the same one: readers of committed data wait for
+the oldest open transaction of a partition, so jobs in one partition can make each other wait; with
+many, few share. The count is a constant and not the topic's, because a cell must be found again after
+somebody has added partitions. Compacted, with small segments: only closed segments are compacted, and
+what is not is what a search for a job that never ran must read. Replicas and ``min.insync.replicas``
+are the broker's defaults, that is, the operator's choice for what must not be lost; preflight looks.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+from zlib import crc32
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
+
+from abs_core.errors import PreflightError, UnavailableError
+from abs_sinks.kafka.faults import mapped
+
+PARTITIONS = 16
+SEGMENT_BYTES = 4 << 20
+SECONDS = 15.0
+
+_CONFIG = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(SEGMENT_BYTES),
+    "min.cleanable.dirty.ratio": "0.1",
+    "message.timestamp.type": "CreateTime",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RegisterTopic:
+    """A topic that was found fit to hold registers.
+
+    Args:
+        max_message_bytes: what it takes as one batch of records.
+    """
+
+    name: str
+    max_message_bytes: int
+
+
+def partition_of(job: str) -> int:
+    """The partition of a job's cell. All tokens of a batch job (``job@token``) share one."""
+    return crc32(job.partition("@")[0].encode()) % PARTITIONS
+
+
+def find_topic(admin: AdminClient, name: str) -> RegisterTopic | None:
+    """The topic, checked; None where there is none.
+
+    Raises:
+        PreflightError: it is there and cannot hold registers.
+    """
+    with mapped(f"looking for the register's topic {name}"):
+        found = admin.list_topics(timeout=SECONDS).topics.get(name)
+    if found is None:
+        return None
+    if found.error is not None:
+        if found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            return None
+        with mapped(f"looking for the register's topic {name}"):
+            raise KafkaException(found.error)
+    config = topic_config(admin, name)
+    wrong = []
+    if config["cleanup.policy"].replace(" ", "") != "compact":
+        wrong.append(
+            f"its cleanup.policy is {config['cleanup.policy']}: registers would be deleted"
+        )
+    if len(found.partitions) < PARTITIONS:
+        wrong.append(f"it has {len(found.partitions)} partitions of {PARTITIONS}")
+    if wrong:
+        raise PreflightError(
+            f"The topic {name} cannot hold registers: {'; '.join(wrong)}.",
+            remedy="name another one by the option registertopic: it is made where it is missing; "
+            f"or set cleanup.policy=compact and make it with {PARTITIONS} partitions.",
+        )
+    return RegisterTopic(name, int(config["max.message.bytes"]))
+
+
+def make_topic(admin: AdminClient, name: str) -> RegisterTopic:
+    """The topic, made where it is missing.
+
+    Raises:
+        PreflightError: it is there and cannot hold registers.
+        RefusedError: it may not be made.
+    """
+    found = find_topic(admin, name)
+    if found is not None:
+        return found
+    new = NewTopic(name, num_partitions=PARTITIONS, replication_factor=-1, config=_CONFIG)
+    with mapped(f"making the register's topic {name}"):
+        try:
+            admin.create_topics([new], operation_timeout=SECONDS)[name].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+    deadline = time.monotonic() + SECONDS
+    while (found := find_topic(admin, name)) is None:
+        if time.monotonic() > deadline:
+            raise UnavailableError(f"The topic {name} was made, and is not to be seen yet.")
+        time.sleep(0.02)
+    return found
+
+
+def topic_config(admin: AdminClient, name: str) -> dict[str, str]:
+    """The settings of a topic, defaults included."""
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    with mapped(f"reading the settings of topic {name}"):
+        entries: dict[str, Any] = admin.describe_configs([resource])[resource].result(SECONDS)
+    return {entry.name: str(entry.value) for entry in entries.values()}

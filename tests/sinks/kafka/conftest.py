@@ -1,0 +1,11 @@
+"""What tests of the Kafka sink share."""
+
+from __future__ import annotations
+
+import warnings
+
+with warnings.catch_warnings():
+    # kafka-python reads its own files by importlib.resources.read_text, as it is imported.
+    warnings.simplefilter("ignore", DeprecationWarning)
+    import kafka
+    import kafka.admin
