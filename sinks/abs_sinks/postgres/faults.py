@@ -7,6 +7,7 @@ quoted.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -91,6 +92,9 @@ A server with other lc_messages than English is not recognised: then it counts a
 """
 
 
+_COPY_CONTEXT = re.compile(r"COPY .+?, line (?P<line>\d+)(?:, column (?P<column>[^:\n]+))?")
+
+
 def to_abs_error(error: psycopg.Error, doing: str) -> AbsError:
     """The project's error for one of the driver's.
 
@@ -102,7 +106,7 @@ def to_abs_error(error: psycopg.Error, doing: str) -> AbsError:
         return _without_state(error, doing)
     kind, remedy = _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or (TargetError, "")
     primary = error.diag.message_primary or str(error).splitlines()[0]
-    detail = f" ({error.diag.message_detail})" if _shows_detail(error) else ""
+    detail = f" ({error.diag.message_detail})" if _shows_detail(error) else _place(error)
     # A traceback shows the cause, too: without DETAIL and CONTEXT there.
     error.args = (primary,)
     hint = error.diag.message_hint
@@ -142,6 +146,15 @@ def _without_state(error: psycopg.Error, doing: str) -> AbsError:
     if isinstance(error, psycopg.DataError):
         return RowError(f"A value cannot be sent while {doing}: {text}.")
     return TargetError(f"The PostgreSQL driver failed while {doing}: {text}.")
+
+
+def _place(error: psycopg.Error) -> str:
+    """Where in a COPY: the row of this task's share, and the column; the value is left out."""
+    found = _COPY_CONTEXT.match(error.diag.context or "")
+    if found is None:
+        return ""
+    column = f", column {found['column']}" if found["column"] else ""
+    return f" (row {found['line']} of the task's share{column})"
 
 
 def _shows_detail(error: psycopg.Error) -> bool:

@@ -216,6 +216,20 @@ def test_a_violated_constraint_is_an_error_that_names_it(harness: TableHarness) 
     case.close()
 
 
+def test_a_row_that_the_server_refuses_in_the_copy_is_counted_out_and_not_shown(
+    table: TableHarness,
+) -> None:
+    table.db.execute(f"alter table {table.table} add check (length(value) < 9)")
+    case = Case(table)
+    attempt = case.run().attempt(0).write(*LEFT)
+    value = "personal" * 3
+    with pytest.raises(RefusedError, match=rf"row {len(LEFT) + 2} of the task's share") as caught:
+        attempt.write((70, "short"), (71, value)).pre_commit()
+    assert value not in "".join(traceback.format_exception(caught.value))
+    attempt.writer.abort()
+    case.close()
+
+
 @pytest.mark.parametrize("name", ["2pc-append", "wal-append", "idempotent-upsert"])
 def test_a_table_that_is_dropped_under_way_is_created_again_on_demand(
     shared_database: str, name: str
