@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from abs_sources.kafka.offsets import Partition, Place, Range
 
@@ -114,7 +114,7 @@ def ranges(
     """What lies between two places, in parts; the same ones for the same places.
 
     Args:
-        at_least: cut long ranges so that there are about so many parts (``minPartitions``).
+        at_least: cut ranges, by their length, so that there are so many parts (``minPartitions``).
         most_records: no part is longer (``maxRecordsPerPartition``).
     """
     whole = []
@@ -123,11 +123,14 @@ def ranges(
         begin = start.next.get((topic, number), 0) if known else 0
         if begin < until:
             whole.append(Range(topic, end.ids[topic], number, begin, until))
-    longest = most_records or max((_length(r) for r in whole), default=1)
-    if at_least is not None and at_least > len(whole):
-        total = sum(map(_length, whole))
-        longest = min(longest, max(1, -(-total // at_least)))
-    return [part for one in whole for part in _cut(one, longest)]
+    total = sum(map(_length, whole))
+    found: list[Range] = []
+    for one in whole:
+        parts = 1 if at_least is None else -(-_length(one) * at_least // total)
+        if most_records is not None:
+            parts = max(parts, -(-_length(one) // most_records))
+        found += _cut(one, min(parts, _length(one)))
+    return found
 
 
 def _length(one: Range) -> int:
@@ -135,10 +138,8 @@ def _length(one: Range) -> int:
     return one.end - one.start
 
 
-def _cut(one: Range, longest: int) -> Iterator[Range]:
-    """Parts of about equal length, none longer than ``longest``."""
-    length = _length(one)
-    parts = -(-length // longest)
-    bounds = [one.start + length * n // parts for n in range(parts + 1)]
-    for begin, until in itertools.pairwise(bounds):
+def _cut(one: Range, parts: int) -> Iterator[Range]:
+    """So many parts of about equal length."""
+    bounds = [one.start + _length(one) * n // parts for n in range(parts + 1)]
+    for begin, until in pairwise(bounds):
         yield Range(one.topic, one.topic_id, one.partition, begin, until)

@@ -1,0 +1,137 @@
+"""Planning of the Kafka source: pure functions, by example and by property."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abs_core.errors import ReplayMismatchError
+from abs_sources.kafka.offsets import Partition, Place, Range
+from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges, share_out
+
+ID = "anId"
+NUMBERS = st.integers(0, 5)
+OFFSETS = st.integers(0, 10**12)
+
+
+def place(*offsets: int, topic: str = "t", name: str = ID) -> Place:
+    return Place({topic: name}, {(topic, n): offset for n, offset in enumerate(offsets)})
+
+
+def facts(first: list[int], end: list[int], name: str = ID) -> Facts:
+    return Facts({"t": name}, place(*first).next, place(*end).next)
+
+
+def whole(parts: list[Range]) -> dict[Partition, list[tuple[int, int | None]]]:
+    found: dict[Partition, list[tuple[int, int | None]]] = {}
+    for part in parts:
+        found.setdefault((part.topic, part.partition), []).append((part.start, part.end))
+    return found
+
+
+@given(st.dictionaries(NUMBERS, OFFSETS), st.sampled_from([None, 1]))
+def test_a_place_is_the_same_place_after_its_text(
+    offsets: dict[int, int], indent: int | None
+) -> None:
+    before = Place({"t.a-b_c": ID}, {("t.a-b_c", n): offset for n, offset in offsets.items()})
+    respaced = json.dumps(json.loads(before.text), indent=indent)
+    assert Place.parse(respaced) == before
+    assert Place.parse(respaced).text == before.text
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "1", '{"t":{"0":3}}', '{"t":null}', '{"t":{"id":1}}'])
+def test_offsets_of_another_source_are_refused(text: str) -> None:
+    with pytest.raises(ReplayMismatchError, match="no offsets of this source"):
+        Place.parse(text)
+
+
+def test_a_range_is_the_same_range_after_its_split() -> None:
+    for end in (9, None):
+        part = Range("t", ID, 3, 5, end)
+        assert Range.of(part.split) == part
+
+
+@given(st.lists(st.tuples(OFFSETS, OFFSETS), min_size=1, max_size=6), st.integers(1, 10**9))
+def test_a_limit_is_kept_and_used_to_the_full(behind: list[tuple[int, int]], most: int) -> None:
+    starts = {("t", n): start for n, (start, _) in enumerate(behind)}
+    there = {("t", n): start + more for n, (start, more) in enumerate(behind)}
+    ends = share_out(starts, there, most)
+    taken = sum(ends[p] - starts[p] for p in ends)
+    assert taken == min(most, sum(more for _, more in behind))
+    assert all(starts[p] <= ends[p] <= there[p] for p in there)
+
+
+def test_a_limit_is_shared_out_by_how_far_behind_partitions_are() -> None:
+    starts = {("t", 0): 0, ("t", 1): 100, ("t", 2): 7}
+    there = {("t", 0): 900, ("t", 1): 200, ("t", 2): 7}
+    assert share_out(starts, there, 100) == {("t", 0): 90, ("t", 1): 110, ("t", 2): 7}
+
+
+@given(
+    st.lists(st.tuples(OFFSETS, st.integers(0, 10_000)), min_size=1, max_size=6),
+    st.one_of(st.none(), st.integers(1, 40)),
+    st.one_of(st.none(), st.integers(500, 10_000)),
+)
+def test_parts_cover_a_range_and_do_not_overlap(
+    spans: list[tuple[int, int]], at_least: int | None, most: int | None
+) -> None:
+    start = place(*(begin for begin, _ in spans))
+    end = place(*(begin + length for begin, length in spans))
+    parts = list(ranges(start, end, at_least=at_least, most_records=most))
+    for number, (begin, length) in enumerate(spans):
+        found = whole(parts).get(("t", number), [])
+        bounds = [begin, *(until for _, until in found)]
+        assert [start for start, _ in found] == bounds[:-1]
+        assert bounds[-1] == begin + length
+        assert all(begin < until for begin, until in found if until is not None)
+        assert most is None or all(u - b <= most for b, u in found if u is not None)
+    total = sum(length for _, length in spans)
+    if at_least is not None:
+        assert len(parts) >= min(at_least, total)
+
+
+def test_a_new_partition_is_read_from_its_first_record() -> None:
+    start, now = place(5), facts([0, 0], [5, 8])
+    end = advance(start, now, None)
+    assert losses(start, now) == []
+    assert whole(list(ranges(start, end))) == {("t", 1): [(0, 8)]}
+
+
+def test_a_new_partition_that_has_lost_records_is_a_loss() -> None:
+    assert losses(place(5), facts([0, 3], [5, 8])) == ["the records 0 to 2 of t-1 are deleted"]
+
+
+def test_what_was_read_may_be_deleted() -> None:
+    assert losses(place(5), facts([5], [8])) == []
+
+
+@pytest.mark.parametrize(
+    ("now", "loss"),
+    [
+        (facts([6], [8]), "the records 5 to 5 of t-0 are deleted"),
+        (facts([0], [4]), "t-0 ends at 4, and was read up to 5 before"),
+        (facts([0], [9], "other"), "the topic t was deleted and made anew"),
+        (facts([], []), "the partition t-0 is gone"),
+        (Facts({}, {}, {}), "the topic t is gone, or no longer among those that are read"),
+    ],
+)
+def test_what_is_gone_is_a_loss(now: Facts, loss: str) -> None:
+    assert losses(place(5), now) == [loss]
+
+
+def test_a_topic_made_anew_is_read_from_its_beginning() -> None:
+    start, now = place(5), facts([2], [9], "other")
+    assert begins(start, now) == {("t", 0): 0}
+    end = advance(start, now, 4)
+    assert end == place(4, name="other")
+    assert whole(list(ranges(start, end))) == {("t", 0): [(0, 4)]}
+
+
+def test_a_closed_source_knows_no_later_partitions_and_never_goes_back() -> None:
+    closed, now = place(10), facts([0, 0], [20, 5])
+    assert advance(place(3), now, None, closed) == closed
+    assert advance(place(12), now, None, closed) == place(12)
+    assert advance(place(12, 2), now, None, closed) == place(12, 2)
