@@ -143,6 +143,28 @@ class CoCommitter(Committer, Protocol):
         ...
 
 
+@runtime_checkable
+class Composer(Committer, Protocol):
+    """A committer that makes the handles of a decision out of what tasks pre-committed.
+
+    For a write-ahead log whose target cannot apply it in one transaction: the log's segments become
+    few handles of the target, which are then decided and committed like any others.
+    """
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        """Prepare handles that hold the rows of all these; called before the decision, by the commit
+        process, and perhaps more than once for an epoch.
+
+        The new handles bear the register, job, generation and epoch of the old ones, the partition of
+        one of them, and attempts of their own (I6). What is composed and never decided is found by
+        ``in_doubt`` and aborted by the sweep, as the old ones are once their epoch is finished.
+
+        Raises:
+            NotPreparedError: what was pre-committed is not all there; nothing is decided.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """Who writes: one attempt of one partition of one epoch, under one generation."""

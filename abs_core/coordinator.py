@@ -10,11 +10,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from abs_core import protocol
 from abs_core.cell import DEFAULT_PATIENCE, Cell, Patience, Rule
-from abs_core.contracts import CoCommitter, Committer, RegisterStore
+from abs_core.contracts import CoCommitter, Committer, Composer, RegisterStore
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import NotPreparedError, ProtocolError, TargetError
 from abs_core.events import (
@@ -134,6 +134,7 @@ class Coordinator:
             state = self._co_commit(self._co_committer, report)
         else:
             if not known:
+                report = self._composed(report)
                 self._inspect(report)
             state = self._cell.change(self._deciding(protocol.decide, report))
             reached(CrashPoint.AFTER_DECIDE)
@@ -259,6 +260,26 @@ class Coordinator:
         if refused is not None:
             raise refused.error
         return True
+
+    def _composed(self, report: Report) -> Report:
+        """The report with the handles that the decision will name, where the sink composes them."""
+        if not isinstance(self._committer, Composer):
+            return report
+        committer = self._committer
+        try:
+            made = self._patience.retry(lambda: committer.compose(report.committables))
+        except NotPreparedError:
+            self._mine()  # a successor may have swept it: then being fenced is the reason to name
+            raise
+        rows = sum(committable.rows for committable in made)
+        if rows != report.rows:
+            raise ProtocolError(
+                f"The sink composed {rows} rows of the {report.rows} that were pre-committed.",
+                job=self._who.job,
+                epoch=report.epoch,
+                remedy="this is a defect of the sink: please report it. Nothing is committed.",
+            )
+        return replace(report, shares=[Wrote(c.rows, c) for c in made])
 
     def _inspect(self, report: Report) -> None:
         """Before the decision: every handle must still be prepared, with time left to commit it."""

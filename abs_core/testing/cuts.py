@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from abs_core.contracts import CoCommitter, Committer, Conflict, RegisterStore, Stored, Version
+from abs_core.contracts import (
+    CoCommitter,
+    Committer,
+    Composer,
+    Conflict,
+    RegisterStore,
+    Stored,
+    Version,
+)
 from abs_core.errors import UnavailableError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 
@@ -112,8 +120,22 @@ class CutCoCommitter(CutCommitter):
         return self._co_committer.co_commit(committables, expected, state)
 
 
+class CutComposer(CutCommitter):
+    """The same for a committer that composes."""
+
+    def __init__(self, committer: Composer, cut: Cut) -> None:
+        super().__init__(committer, cut)
+        self._composer = committer
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        self._pass("compose")
+        return self._composer.compose(committables)
+
+
 def cut_committer(committer: Committer, cut: Cut) -> Committer:
-    """The committer with the cut in it; it can co-commit where the committer can."""
+    """The committer with the cut in it; it co-commits, or composes, where the committer does."""
     if isinstance(committer, CoCommitter):
         return CutCoCommitter(committer, cut)
+    if isinstance(committer, Composer):
+        return CutComposer(committer, cut)
     return CutCommitter(committer, cut)

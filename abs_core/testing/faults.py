@@ -12,7 +12,15 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from abs_core.contracts import CoCommitter, Committer, Conflict, RegisterStore, Stored, Version
+from abs_core.contracts import (
+    CoCommitter,
+    Committer,
+    Composer,
+    Conflict,
+    RegisterStore,
+    Stored,
+    Version,
+)
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.testing.cuts import Halted
@@ -132,8 +140,21 @@ class FaultyCoCommitter(FaultyCommitter):
         return self._wire.write(lambda: self._co_committer.co_commit(committables, expected, state))
 
 
+class FaultyComposer(FaultyCommitter):
+    """The same for one that composes."""
+
+    def __init__(self, committer: Composer, wire: Wire) -> None:
+        super().__init__(committer, wire)
+        self._composer = committer
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        return self._wire.write(lambda: self._composer.compose(committables))
+
+
 def faulty_committer(committer: Committer, wire: Wire) -> Committer:
-    """The committer behind the wire; it can co-commit where the committer can."""
+    """The committer behind the wire; it co-commits, or composes, where the committer does."""
     if isinstance(committer, CoCommitter):
         return FaultyCoCommitter(committer, wire)
+    if isinstance(committer, Composer):
+        return FaultyComposer(committer, wire)
     return FaultyCommitter(committer, wire)

@@ -1,0 +1,129 @@
+"""A sink that composes: what tasks pre-commit becomes few handles, and those are decided."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from abs_core.contracts import Committer, Composer
+from abs_core.errors import FencedError, NotPreparedError, ProtocolError
+from abs_core.model import Committable, Wrote
+from abs_core.testing import check_sink
+from abs_core.testing.case import JOB, Case, rows
+from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.fakes.committers import HandleCommitter
+from abs_core.testing.fakes.harness import FakeHarness, open_fake
+from abs_core.testing.fakes.sink import FakeSink
+from abs_core.testing.fakes.target import FakeTarget
+
+LEFT, RIGHT = rows(0, 3), rows(10, 3)
+
+
+class ComposingCommitter(HandleCommitter):
+    """One handle of all that was staged; ``lose`` rows of it go missing."""
+
+    def __init__(self, target: FakeTarget, lose: int = 0) -> None:
+        super().__init__(target, keyed=False)
+        self._fake = target
+        self._lose = lose
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        if not committables:
+            return []
+        name = replace(committables[0].handle, attempt=secrets.token_hex(8))
+        found = 0
+        with self._fake.transaction() as db:
+            for one in committables:
+                old = [str(one.handle)]
+                if db.execute("SELECT 1 FROM prepared WHERE handle = ?", old).fetchone() is None:
+                    raise NotPreparedError("It is gone.", handle=str(one.handle))
+                copied = db.execute(
+                    "INSERT INTO staged SELECT ?, id, value FROM staged WHERE handle = ?",
+                    [str(name), *old],
+                )
+                found += copied.rowcount
+            found -= self._lose
+            db.execute("INSERT INTO prepared VALUES (?, ?, ?)", [str(name), name.job, found])
+        return [Committable(name, found, "sha256:00")]
+
+
+class ComposingSink(FakeSink):
+    def __init__(self, target: FakeTarget, lose: int = 0) -> None:
+        super().__init__(target, "wal", "append")
+        self._composing = ComposingCommitter(target, lose)
+
+    def committer(self) -> Committer:
+        return self._composing
+
+
+@contextmanager
+def composing(lose: int = 0) -> Iterator[FakeHarness]:
+    with open_fake("wal", "append") as harness:
+        harness.new_sink = partial(ComposingSink, harness._target, lose)
+        yield harness
+
+
+@pytest.fixture
+def case() -> Iterator[Case]:
+    with composing() as harness:
+        yield Case(harness)
+
+
+def test_a_composing_sink_keeps_every_rule() -> None:
+    assert isinstance(ComposingCommitter(FakeTarget()), Composer)
+    assert len(check_sink(composing)) > 30
+
+
+def test_a_decision_names_what_was_composed_and_the_rest_is_swept(case: Case) -> None:
+    run = case.run(cut=Cut("commit"))
+    shares = run.tasks(0, LEFT, RIGHT)
+    with pytest.raises(Halted):
+        run.commit(0, shares)
+    (decision,) = run.state().open
+    (composed,) = decision.committables
+    assert composed.rows == 6
+    written = [s.committable for s in shares if isinstance(s, Wrote) and s.committable]
+    assert composed.handle not in [committable.handle for committable in written]
+    assert len(run.committer.in_doubt(JOB)) == 3
+    case.run().epoch(0, LEFT, RIGHT)
+    case.finished(LEFT, RIGHT, when="after an epoch that was composed")
+
+
+def test_what_is_composed_and_not_decided_is_composed_anew_and_swept(case: Case) -> None:
+    for cut in (Cut("compose"), Cut("inspect"), Cut("compare_and_set")):
+        with pytest.raises(Halted):
+            case.run(cut=cut).epoch(0, LEFT, RIGHT)
+        case.hides_all(f"after a process that died before {cut.before}")
+    case.run().epoch(0, LEFT, RIGHT)
+    case.finished(LEFT, RIGHT, when="after three processes that died before the decision")
+
+
+def test_an_epoch_without_rows_composes_nothing(case: Case) -> None:
+    run = case.run()
+    run.epoch(0, [], [])
+    run.epoch(1, LEFT)
+    case.finished(LEFT, when="after an epoch without rows")
+
+
+def test_rows_that_are_lost_in_composing_are_never_decided() -> None:
+    with composing(lose=1) as harness:
+        case = Case(harness)
+        run = case.run()
+        with pytest.raises(ProtocolError, match="5 rows of the 6"):
+            run.epoch(0, LEFT, RIGHT)
+        assert run.state().last_decided is None
+
+
+def test_a_superseded_run_that_finds_its_segments_swept_is_told_that_it_is_fenced(
+    case: Case,
+) -> None:
+    old = case.run()
+    shares = old.tasks(0, LEFT)
+    case.run().epoch(0, RIGHT)
+    with pytest.raises(FencedError):
+        old.commit(0, shares)
