@@ -115,7 +115,11 @@ class Committer(Protocol):
         ...
 
     def in_doubt(self, job: str) -> Sequence[InDoubt]:
-        """All that the target holds pre-committed under exactly this job key, for any register."""
+        """All that the target holds pre-committed under exactly this job key, for any register.
+
+        By the handle's name, or by the bounded one under which the target holds it
+        (``Committable.held_as``) where this process does not know whose it is.
+        """
         ...
 
     def forget(self, state: JobState) -> None:
@@ -167,7 +171,13 @@ class Composer(Committer, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Who writes: one attempt of one partition of one epoch, under one generation."""
+    """Who writes: one attempt of one partition of one epoch, under one generation.
+
+    Args:
+        frontier: epochs of this generation up to it were finished when the task began; None: none
+            is known to be.
+        abandoned: epochs that this generation had given up by then.
+    """
 
     register: str
     job: str
@@ -175,6 +185,15 @@ class Task:
     epoch: int
     partition: int
     attempt: str
+    frontier: int | None = None
+    abandoned: tuple[int, ...] = ()
+
+    def knows_over(self, epoch: int) -> bool:
+        """Whether no decision, present or future, can name a handle of that epoch any more.
+
+        Stable, as ``protocol.sweepable`` is: of this generation, and finished or abandoned.
+        """
+        return (self.frontier is not None and epoch <= self.frontier) or epoch in self.abandoned
 
     @property
     def handle(self) -> HandleName:

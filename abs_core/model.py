@@ -22,6 +22,12 @@ SUPERSEDED_MAX = 64
 RECENT_MAX = 16
 """For how many epochs back a replay can be told from a rolled-back checkpoint."""
 
+HELD_AS = "held_as"
+"""In a committable's ``extra``: the bounded name under which the target holds it."""
+
+NO_EPOCH = 10**18 - 1
+"""The epoch in a bounded name: it is no epoch's, never finished and never abandoned."""
+
 _NAME = re.compile(
     r"abs1:(?P<register>[0-9a-f]{16}):(?P<job>[A-Za-z0-9_.~%@-]{1,100})"
     r":(?P<generation>0|[1-9][0-9]{0,17}):(?P<epoch>0|[1-9][0-9]{0,17})"
@@ -126,6 +132,19 @@ class Committable:
     digest: str
     extra: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def held_as(self) -> HandleName:
+        """The name under which the target lists it as in doubt: the handle's, or a bounded one.
+
+        Some systems keep names for ever, so theirs are used again once an epoch is finished (Kafka's
+        transactional ids). Such a sink puts the name into ``extra`` under ``HELD_AS``, with
+        ``NO_EPOCH`` as its epoch: no rule about epochs then applies to it, and what it stands for is
+        swept under a higher generation only.
+        """
+        text = dict(self.extra).get(HELD_AS)
+        name = None if text is None else HandleName.parse(text)
+        return self.handle if name is None else name
+
     def __post_init__(self) -> None:
         if self.extra != tuple(sorted(dict(self.extra).items())):
             raise ProtocolError(
@@ -183,6 +202,11 @@ class Decision:
     @property
     def handles(self) -> frozenset[HandleName]:
         return frozenset(committable.handle for committable in self.committables)
+
+    @property
+    def held(self) -> frozenset[HandleName]:
+        """The handles, and the names under which the target holds them."""
+        return self.handles | {committable.held_as for committable in self.committables}
 
 
 @dataclass(frozen=True, slots=True)

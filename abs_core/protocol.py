@@ -308,7 +308,7 @@ def sweepable(state: JobState, generation: int, handle: HandleName) -> bool:
     """
     if handle.register != state.register or state.generation != generation:
         return False
-    if any(handle in decision.handles for decision in state.open):
+    if any(handle in decision.held for decision in state.open):
         return False
     if handle.generation != generation:
         return handle.generation < generation

@@ -56,6 +56,8 @@ def _take_share(
         epoch=epoch,
         partition=partition,
         attempt=secrets.token_hex(8),
+        frontier=state.frontier,
+        abandoned=state.abandoned,
     )
     return _write(run, task, batches, schema)
 

@@ -22,7 +22,7 @@ def in_doubt_is_exactly_the_jobs_own(case: Case) -> None:
     for number, name in enumerate(LOOK_ALIKES):
         share = case.run(name).attempt(0).write(*rows(100 * number, 1)).pre_commit()
         assert share.committable is not None
-        written[name] = [share.committable.handle]
+        written[name] = [share.committable.held_as]
     committer = case.sink().committer()
     for name, handles in written.items():
         found = [doubt.handle for doubt in committer.in_doubt(name)]

@@ -62,7 +62,7 @@ def an_aborted_handle_is_neither_prepared_nor_committed(case: Case) -> None:
     run = case.run()
     given = _written(run)
     for _ in ("once", "and again"):
-        run.committer.abort([c.handle for c in given])
+        run.committer.abort([c.held_as for c in given])
     found = {i.outcome for i in run.committer.inspect(given).values()}
     assert found <= GONE, f"aborted handles are found {found}"
     case.finished(when="after abort of every handle")
@@ -83,7 +83,7 @@ def a_handle_that_never_was_is_neither_prepared_nor_committed(case: Case) -> Non
 @rule(hiding_two_step)
 def commit_of_an_aborted_handle_is_not_reported_as_done(case: Case) -> None:
     run, given = _decided(case)
-    run.committer.abort([given[0].handle])
+    run.committer.abort([given[0].held_as])
     outcomes = run.committer.commit(given)
     lost = outcomes.get(given[0].handle)
     assert lost in GONE, f"the commit of an aborted handle is reported as {lost}"
@@ -94,7 +94,7 @@ def commit_of_an_aborted_handle_is_not_reported_as_done(case: Case) -> None:
 @rule(hiding_two_step)
 def a_lost_handle_of_a_decision_is_never_passed_over(case: Case) -> None:
     run, given = _decided(case)
-    run.committer.abort([given[0].handle])  # what nobody but an operator would do
+    run.committer.abort([given[0].held_as])  # what nobody but an operator would do
     named = raises(HandleLostError, lambda: case.run().epoch(0, LEFT, RIGHT)).handle
     assert named == str(given[0].handle), f"the error names {named}, not {given[0].handle}"
     assert run.state().open, "the decision must stay until each handle is proven committed"
@@ -107,7 +107,7 @@ def a_handle_lost_before_the_decision_decides_nothing(case: Case) -> None:
     lost = shares[1]
     assert isinstance(lost, Wrote)
     assert lost.committable is not None
-    run.committer.abort([lost.committable.handle])
+    run.committer.abort([lost.committable.held_as])
     raises(NotPreparedError, lambda: run.commit(0, shares))
     case.hides_all("after a commit that found a handle gone")
     case.run().epoch(0, LEFT, RIGHT)
@@ -118,7 +118,7 @@ def a_handle_lost_before_the_decision_decides_nothing(case: Case) -> None:
 def abort_of_a_committed_handle_undoes_nothing(case: Case) -> None:
     run, given = _decided(case)
     run.committer.commit(given)
-    run.committer.abort([c.handle for c in given])
+    run.committer.abort([c.held_as for c in given])
     case.run().epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after abort of committed handles")
 

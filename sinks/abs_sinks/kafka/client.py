@@ -22,12 +22,15 @@ REQUEST_SECONDS = 15.0
 """For how long an answer of a coordinator is waited for."""
 
 log = logging.getLogger("abs_sinks.kafka.librdkafka")
+# What matters becomes an error; without a handler the rest would go to standard error.
+log.addHandler(logging.NullHandler())
 
 
 def producer_settings(
     options: KafkaOptions,
     transactional_id: str | None,
     on_delivery: Callable[[Any, Any], None],
+    on_error: Callable[[Any], None] = lambda error: None,
 ) -> dict[str, Any]:
     """Configuration of a producer that reports failed messages only, to ``on_delivery``.
 
@@ -38,6 +41,7 @@ def producer_settings(
     Args:
         transactional_id: None: no transactions, but idempotence.
         on_delivery: called from ``poll`` and ``flush`` with (error, message) for each failure.
+        on_error: called from there with errors of the client as a whole.
     """
     timeout = options.transaction_timeout_ms
     defaults: dict[str, Any] = {
@@ -54,6 +58,7 @@ def producer_settings(
         "enable.idempotence": "true",
         "delivery.report.only.error": True,
         "on_delivery": on_delivery,
+        "error_cb": on_error,
         "logger": log,
     }
     if transactional_id is not None:

@@ -26,7 +26,7 @@ def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
     """
     data, starts, lengths = _layout(keys)
     with np.errstate(over="ignore"):
-        h = _SEED ^ lengths.astype(np.uint32)
+        h: npt.NDArray[np.uint32] = _SEED ^ lengths.astype(np.uint32)
         words = lengths >> 2
         for word in range(int(words.max(initial=0))):
             at = np.flatnonzero(words > word)

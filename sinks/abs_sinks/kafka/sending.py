@@ -29,7 +29,7 @@ _SHOWN_KEY = 40
 
 
 class Failures:
-    """What was not delivered; ``report`` is the producer's ``on_delivery``.
+    """What was not delivered; ``report`` is the producer's ``on_delivery``, ``fatal`` its ``error_cb``.
 
     A record that was refused is named by topic, partition, key and size: its own text could be a
     secret. Only the first is kept.
@@ -46,6 +46,15 @@ class Failures:
         self.count += 1
         if self._first is None:
             self._first = to_abs_error(error, f"delivering {_named(message)}")
+
+    def fatal(self, error: KafkaError) -> None:
+        """The producer's ``error_cb``: a fatal error (fenced, above all) fails every record.
+
+        Without it the binding raises such an error out of whatever is called next.
+        """
+        if error.fatal() and self._first is None:
+            self.count += 1
+            self._first = to_abs_error(error, "sending records")
 
     def raise_any(self) -> None:
         """Raise the first failure, if there is any.
@@ -117,7 +126,7 @@ class Sender:
             )
 
     def _produce(self, records: Records, extra: list[Header]) -> None:
-        produce = self._producer.produce
+        produce: Any = self._producer.produce
         try:
             for row in _rows(records, self._topic, extra):
                 try:
@@ -130,12 +139,13 @@ class Sender:
             raise to_abs_error(error, "queueing records") from error
 
     def _when_there_is_room(self, row: tuple[Any, ...]) -> None:
+        produce: Any = self._producer.produce
         deadline = time.monotonic() + self._patience
         while time.monotonic() < deadline:
             self._producer.poll(_FULL_PAUSE)
             self._failures.raise_any()
             try:
-                self._producer.produce(*row)
+                produce(*row)
             except BufferError:
                 continue
             return
@@ -151,18 +161,17 @@ class Sender:
                 self._digest.update(_bytes_of(column))
 
 
-def _rows(
-    records: Records, topic: str | None, extra: list[Header]
-) -> Iterator[tuple[str, bytes | None, bytes | None, int, None, int, list[Header] | None]]:
+def _rows(records: Records, topic: str | None, extra: list[Header]) -> Iterator[tuple[Any, ...]]:
     """The arguments of ``produce``, record by record; -1: any partition, 0: now."""
     topics = repeat(topic or "") if records.topics is None else records.topics.to_pylist()
     keys = repeat(None) if records.keys is None else records.keys.to_pylist()
     partitions, timestamps = records.partitions, records.timestamps
-    return zip(  # type: ignore[return-value]
+    return zip(
         topics,
         records.values.to_pylist(),
         keys,
         repeat(-1) if partitions is None else partitions.fill_null(-1).to_pylist(),
+        repeat(None),  # callback and on_delivery: the producer's own is called
         repeat(None),
         repeat(0) if timestamps is None else timestamps.fill_null(0).to_pylist(),
         _all_headers(records.headers, extra),

@@ -1,0 +1,88 @@
+"""The process's connection to brokers and coordinators, by kafka-python's admin client.
+
+One per set of settings and process: it runs its I/O on a thread of its own, and takes calls from any
+thread. librdkafka, which sends the records, has no request to describe, list or end a transaction.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import kafka.errors
+from kafka import KafkaAdminClient
+
+from abs_core.errors import RefusedError, UnavailableError
+from abs_sinks.kafka.client import control_settings
+from abs_sinks.kafka.faults import mapped
+from abs_sinks.kafka.settings import Settings
+
+T = TypeVar("T")
+
+IN_FLIGHT = 64
+"""Requests on one connection at a time; kafka-python refuses more instead of queueing them."""
+
+# It logs whole requests and every lost connection; what matters becomes an error here.
+logging.getLogger("kafka").setLevel(logging.CRITICAL)
+
+_lock = threading.Lock()
+_clients: dict[tuple[int, Settings], KafkaAdminClient] = {}
+
+
+def admin(settings: Settings) -> KafkaAdminClient:
+    """The client of this process for these settings, connected.
+
+    Its exceptions are kafka-python's: map them with ``faults.mapped``.
+
+    Raises:
+        OptionError: a way to authenticate that this client does not know.
+        TargetError: no broker answers, or it refuses.
+    """
+    key = (os.getpid(), settings)
+    with _lock:
+        for gone in [k for k in _clients if k[0] != key[0]]:
+            del _clients[gone]  # of the process that forked this one: its thread is not here
+        if key not in _clients:
+            config = control_settings(settings)
+            with mapped(f"connecting to {settings.bootstrap}"):
+                _clients[key] = KafkaAdminClient(
+                    **config, max_in_flight_requests_per_connection=IN_FLIGHT
+                )
+        return _clients[key]
+
+
+def forget(settings: Settings) -> None:
+    """Close the client, if there is one; the next use connects anew."""
+    with _lock:
+        client = _clients.pop((os.getpid(), settings), None)
+    if client is not None:
+        client.close()
+
+
+def run(settings: Settings, doing: str, work: Callable[[Any], Awaitable[T]]) -> T:
+    """Run a coroutine on the client's thread and wait for it.
+
+    Args:
+        doing: what it does, as the end of a sentence.
+        work: gets the client's connection manager, whose ``send(request, node_id=...)`` returns a
+            future to await.
+
+    Raises:
+        TargetError: by the error of the broker, or because none answers.
+    """
+    client = admin(settings)
+    with mapped(doing):
+        try:
+            found: T = client._manager.run(work, client._manager)
+        except RuntimeError as error:  # the client's loop has ended
+            forget(settings)
+            raise UnavailableError(f"Kafka's client ended while {doing}: {error}.") from error
+        except kafka.errors.IncompatibleBrokerVersion as error:
+            raise RefusedError(
+                f"The broker does not know a request that is needed for {doing}.",
+                remedy="take a broker of version 3.0 or newer.",
+            ) from error
+        return found

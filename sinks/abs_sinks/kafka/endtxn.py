@@ -1,0 +1,380 @@
+"""Kafka's transaction coordinators, asked and told by their own protocol (KIP-98, KIP-664, KIP-890).
+
+Any process may describe and end any transaction whose producer id and epoch it knows: that is how a
+driver commits what a task in another process has written. This module alone speaks the protocol
+layer of kafka-python, which is not its public face; its tests run against a broker.
+
+    describe     DescribeTransactions: state, producer id, epoch, start, timeout, partitions
+    listed       ListTransactions: which ids are in given states, for how long
+    end          EndTxn: commit, or abort, for exactly one producer id and epoch
+    fence        InitProducerId: raise the epoch, and abort what is open under the id
+    producers    DescribeProducers: what a partition has got from a producer id
+
+All raise ``TargetError`` where a coordinator does not answer or refuses for reasons that have nothing
+to do with the transaction; what they then did is not known, and can be asked again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.admin.transactions import (
+    DescribeProducersRequest,
+    DescribeTransactionsRequest,
+    ListTransactionsRequest,
+)
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
+
+from abs_sinks.kafka.control import IN_FLIGHT, run
+from abs_sinks.kafka.settings import Settings
+
+PLAIN_END_TXN = 4
+"""The newest EndTxn that leaves the producer's epoch as it is; version 5 raises it (KIP-890)."""
+
+_TRANSACTION = 1
+"""FindCoordinator's key type."""
+
+
+class State(StrEnum):
+    """Of a transactional id, as its coordinator names them (``TransactionState``)."""
+
+    EMPTY = "Empty"
+    ONGOING = "Ongoing"
+    PREPARE_COMMIT = "PrepareCommit"
+    PREPARE_ABORT = "PrepareAbort"
+    COMPLETE_COMMIT = "CompleteCommit"
+    COMPLETE_ABORT = "CompleteAbort"
+    PREPARE_EPOCH_FENCE = "PrepareEpochFence"
+    DEAD = "Dead"
+    UNKNOWN = "Unknown"
+
+
+class Reply(StrEnum):
+    """What a coordinator answers to EndTxn.
+
+    DONE: the outcome that was asked for is durable, now or since before. BUSY: the transaction is
+    just being ended. REFUSED: this producer id and epoch have no such transaction open; describe it.
+    """
+
+    DONE = "done"
+    BUSY = "busy"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """A transactional id, as its coordinator sees it.
+
+    Args:
+        start_ms: when its transaction began, by the coordinator's clock; -1 where none is open.
+        partitions: topics and partitions that the open transaction has written to.
+    """
+
+    state: State
+    producer_id: int
+    epoch: int
+    timeout_ms: int
+    start_ms: int
+    partitions: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Produced:
+    """What a partition has from one producer id.
+
+    Args:
+        epoch: the newest it has seen.
+        last_sequence: number of the last record under that epoch, from 0 on.
+        start_offset: of the first record of its open transaction; -1 where none is open.
+    """
+
+    epoch: int
+    last_sequence: int
+    start_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A transaction to end: exactly this producer id and epoch, by this version of EndTxn."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    version: int = PLAIN_END_TXN
+
+
+def describe(settings: Settings, ids: Sequence[str]) -> dict[str, Description | None]:
+    """What each id's coordinator knows; None where it knows no such id."""
+
+    async def work(manager: Any) -> dict[str, Description | None]:
+        found: dict[str, Description | None] = {}
+        nodes = await _coordinators(manager, ids)
+        for node, some in _by_node(nodes).items():
+            request = DescribeTransactionsRequest(transactional_ids=some)
+            response = await manager.send(request, node_id=node)
+            for each in response.transaction_states:
+                kind = errors.for_code(each.error_code)
+                if kind is errors.TransactionalIdNotFoundError:
+                    found[each.transactional_id] = None
+                elif kind is errors.NoError:
+                    found[each.transactional_id] = _description(each)
+                else:
+                    raise kind(f"transactional id {each.transactional_id}")
+        return found
+
+    return run(settings, "describing transactions", work) if ids else {}
+
+
+def listed(
+    settings: Settings,
+    states: Iterable[State] = (),
+    *,
+    pattern: str | None = None,
+    producer_ids: Sequence[int] = (),
+    longer_than_ms: int | None = None,
+) -> dict[str, State]:
+    """Transactional ids and their states, from all coordinators.
+
+    Args:
+        states: only ids in these; all where empty.
+        pattern: regular expression that a whole id must match; ignored by brokers before 4.1, so
+            match exactly afterwards.
+        producer_ids: only these; all where empty.
+        longer_than_ms: only transactions that have run for longer, by the coordinator's clock.
+
+    Raises:
+        RefusedError: ``longer_than_ms`` is given and the brokers are older than 3.8.
+    """
+
+    async def work(manager: Any) -> dict[str, State]:
+        version = manager.broker_version_data.api_version(ListTransactionsRequest)
+        given: dict[str, Any] = {
+            "state_filters": [str(state) for state in states],
+            "producer_id_filters": list(producer_ids),
+        }
+        if longer_than_ms is not None:
+            given |= {"duration_filter": longer_than_ms, "min_version": 1}
+        if pattern is not None and version >= 2:
+            given["transactional_id_pattern"] = pattern
+        found: dict[str, State] = {}
+        for broker in manager.cluster.brokers():
+            request = ListTransactionsRequest(**given)
+            response = await manager.send(request, node_id=broker.node_id)
+            _raise(response.error_code, "ListTransactions")
+            for each in response.transaction_states:
+                found[each.transactional_id] = State(each.transaction_state)
+        return found
+
+    return run(settings, "listing transactions", work)
+
+
+def end(
+    settings: Settings,
+    endings: Sequence[Ending],
+    *,
+    commit: bool,
+    between: Callable[[], None] = lambda: None,
+) -> dict[str, Reply]:
+    """End transactions, all at once; by id, what the coordinator answered.
+
+    Args:
+        between: called before each but the first is sent.
+
+    Raises:
+        RefusedError: the principal may not write under an id.
+        UnavailableError: a coordinator does not answer, or is just moving; some may be ended.
+    """
+
+    async def work(manager: Any) -> dict[str, Reply]:
+        nodes = await _coordinators(manager, [each.transactional_id for each in endings])
+        found: dict[str, Reply] = {}
+        for start in range(0, len(endings), IN_FLIGHT // 2):
+            some = endings[start : start + IN_FLIGHT // 2]
+            sent = []
+            for number, ending in enumerate(some, start):
+                if number:
+                    between()
+                node = nodes[ending.transactional_id]
+                sent.append((ending, manager.send(_end_request(ending, commit), node_id=node)))
+            for ending, future in sent:
+                response = await future
+                found[ending.transactional_id] = _reply(response.error_code)
+        return found
+
+    return run(settings, "ending transactions", work) if endings else {}
+
+
+def fence(settings: Settings, transactional_id: str, timeout_ms: int) -> bool:
+    """Raise the id's epoch: its producer is fenced, and what it has open is aborted.
+
+    Args:
+        timeout_ms: the transaction timeout that the id then has.
+
+    Returns:
+        whether that is done; False while the abort is still going on: ask again.
+    """
+
+    async def work(manager: Any) -> bool:
+        nodes = await _coordinators(manager, [transactional_id])
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, max_version=5
+        )
+        response = await manager.send(request, node_id=nodes[transactional_id])
+        if errors.for_code(response.error_code) is errors.ConcurrentTransactionsError:
+            return False
+        _raise(response.error_code, "InitProducerId")
+        return True
+
+    return run(settings, "fencing a transactional id", work)
+
+
+def producers(
+    settings: Settings, partitions: Sequence[tuple[str, int]], producer_id: int
+) -> dict[tuple[str, int], Produced | None]:
+    """What each partition has from a producer id; None where nothing. Needs READ on the topics.
+
+    Raises:
+        RefusedError: the principal may not.
+    """
+
+    async def work(manager: Any) -> dict[tuple[str, int], Produced | None]:
+        found: dict[tuple[str, int], Produced | None] = {}
+        for node, some in (await leaders_of(manager, partitions)).items():
+            by_topic: dict[str, list[int]] = defaultdict(list)
+            for topic, partition in some:
+                by_topic[topic].append(partition)
+            topic_request = DescribeProducersRequest.TopicRequest
+            request = DescribeProducersRequest(
+                topics=[topic_request(name=t, partition_indexes=p) for t, p in by_topic.items()]
+            )
+            response = await manager.send(request, node_id=node)
+            for topic in response.topics:
+                for each in topic.partitions:
+                    _raise(each.error_code, f"{topic.name}-{each.partition_index}")
+                    found[topic.name, each.partition_index] = _produced(each, producer_id)
+        return found
+
+    return run(settings, "asking partitions for a producer's records", work)
+
+
+def end_txn_version(settings: Settings) -> int:
+    """The version of EndTxn that ends our transactions: the newest that leaves the epoch alone."""
+
+    async def work(manager: Any) -> int:
+        newest: int = manager.broker_version_data.api_version(EndTxnRequest)
+        return min(newest, PLAIN_END_TXN)
+
+    return run(settings, "asking for the broker's versions", work)
+
+
+async def _coordinators(manager: Any, ids: Sequence[str]) -> dict[str, int]:
+    """The node of each id's coordinator; asked for every time, because coordinators move."""
+    found: dict[str, int] = {}
+    if manager.broker_version_data.api_version(FindCoordinatorRequest) >= 4:
+        request = FindCoordinatorRequest(
+            key_type=_TRANSACTION, coordinator_keys=list(ids), min_version=4
+        )
+        rows = [(row.key, row) for row in (await manager.send(request)).coordinators]
+    else:
+        rows = []
+        for each in ids:
+            request = FindCoordinatorRequest(key=each, key_type=_TRANSACTION, max_version=3)
+            rows.append((each, await manager.send(request)))
+    for key, row in rows:
+        _raise(row.error_code, f"finding the coordinator of {key}")
+        found[key] = row.node_id
+    return found
+
+
+async def leaders_of(
+    manager: Any, partitions: Sequence[tuple[str, int]]
+) -> dict[int, list[tuple[str, int]]]:
+    """The partitions by the node that leads them; no topic is made by asking."""
+    topic_request = MetadataRequest.MetadataRequestTopic
+    topics = [topic_request(name=name) for name in {topic for topic, _ in partitions}]
+    response = await manager.send(
+        MetadataRequest(topics=topics, allow_auto_topic_creation=False, min_version=4)
+    )
+    leaders = {
+        (topic.name, each.partition_index): each.leader_id
+        for topic in response.topics
+        for each in topic.partitions
+    }
+    found: dict[int, list[tuple[str, int]]] = defaultdict(list)
+    for place in partitions:
+        if leaders.get(place, -1) < 0:
+            raise errors.LeaderNotAvailableError(f"{place[0]}-{place[1]}")
+        found[leaders[place]].append(place)
+    return found
+
+
+def _by_node(nodes: Mapping[str, int]) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = defaultdict(list)
+    for key, node in nodes.items():
+        found[node].append(key)
+    return found
+
+
+def _end_request(ending: Ending, commit: bool) -> Any:
+    return EndTxnRequest(
+        transactional_id=ending.transactional_id,
+        producer_id=ending.producer_id,
+        producer_epoch=ending.epoch,
+        committed=commit,
+        min_version=ending.version,
+        max_version=ending.version,
+    )
+
+
+def _reply(code: int) -> Reply:
+    kind = errors.for_code(code)
+    if kind is errors.NoError:
+        return Reply.DONE
+    if kind is errors.ConcurrentTransactionsError:
+        return Reply.BUSY
+    if kind in _REFUSALS:
+        return Reply.REFUSED
+    raise kind("EndTxn")
+
+
+_REFUSALS = (
+    errors.ProducerFencedError,
+    errors.InvalidProducerEpochError,
+    errors.InvalidTxnStateError,
+    errors.InvalidProducerIdMappingError,
+)
+"""Versions 0 and 1 report fencing as an invalid epoch."""
+
+
+def _raise(code: int, what: str) -> None:
+    kind = errors.for_code(code)
+    if kind is not errors.NoError:
+        raise kind(what)
+
+
+def _description(each: Any) -> Description:
+    return Description(
+        state=State(each.transaction_state),
+        producer_id=each.producer_id,
+        epoch=each.producer_epoch,
+        timeout_ms=each.transaction_timeout_ms,
+        start_ms=each.transaction_start_time_ms,
+        partitions=tuple(
+            sorted((topic.topic, number) for topic in each.topics for number in topic.partitions)
+        ),
+    )
+
+
+def _produced(each: Any, producer_id: int) -> Produced | None:
+    for producer in each.active_producers:
+        if producer.producer_id == producer_id:
+            return Produced(
+                producer.producer_epoch, producer.last_sequence, producer.current_txn_start_offset
+            )
+    return None

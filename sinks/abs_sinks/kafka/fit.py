@@ -1,0 +1,107 @@
+"""Whether records fit their topics, checked before anything is sent: an error then names its row."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_core.errors import RowError, SchemaError
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, refuse, sizes_of
+from abs_sinks.kafka.topics import TopicFacts, topic_facts
+
+_CLIENT_MAX = 1_000_000
+"""librdkafka's message.max.bytes, where it is not given."""
+
+
+class Fit:
+    """Checks the records of one task."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._options = options
+        self._client_max = int(options.kafka.get("message.max.bytes") or _CLIENT_MAX)
+
+    def check(self, records: Records, first_row: int) -> None:
+        """Refuse what the topics would not take.
+
+        Args:
+            first_row: how many rows of the task came before.
+
+        Raises:
+            SchemaError: the topic of the option does not exist.
+            RowError: a row names a topic that does not exist, a partition that its topic does not
+                have, or is larger than client and topic take.
+        """
+        if records.topics is None:
+            assert self._options.topic is not None
+            facts = self._of([self._options.topic])
+            if not facts:
+                raise SchemaError(
+                    f"Topic {self._options.topic} does not exist.",
+                    remedy="create it, with as many partitions as it shall have; this sink makes "
+                    "no topics.",
+                )
+            self._check_one(records, facts[self._options.topic], None, first_row)
+            return
+        names = pc.unique(records.topics).to_pylist()
+        facts = self._of(names)
+        known = pa.array(list(facts), pa.string())
+        unknown = pc.invert(pc.is_in(records.topics, known))
+        missing = sorted(set(names) - set(facts))
+        refuse(
+            unknown,
+            first_row,
+            f"names a topic that does not exist ({', '.join(missing[:3])})",
+            "create it, or correct the column topic.",
+        )
+        for name in names:
+            self._check_one(records, facts[name], pc.equal(records.topics, name), first_row)
+
+    def _of(self, names: list[str], *, again: bool = False) -> dict[str, TopicFacts]:
+        found = topic_facts(self._options.kafka, names, again=again)
+        missing = [name for name in names if name not in found]
+        if missing and not again:
+            return {**found, **topic_facts(self._options.kafka, missing, again=True)}
+        return found
+
+    def _check_one(
+        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
+    ) -> None:
+        limit = min(self._client_max, topic.max_message_bytes or self._client_max)
+        size = sizes_of(records)
+        large = _both(pc.greater(size, limit - RECORD_OVERHEAD), among)
+        if pc.any(large).as_py():
+            worst = pc.max(size.filter(large)).as_py()
+            refuse(
+                large,
+                first_row,
+                f"is too large for topic {topic.name}: {worst} bytes of {limit - RECORD_OVERHEAD}",
+                "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink it.",
+            )
+        if records.partitions is not None:
+            self._check_partitions(records, topic, among, first_row)
+
+    def _check_partitions(
+        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
+    ) -> None:
+        count = topic.partitions
+        wrong = _both(pc.greater_equal(records.partitions, count).fill_null(False), among)
+        if not pc.any(wrong).as_py():
+            return
+        # A partition may have been added since this process looked.
+        fresh = self._of([topic.name], again=True).get(topic.name)
+        if fresh is None:
+            raise RowError(f"Topic {topic.name} has gone.", remedy="create it again.")
+        wrong = _both(
+            pc.greater_equal(records.partitions, fresh.partitions).fill_null(False), among
+        )
+        refuse(
+            wrong,
+            first_row,
+            f"names a partition that topic {topic.name} does not have (it has {fresh.partitions})",
+            "correct the column partition, or add partitions.",
+        )
+
+
+def _both(wrong: pa.BooleanArray, among: pa.BooleanArray | None) -> pa.BooleanArray:
+    return wrong if among is None else pc.and_(wrong, among)

@@ -1,0 +1,144 @@
+"""What a handle of protocol 2pc is: one open transaction, and how its outcome is told.
+
+**The proof of commit.** A producer is initialised anew (InitProducerId raises the epoch, or gives a
+new producer id when epochs are used up) for every transaction. So producer id and epoch together name
+exactly one transaction, for ever. It is ended by EndTxn version 4 (or older), which leaves both as
+they are. Hence:
+
+- the coordinator shows this producer id and epoch as PrepareCommit or CompleteCommit: it was
+  committed. PrepareCommit is durable in the coordinator's log; the markers follow by themselves.
+- it answers EndTxn(commit) for them without an error: the same, now or since before.
+- PrepareAbort or CompleteAbort, with this epoch or the next (a timeout and a fence raise it by one):
+  it was aborted.
+- anything else, and above all no such id: **unknown**. Absence is never taken for a commit (I7).
+
+The proof lives as long as the id is not initialised again, that is until the worker that owns it has
+read in the register that the epoch is finished; a decision that is open is never without it (I2).
+Only an id that nobody uses for transactional.id.expiration.ms (7 days by default) is forgotten by
+its broker: a job that was down for so long between commit and finish gets "unknown", and a person
+decides. Late requests do no harm: EndTxn for an epoch that is over is fenced.
+
+A broker that speaks EndTxn version 5 only (KIP-890) raises the epoch with the commit: then the next
+epoch in PrepareCommit or CompleteCommit is the proof. The version is recorded in the committable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from abs_core.errors import ProtocolError
+from abs_core.model import HELD_AS, Committable, HandleName, Outcome
+from abs_sinks.kafka.endtxn import PLAIN_END_TXN, Description, Ending, Produced, State
+
+SHOWN_PARTITIONS = 32
+"""So many partitions' offsets are kept in a committable: decisions must fit the register."""
+
+_COMMITTING = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+_ABORTING = (State.PREPARE_ABORT, State.COMPLETE_ABORT, State.PREPARE_EPOCH_FENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """An open transaction, as it is written down in a committable's ``extra``.
+
+    Args:
+        held_as: its transactional id.
+        end_txn: the version of EndTxn that ends it.
+        start_ms: when it began, by the coordinator's clock.
+        offsets: for people: where its records are.
+    """
+
+    held_as: HandleName
+    producer_id: int
+    epoch: int
+    end_txn: int
+    timeout_ms: int
+    start_ms: int
+    offsets: str
+
+    @property
+    def ending(self) -> Ending:
+        return Ending(str(self.held_as), self.producer_id, self.epoch, self.end_txn)
+
+    @property
+    def extra(self) -> tuple[tuple[str, str], ...]:
+        found = {
+            "protocol": "2pc",
+            HELD_AS: str(self.held_as),
+            "producer_id": str(self.producer_id),
+            "epoch": str(self.epoch),
+            "end_txn": str(self.end_txn),
+            "timeout_ms": str(self.timeout_ms),
+            "start_ms": str(self.start_ms),
+            "offsets": self.offsets,
+        }
+        return tuple(sorted(found.items()))
+
+    @classmethod
+    def of(cls, committable: Committable) -> Self | None:
+        """What the committable says of its transaction; None where it says nothing.
+
+        Raises:
+            ProtocolError: it is of protocol 2pc, and cannot be read.
+        """
+        extra = dict(committable.extra)
+        if HELD_AS not in extra:
+            return None
+        try:
+            return cls(
+                held_as=committable.held_as,
+                producer_id=int(extra["producer_id"]),
+                epoch=int(extra["epoch"]),
+                end_txn=int(extra["end_txn"]),
+                timeout_ms=int(extra["timeout_ms"]),
+                start_ms=int(extra["start_ms"]),
+                offsets=extra.get("offsets", ""),
+            )
+        except (KeyError, ValueError) as error:
+            raise ProtocolError(
+                f"A committable of protocol 2pc cannot be read: {error}.",
+                handle=str(committable.handle),
+                remedy="it was written by another release; run that one until the epoch is finished.",
+            ) from error
+
+
+def outcome(prepared: Prepared, now: Description | None) -> Outcome:
+    """What became of a transaction, from what its coordinator says now; see the module's text."""
+    if now is None or now.producer_id != prepared.producer_id:
+        return Outcome.UNKNOWN
+    later = now.epoch - prepared.epoch
+    if later == 0 and now.state is State.ONGOING and now.start_ms == prepared.start_ms:
+        return Outcome.PREPARED
+    committed_at = 0 if prepared.end_txn <= PLAIN_END_TXN else 1
+    if later == committed_at and now.state in _COMMITTING:
+        return Outcome.COMMITTED
+    if later in (0, 1) and now.state in _ABORTING:
+        return Outcome.ABORTED
+    return Outcome.UNKNOWN
+
+
+def is_ending(now: Description | None) -> bool:
+    """Whether the coordinator is just writing the markers of an end that is decided."""
+    return now is not None and now.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
+
+
+def offsets_of(
+    partitions: Sequence[tuple[str, int]],
+    found: Mapping[tuple[str, int], Produced | None] | None,
+) -> str:
+    """Where a transaction's records are, for people: ``topic-0 from 17 (5)``, ...
+
+    Args:
+        found: what each partition says; None where that could not be asked.
+    """
+    shown = []
+    for topic, partition in partitions[:SHOWN_PARTITIONS]:
+        produced = None if found is None else found.get((topic, partition))
+        where = f"{topic}-{partition}"
+        if produced is not None:
+            where += f" from {produced.start_offset} ({produced.last_sequence + 1})"
+        shown.append(where)
+    more = len(partitions) - SHOWN_PARTITIONS
+    return ", ".join(shown) + (f" and {more} more partitions" if more > 0 else "")

@@ -1,0 +1,226 @@
+"""A process's transactional producers under one generation, kept ready over epochs.
+
+To initialise a producer takes 55 to 500 ms; it is done in the background, while the one before is
+written with. See ``ids`` for whose an id is, and ``prepared`` for why each transaction gets a producer
+that is initialised anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from confluent_kafka import Producer
+
+from abs_core.contracts import Task
+from abs_core.errors import AbsError, UnavailableError
+from abs_core.model import HandleName
+from abs_sinks.kafka.client import producer_settings
+from abs_sinks.kafka.faults import mapped
+from abs_sinks.kafka.fencing import fence_for_good
+from abs_sinks.kafka.ids import id_name
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.sending import Failures
+
+INIT_SECONDS = 60.0
+"""For how long a coordinator is waited for when a producer is initialised."""
+
+log = logging.getLogger(__name__)
+
+
+class Use(Enum):
+    """What a transactional id is used for now."""
+
+    MAKING = auto()
+    READY = auto()
+    WRITING = auto()
+    PREPARED = auto()
+
+
+@dataclass(slots=True)
+class Slot:
+    """One transactional id, and the producer that holds it.
+
+    Args:
+        name: prints as the id.
+        handle: what was pre-committed under it, or is being written; None otherwise.
+        aborting: whether a transaction is known to be open that must end.
+    """
+
+    name: HandleName
+    use: Use = Use.MAKING
+    producer: Producer | None = None
+    failures: Failures = field(default_factory=Failures)
+    handle: HandleName | None = None
+    aborting: bool = False
+
+
+class Producers:
+    """Those of one job and generation in this process. Thread-safe.
+
+    Args:
+        register, job, generation: whose they are.
+    """
+
+    def __init__(self, options: KafkaOptions, register: str, job: str, generation: int) -> None:
+        self._options = options
+        self._whose = register, job, generation
+        self._incarnation = secrets.token_hex(6)
+        self._slots: list[Slot] = []
+        self._changed = threading.Condition()
+        self._work: queue.SimpleQueue[Slot | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        self._made = 0
+
+    def take(self, task: Task) -> Slot:
+        """A producer that has begun no transaction, for one writer; sees to the next one, too.
+
+        Raises:
+            TargetError: no producer can be initialised.
+        """
+        with self._changed:
+            self._recycle(task)
+            slot = self._await_ready()
+            if slot is None:
+                slot = self._new_slot()
+        if slot.producer is None:
+            self._make_now(slot)
+        with self._changed:
+            slot.use, slot.handle = Use.WRITING, task.handle
+            if not any(s.use in (Use.READY, Use.MAKING) for s in self._slots):
+                self._later(self._new_slot())
+        return slot
+
+    def prepared(self, slot: Slot) -> None:
+        """The slot's transaction is complete: from now on only a decision, or its absence, ends it."""
+        with self._changed:
+            slot.use = Use.PREPARED
+
+    def give_up(self, slot: Slot) -> None:
+        """The slot's transaction was never pre-committed: abort it, in the background."""
+        with self._changed:
+            if slot.use is Use.WRITING:
+                self._renew(slot, aborting=True)
+
+    def abort(self, handle: HandleName) -> bool:
+        """Abort what was pre-committed here as this handle; whether there was such a thing.
+
+        Waits until it is done; the caller has made sure that no decision can name it (I4).
+        """
+        with self._changed:
+            slot = next((s for s in self._slots if s.handle == handle), None)
+            if slot is None or slot.use is not Use.PREPARED:
+                return False
+            self._renew(slot, aborting=True)
+            self._changed.wait_for(
+                lambda: self._closed or slot.use is not Use.MAKING or slot not in self._slots,
+                INIT_SECONDS,
+            )
+        return True
+
+    def held(self) -> dict[HandleName, HandleName | None]:
+        """The ids of this process, with the handle that each has pre-committed; None: none."""
+        with self._changed:
+            return {s.name: s.handle if s.use is Use.PREPARED else None for s in self._slots}
+
+    def close(self) -> None:
+        """Let all producers go. Transactions stay as they are."""
+        with self._changed:
+            self._closed = True
+            self._slots.clear()
+            self._changed.notify_all()
+        self._work.put(None)
+
+    def _make_now(self, slot: Slot) -> None:
+        """The first one: its writer has to wait for it."""
+        try:
+            self._make(slot)
+        except BaseException:
+            self._drop(slot)
+            raise
+
+    def _drop(self, slot: Slot) -> None:
+        with self._changed:
+            if slot in self._slots:
+                self._slots.remove(slot)
+            self._changed.notify_all()
+
+    def _recycle(self, task: Task) -> None:
+        """What no decision can name any more is free again: committed by the driver, or lost."""
+        for slot in self._slots:
+            if slot.use is Use.PREPARED and slot.handle and task.knows_over(slot.handle.epoch):
+                self._renew(slot)
+
+    def _await_ready(self) -> Slot | None:
+        """A ready slot, waited for where one is in the making; None: none is."""
+        deadline = time.monotonic() + INIT_SECONDS
+        while True:
+            for slot in self._slots:
+                if slot.use is Use.READY:
+                    slot.use = Use.WRITING
+                    return slot
+            if not any(slot.use is Use.MAKING for slot in self._slots):
+                return None
+            if not self._changed.wait(max(0.0, deadline - time.monotonic())):
+                raise UnavailableError(
+                    f"No transactional producer was initialised within {INIT_SECONDS:g} s.",
+                    remedy="see whether the brokers are up, and the state of __transaction_state.",
+                )
+
+    def _new_slot(self) -> Slot:
+        slot = Slot(id_name(*self._whose, self._made, self._incarnation))
+        self._made += 1
+        self._slots.append(slot)
+        return slot
+
+    def _renew(self, slot: Slot, *, aborting: bool = False) -> None:
+        """Initialise the id again: that aborts what is open under it, and raises its epoch."""
+        slot.use, slot.handle, slot.aborting = Use.MAKING, None, aborting
+        self._later(slot)
+
+    def _later(self, slot: Slot) -> None:
+        self._work.put(slot)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="abs-kafka-init", daemon=True)
+            self._thread.start()
+
+    def _run(self) -> None:
+        while (slot := self._work.get()) is not None:
+            if self._closed:
+                continue
+            try:
+                self._make(slot)
+            except AbsError as error:
+                # The id is given up: what it has open ends by its timeout, or with the next run.
+                log.warning("transactional id %s cannot be initialised: %s", slot.name, error)
+                self._drop(slot)
+
+    def _make(self, slot: Slot) -> None:
+        """Initialise a producer for the slot; blocks.
+
+        Raises:
+            TargetError: the coordinator refused, or did not answer.
+        """
+        slot.producer = None  # the one before is destroyed; its transaction stays open
+        if slot.aborting:
+            # librdkafka would wait a second for the abort; readers wait with it.
+            fence_for_good(self._options, slot.name)
+            slot.aborting = False
+        failures = Failures()
+        config = producer_settings(self._options, str(slot.name), failures.report, failures.fatal)
+        with mapped("initialising a transactional producer"):
+            producer = Producer(config)
+            producer.init_transactions(INIT_SECONDS)
+            if self._options.topic is not None:
+                producer.list_topics(self._options.topic, INIT_SECONDS)
+        with self._changed:
+            slot.producer, slot.failures = producer, failures
+            if slot.use is Use.MAKING:
+                slot.use = Use.READY
+            self._changed.notify_all()

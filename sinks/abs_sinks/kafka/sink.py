@@ -1,0 +1,100 @@
+"""The Kafka sink: a ``Sink`` for one topic, or for the topics that a column names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from abs_core.contracts import Committer, RegisterStore, Task, Writer
+from abs_core.errors import OptionError
+from abs_core.model import Finding, Guarantee, JobState
+from abs_sinks.kafka.committer import TransactionCommitter
+from abs_sinks.kafka.guarantee import guarantee
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.preflight import preflight
+from abs_sinks.kafka.producers import Producers
+from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.target import identity
+from abs_sinks.kafka.writer_2pc import TransactionWriter
+
+
+class KafkaSink:
+    """Writes batches of one schema as records, exactly once.
+
+    Cheap to build and to pickle: it connects when it is first used. Keep it from epoch to epoch: its
+    producers stay initialised.
+
+    Args:
+        options: where and how.
+        schema: of every batch.
+        co_commit: whether the register lies in this cluster (``register``). Pass False where it is
+            elsewhere, as for an epoch over several sinks.
+    """
+
+    def __init__(self, options: KafkaOptions, schema: pa.Schema, *, co_commit: bool = True) -> None:
+        self._options = options
+        self._schema = schema
+        self._co_commit = co_commit
+        self._process = os.getpid()
+        self._producers: dict[tuple[str, str, int], Producers] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_producers": {}, "_process": 0}
+
+    @property
+    def target(self) -> str:
+        """``kafka:<cluster id>/<topic>``; ``*`` for the topic where a column names it.
+
+        Raises:
+            TargetError: no broker answers, or it refuses.
+        """
+        return identity(self._options)
+
+    def writer(self, task: Task) -> Writer:
+        match self._options.protocol:
+            case "2pc":
+                pool = self._producers_of(task)
+                return TransactionWriter(self._options, self._schema, task, pool)
+            case other:
+                raise OptionError(f"protocol={other} is not there yet.", remedy="set protocol=2pc.")
+
+    def committer(self) -> Committer:
+        return TransactionCommitter(self._options, self._all_producers)
+
+    def register(self) -> RegisterStore:
+        return KafkaRegister(self._options)
+
+    def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
+        return preflight(self._options, self._schema, job, tasks)
+
+    def guarantee(self) -> Guarantee:
+        return guarantee(self._options)
+
+    def fence(self, state: JobState) -> None:
+        """Nothing to do: a zombie's open transaction blocks no successor, and is swept."""
+
+    def close(self) -> None:
+        for producers in self._all_producers():
+            producers.close()
+        self._producers.clear()
+
+    def _producers_of(self, task: Task) -> Producers:
+        self._forget_after_fork()
+        key = task.register, task.job, task.generation
+        if key not in self._producers:
+            for older in [k for k in self._producers if k[:2] == key[:2] and k[2] < key[2]]:
+                self._producers.pop(older).close()
+            self._producers[key] = Producers(self._options, *key)
+        return self._producers[key]
+
+    def _all_producers(self) -> list[Producers]:
+        self._forget_after_fork()
+        return list(self._producers.values())
+
+    def _forget_after_fork(self) -> None:
+        """Ids belong to one process: a fork has none of its parent's, nor their threads."""
+        if self._process != os.getpid():
+            self._process, self._producers = os.getpid(), {}

@@ -1,0 +1,239 @@
+"""A topic on a real broker, for ``abs_core.testing.check_sink``: proves the sink where it will run.
+
+    check_sink(partial(open_topic, "127.0.0.1:9092", Variant("2pc")))
+
+Topics are made on the cluster, and deleted again. It is read by kafka-python, a client that has no
+code in common with librdkafka, which writes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import count
+
+import pyarrow as pa
+from kafka import KafkaConsumer, TopicPartition
+from kafka.admin import NewTopic
+
+from abs_core.contracts import Sink, Task, Writer
+from abs_core.model import Committable
+from abs_core.testing import Row
+from abs_sinks.kafka.control import admin
+from abs_sinks.kafka.endtxn import State, listed
+from abs_sinks.kafka.fencing import fence_for_good
+from abs_sinks.kafka.ids import parse_id
+from abs_sinks.kafka.logread import committed
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.settings import Settings
+from abs_sinks.kafka.sink import KafkaSink
+from abs_sinks.kafka.topics import topic_facts
+
+PARTITIONS = 3
+
+READ_SECONDS = 30.0
+"""For how long a read waits for markers that are just being written."""
+
+KEYED = pa.schema([pa.field("key", pa.string()), pa.field("value", pa.string())])
+
+_ENDING = (State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE)
+_numbers = count()
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """One way to use the sink."""
+
+    protocol: str
+    own_register: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.protocol if self.own_register else f"{self.protocol}-foreign-register"
+
+
+class KeyedSink(KafkaSink):
+    """Takes the checks' batches: ``id`` becomes the key."""
+
+    def writer(self, task: Task) -> Writer:
+        return _KeyedWriter(super().writer(task))
+
+
+class _KeyedWriter:
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        ids, values = batch.columns
+        self._writer.write(pa.record_batch([ids.cast(pa.string()), values], schema=KEYED))
+
+    def pre_commit(self) -> Committable | None:
+        return self._writer.pre_commit()
+
+    def abort(self) -> None:
+        self._writer.abort()
+
+
+class TopicHarness:
+    """A topic of its own: what ``check_sink`` drives, and looks into.
+
+    Args:
+        more: options besides those of the variant.
+    """
+
+    def __init__(
+        self, bootstrap: str, variant: Variant, more: Mapping[str, str] | None = None
+    ) -> None:
+        self.own_register = variant.own_register
+        self.variant = variant
+        self.bootstrap = bootstrap
+        self.topic = f"t{next(_numbers)}-{time.time_ns():x}"
+        given = {
+            "kafka.bootstrap.servers": bootstrap,
+            "topic": self.topic,
+            "protocol": variant.protocol,
+            **(more or {}),
+        }
+        self.options = KafkaOptions.parse(given)
+        self.new_sink: Callable[[], Sink] = self.sink_for(self.options)
+        make_topic(self.options.kafka, self.topic)
+        self._consumer: KafkaConsumer | None = None
+        self._uncommitted: KafkaConsumer | None = None
+
+    def sink_for(self, options: KafkaOptions) -> Callable[[], Sink]:
+        """What builds a sink on the harness's topic with other options; picklable."""
+        return partial(KeyedSink, options, KEYED, co_commit=self.variant.own_register)
+
+    def through(self, bootstrap: str) -> None:
+        """Let sinks reach the broker by another address; this look at it does not."""
+        pairs = {**dict(self.options.kafka.pairs), "bootstrap.servers": bootstrap}
+        settings = replace(self.options.kafka, pairs=tuple(sorted(pairs.items())))
+        self.new_sink = self.sink_for(replace(self.options, kafka=settings))
+
+    def read(self) -> Sequence[Row]:
+        """As a reader with read_committed does, to the end.
+
+        Where an open transaction would hold such a reader up, the log itself is read: what its
+        markers say is committed is there, though that reader gets it later.
+        """
+        self._await_markers()
+        places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        stable, last = self._ends(places)
+        if stable == last:
+            return self._read_committed(places, stable)
+        return [
+            (int(record.key or b""), (record.value or b"").decode())
+            for place in places
+            for record in committed(self.options.kafka, self.topic, place.partition, last[place])
+        ]
+
+    def _read_committed(
+        self, places: list[TopicPartition], ends: Mapping[TopicPartition, int]
+    ) -> list[Row]:
+        consumer = self._reader()
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        found: list[Row] = []
+        deadline = time.monotonic() + READ_SECONDS
+        while any(consumer.position(place) < ends[place] for place in places):
+            assert time.monotonic() < deadline, f"cannot read up to {ends}"
+            for records in consumer.poll(timeout_ms=100).values():
+                found += [(int(r.key), r.value.decode()) for r in records]
+        return found
+
+    def _ends(
+        self, places: list[TopicPartition]
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+        """Last stable offset and end of each partition."""
+        stable: dict[TopicPartition, int] = self._reader().end_offsets(places)
+        if self._uncommitted is None:
+            self._uncommitted = self._new_consumer("read_uncommitted")
+        return stable, self._uncommitted.end_offsets(places)
+
+    def hidden(self) -> int:
+        """How many offsets lie between the last stable one and the end, over all partitions."""
+        places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        stable, last = self._ends(places)
+        return sum(last[place] - stable[place] for place in places)
+
+    def open_ids(self) -> dict[str, State]:
+        """Transactional ids of any job whose transaction is open or just ending."""
+        found = listed(self.options.kafka, (State.ONGOING, *_ENDING))
+        return {text: state for text, state in found.items() if parse_id(text) is not None}
+
+    def leftovers(self, job: str) -> Sequence[str]:
+        return [
+            f"transaction {text} ({state})"
+            for text, state in self.open_ids().items()
+            if (name := parse_id(text)) is not None and name.job == job
+        ]
+
+    def close(self) -> None:
+        """Remove the topic, and end what is open."""
+        for consumer in (self._consumer, self._uncommitted):
+            if consumer is not None:
+                consumer.close()
+        for text in self.open_ids():
+            _end_it(self.options, text)
+        admin(self.options.kafka).delete_topics([self.topic])
+
+    def _await_markers(self) -> None:
+        deadline = time.monotonic() + READ_SECONDS
+        while listed(self.options.kafka, _ENDING):
+            assert time.monotonic() < deadline, "a transaction does not get its markers"
+            time.sleep(0.002)
+
+    def _reader(self) -> KafkaConsumer:
+        if self._consumer is None:
+            self._consumer = self._new_consumer("read_committed")
+        return self._consumer
+
+    def _new_consumer(self, isolation: str) -> KafkaConsumer:
+        return KafkaConsumer(
+            bootstrap_servers=self.bootstrap,
+            isolation_level=isolation,
+            enable_auto_commit=False,
+            group_id=None,
+            fetch_max_wait_ms=20,
+        )
+
+
+def make_topic(
+    settings: Settings,
+    name: str,
+    partitions: int = PARTITIONS,
+    configs: Mapping[str, str] | None = None,
+) -> None:
+    """Make a topic, and return when the brokers know it."""
+    topic = NewTopic(name, partitions, 1, topic_configs=dict(configs or {}))
+    admin(settings).create_topics([topic])
+    deadline = time.monotonic() + READ_SECONDS
+    while name not in topic_facts(settings, [name], again=True):
+        assert time.monotonic() < deadline, f"topic {name} does not appear"
+        time.sleep(0.005)
+
+
+def _end_it(options: KafkaOptions, text: str) -> None:
+    name = parse_id(text)
+    assert name is not None
+    fence_for_good(options, name)
+
+
+@contextmanager
+def open_topic(
+    bootstrap: str, variant: Variant, more: Mapping[str, str] | None = None
+) -> Iterator[TopicHarness]:
+    """A harness on a new, empty topic.
+
+    Args:
+        bootstrap: host:port of a broker where topics may be made.
+        more: options besides those of the variant.
+    """
+    harness = TopicHarness(bootstrap, variant, more)
+    try:
+        yield harness
+    finally:
+        harness.close()
