@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
 
 with warnings.catch_warnings():
     # kafka-python reads its own files by importlib.resources.read_text, as it is imported.
     warnings.simplefilter("ignore", DeprecationWarning)
-    import kafka
-    import kafka.admin
+    importlib.import_module("kafka.admin")
