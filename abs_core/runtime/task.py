@@ -244,8 +244,8 @@ class Task:
     def _copy(self, checkpoint: int) -> None:
         handles = self.context.pre_commit(checkpoint)
         self._copies[checkpoint] = (self.context.copy(checkpoint), handles)
-        # A log that is restored and not replayed yet is still in the channels.
-        self._logs.setdefault(checkpoint, [])[:0] = list(self.replay)
+        # Not in the middle of a replay: no input is read, and no world at rest, before its end.
+        self._logs.setdefault(checkpoint, [])
         self.observe("copy", self.id, checkpoint)
 
     def _complete(self, checkpoint: int, *, now: bool) -> None:

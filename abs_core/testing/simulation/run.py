@@ -36,6 +36,7 @@ class SimulatedContext:
     """A task's state, in a dictionary that a snapshot copies."""
 
     def __init__(self, node: Node, task: TaskId, parts: Sequence[Part]) -> None:
+        self.parts = parts
         self.is_new = not parts
         states: list[State] = [part.state for part in parts]
         self.counts = {

@@ -1,0 +1,250 @@
+"""The runtime with one rule broken at a time: the simulation must find each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from abs_core.model import Committable, JobState
+from abs_core.runtime.alignment import NOTHING, WAYS, Alignment, Do, Inputs, Step, Way, aligned
+from abs_core.runtime.assembly import Part
+from abs_core.runtime.conductor import Conductor
+from abs_core.runtime.coordinator import Ended, Message, Pending
+from abs_core.runtime.elements import Barrier, Batch
+from abs_core.runtime.task import Pick, Task
+from abs_core.testing.simulation.run import Bugs, SimulatedContext, State
+from abs_core.testing.simulation.world import Keeper, Target
+
+
+class Unaligned:
+    """A strategy that counts barriers and blocks nothing.
+
+    Args:
+        at: copy at the first barrier, or at the last.
+    """
+
+    def __init__(self, at: Callable[[int, int], bool]) -> None:
+        self._at = at
+        self._arrived: dict[tuple[int, int], int] = {}
+        self._alive: list[Inputs] = []  # ids are not used again
+
+    def __call__(
+        self, inputs: Inputs, state: Alignment, input_: int | None, checkpoint: int
+    ) -> Step:
+        if inputs.back or input_ is None:
+            return aligned(inputs, state, input_, checkpoint)
+        seen = self._arrived.get((id(inputs), checkpoint), 0) + 1
+        self._arrived[id(inputs), checkpoint] = seen
+        self._alive.append(inputs)
+        if self._at(seen, len(inputs.regular)):
+            return Step(state, (Do.BROADCAST, Do.COPY, Do.PERSIST))
+        return Step(state)
+
+
+def no_back_edge_log(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: int) -> Step:
+    """Algorithm 2 without its log."""
+    if input_ is not None and input_ in inputs.back:
+        return Step(state)
+    return aligned(replace(inputs, back=NOTHING), state, input_, checkpoint)
+
+
+class BarrierAfterUnblock(Task):
+    """The barrier goes out after the next element, not before."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.late: list[Any] = []
+
+    def _broadcast(self, element: Any) -> None:
+        if type(element) is Barrier and self.inputs:
+            self.late.append(element)
+        else:
+            super()._broadcast(element)
+
+    def step(self, pick: Pick) -> bool:
+        late, self.late = self.late, []
+        did = super().step(pick)
+        for element in late:
+            super()._broadcast(element)
+        return did or bool(late)
+
+
+class NoReplay(Task):
+    """Restores the state, and forgets the log."""
+
+    def begin(self, replay: Iterable[tuple[int, Batch]]) -> None:
+        pass
+
+
+class OvertakenLost(Task):
+    """What an unaligned barrier passed is in no snapshot."""
+
+    def _arrived(self, number: int, barrier: Barrier) -> None:
+        super()._arrived(number, Barrier(barrier.checkpoint))
+
+
+class LoopEndsEarly(Task):
+    """The head ends with its input, whatever still goes round."""
+
+    def _leave_loop(self) -> bool:
+        if self.loop is None or self._open or self._ended:
+            return False
+        self._finish()
+        return True
+
+
+class OneAckTooFew(Conductor):
+    """Decides and notifies before the last acknowledgement."""
+
+    def _receive(self, message: Message, now: float) -> None:
+        super()._receive(message, now)
+        for pending in self.book.pending:
+            if len(pending.acks) >= len(self.crew.tasks) - 1:
+                self._decide(pending, now)
+
+
+class OldAttemptsCount(Conductor):
+    """Acknowledgements of tasks that are dead count for their successors."""
+
+    def _receive(self, message: Message, now: float) -> None:
+        super()._receive(replace(message, attempt=self.attempts[message.task]), now)
+
+
+class EndsWithTheFirstSink(Conductor):
+    """The last checkpoint is taken as soon as one sink has ended."""
+
+    def _receive(self, message: Message, now: float) -> None:
+        super()._receive(message, now)
+        if isinstance(message, Ended):
+            self.book = replace(self.book, ended=self.crew.sinks)
+
+
+class NotAtRest(Conductor):
+    """Stops the world, and does not wait until it stands."""
+
+    def step(self, now: float) -> bool:
+        self.crew.resting = lambda: True
+        return super().step(now)
+
+
+class DropsFailedHandles(Conductor):
+    """The decision names only handles of its own epoch."""
+
+    def _decide(self, pending: Pending, now: float) -> None:
+        own = {
+            task: replace(
+                ack,
+                handles=tuple(h for h in ack.handles if h.handle.epoch == pending.checkpoint),
+            )
+            for task, ack in pending.acks.items()
+        }
+        super()._decide(replace(pending, acks=own), now)
+
+
+class NoStop(Conductor):
+    """Restarts a region, and lets checkpoints that were under way go on."""
+
+    def restart(self, tasks: frozenset[Any], now: float) -> None:
+        pending = self.book.pending
+        super().restart(tasks, now)
+        self.book = replace(self.book, pending=pending)
+
+
+class CommitsBeforeDecision(Keeper):
+    def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
+        Target(self._world).commit(handles)
+        super().decide(checkpoint, handles, fingerprint)
+
+
+class DecidesBeforeRecord(Keeper):
+    """The completion record is written after the decision that names it."""
+
+    def write(self, pending: Pending) -> str:
+        self._late = pending
+        return f"{self._run}:{pending.checkpoint}"
+
+    def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
+        super().decide(checkpoint, handles, fingerprint)
+        super().write(self._late)
+
+
+class RestoresTheNewest(Keeper):
+    """Restores the newest record, decided or not."""
+
+    def recover(self) -> tuple[JobState, int, dict[str, list[Part]]]:
+        state, first, parts = super().recover()
+        newest = max(self._world.records.values(), default=(0, parts), key=lambda r: r[0])
+        return state, first, newest[1]
+
+
+class LiveCopy(SimulatedContext):
+    """The copy is the state itself, and goes on changing until it is persisted."""
+
+    def copy(self, checkpoint: int) -> State:
+        return State(self.counts, self.lists.snapshot())
+
+
+class StalePositions(SimulatedContext):
+    """A source's snapshot holds the positions of the snapshot before."""
+
+    def copy(self, checkpoint: int) -> State:
+        now = self.lists.snapshot()
+        before = getattr(self, "before", now)
+        self.before = now
+        return State(dict(self.counts), before)
+
+
+class ForgetsHandles(SimulatedContext):
+    """A sink names only what it pre-committed last."""
+
+    def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
+        return super().pre_commit(checkpoint)[-1:]
+
+
+class KeepsAllKeys(SimulatedContext):
+    """After rescaling, a task keeps the keys that it does not own any more."""
+
+    def copy(self, checkpoint: int) -> State:
+        copied = super().copy(checkpoint)
+        for part in self.parts:
+            copied.counts.update({k: c for k, c in part.state.counts.items() if k not in self.counts})
+        return copied
+
+
+def _way(name: str, strategy: Any) -> Way:
+    return replace(WAYS[name], on_barrier=strategy)
+
+
+ALIGNED = WAYS["aligned"]
+
+PLANTED: dict[str, tuple[Way, Bugs]] = {
+    "no alignment: copies at the last barrier": (
+        _way("aligned", Unaligned(lambda seen, inputs: seen == inputs)),
+        Bugs(),
+    ),
+    "no alignment: copies at the first barrier": (
+        _way("aligned", Unaligned(lambda seen, inputs: seen == 1)),
+        Bugs(),
+    ),
+    "barrier after unblock": (ALIGNED, Bugs(task=BarrierAfterUnblock)),
+    "back-edge log dropped": (_way("aligned", no_back_edge_log), Bugs()),
+    "log not replayed": (ALIGNED, Bugs(task=NoReplay)),
+    "overtaken data lost": (WAYS["unaligned"], Bugs(task=OvertakenLost)),
+    "loop ends early": (ALIGNED, Bugs(task=LoopEndsEarly)),
+    "notification before all acknowledgements": (ALIGNED, Bugs(conductor=OneAckTooFew)),
+    "acknowledgements of old attempts count": (ALIGNED, Bugs(conductor=OldAttemptsCount)),
+    "last checkpoint before the last end": (ALIGNED, Bugs(conductor=EndsWithTheFirstSink)),
+    "world not at rest": (WAYS["stop_the_world"], Bugs(conductor=NotAtRest)),
+    "handles of a failed checkpoint dropped": (ALIGNED, Bugs(conductor=DropsFailedHandles)),
+    "sink forgets handles": (ALIGNED, Bugs(context=ForgetsHandles)),
+    "checkpoints outlive a restart": (ALIGNED, Bugs(conductor=NoStop)),
+    "commit before decision": (ALIGNED, Bugs(keeper=CommitsBeforeDecision)),
+    "decision before record": (ALIGNED, Bugs(keeper=DecidesBeforeRecord)),
+    "newest record restored": (ALIGNED, Bugs(keeper=RestoresTheNewest)),
+    "live state instead of a copy": (ALIGNED, Bugs(context=LiveCopy)),
+    "stale source positions": (ALIGNED, Bugs(context=StalePositions)),
+    "keys kept after rescaling": (ALIGNED, Bugs(context=KeepsAllKeys)),
+}
+"""What is broken -> the way and the parts that break it."""
+

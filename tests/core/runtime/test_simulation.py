@@ -1,0 +1,57 @@
+"""Thousands of random histories, and proof that they can fail."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from abs_core.errors import AbsError
+from abs_core.runtime.alignment import WAYS
+from abs_core.testing.simulation import Outcome, simulate
+from tests.core.runtime.planted_bugs import PLANTED
+
+HISTORIES = 10_000
+SLICES = 10
+
+
+def check(seeds: range) -> list[Outcome]:
+    outcomes = [simulate(seed) for seed in seeds]
+    wrong = [f"simulate({o.seed}): {o.way}: {o.wrong}" for o in outcomes if o.wrong]
+    assert not wrong, "\n".join(wrong)
+    return outcomes
+
+
+@pytest.mark.parametrize("part", range(SLICES))
+def test_every_history_ends_as_if_nothing_had_failed(part: int) -> None:
+    size = HISTORIES // SLICES
+    outcomes = check(range(part * size, (part + 1) * size))
+    seen = Counter((o.way, o.loops) for o in outcomes)
+    for name, way in WAYS.items():
+        assert seen[name, False] > size / 20, "every strategy is under test"
+        assert not way.cycles or seen[name, True] > size / 40, "and loops with every one that can"
+    assert sum(o.crashes for o in outcomes) > size / 2
+    assert sum(o.checkpoints for o in outcomes) > size
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("part", range(10))
+def test_every_history_of_the_campaign(part: int) -> None:
+    check(range(100_000 + part * 5_000, 100_000 + (part + 1) * 5_000))
+
+
+def test_a_seed_is_one_history() -> None:
+    assert [simulate(seed) for seed in range(20)] == [simulate(seed) for seed in range(20)]
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_found(bug: str) -> None:
+    way, bugs = PLANTED[bug]
+    for seed in range(1_000):
+        try:
+            if simulate(seed, way, bugs).wrong:
+                return
+        except (AbsError, KeyError):
+            return
+    pytest.fail(f"a thousand histories do not show: {bug}")
