@@ -13,6 +13,7 @@ from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.name import TableName
 
 _TOPIC = "kafka://"
+_BUCKET = "s3://"
 _URLS = ("postgresql://", "postgres://", "jdbc:")
 
 
@@ -28,7 +29,8 @@ def relation(
     Args:
         where: one libpq URI or keyword string (``host=... dbname=...``), one topic
             (``kafka://host:port,host:port/topic``, with ``?value=raw`` where its values are no JSON
-            objects), or one or more paths.
+            objects), one prefix of a bucket (``s3://bucket/prefix``, with ``?endpoint=`` and
+            ``&region=`` for servers that are not Amazon's), or one or more paths.
         table: the table, for PostgreSQL; quoted as in SQL.
         null: the text that stands for NULL in CSV files.
         stateschema: where the sinks keep registers and staging, for PostgreSQL.
@@ -41,6 +43,8 @@ def relation(
         raise OptionError("No file and no database is named.", remedy="name one.")
     if any(text.startswith(_TOPIC) for text in where):
         return _topic(where, table)
+    if any(text.startswith(_BUCKET) for text in where):
+        return _objects(where, table, null)
     if not databases:
         if table is not None:
             raise OptionError(
@@ -75,6 +79,23 @@ def _topic(where: Sequence[str], table: str | None) -> Relation:
             remedy="write kafka://host:port/topic, with ?value=raw where values are no JSON objects.",
         )
     return KafkaTopic(servers, topic, value)
+
+
+def _objects(where: Sequence[str], table: str | None, null: str | None) -> Relation:
+    from abs_audit.s3 import S3Files  # its client comes with the extra `s3`
+
+    if len(where) > 1 or table is not None:
+        raise OptionError("A bucket is named together with something else.", remedy="name one.")
+    parts = urlsplit(where[0])
+    given = dict(parse_qsl(parts.query))
+    endpoint, region = given.pop("endpoint", None), given.pop("region", None)
+    if given or not parts.netloc or "@" in f"{parts.netloc}{endpoint or ''}":
+        raise OptionError(
+            "This is no prefix of a bucket.",
+            remedy="write s3://bucket/prefix?endpoint=http://host:port&region=name; credentials "
+            "come from the environment, as boto3 finds them.",
+        )
+    return S3Files(parts.netloc, parts.path.strip("/"), endpoint, region, null)
 
 
 def _is_database(text: str) -> bool:

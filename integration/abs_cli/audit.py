@@ -21,7 +21,7 @@ def audit(
         list[str],
         typer.Option(
             help="What should be there: a file, folder or 'glob' (parquet, csv, json lines, arrow), "
-            "several of them, or a PostgreSQL URL.",
+            "several of them, a PostgreSQL URL, kafka://host:port/topic or s3://bucket/prefix.",
             envvar="ABS_AUDIT_EXPECTED",
             show_envvar=True,
         ),
@@ -29,8 +29,10 @@ def audit(
     actual: Annotated[
         list[str],
         typer.Option(
-            help="The target: a PostgreSQL URL (then --table too), or files. A password is better "
-            "off in this variable, in PGPASSWORD or in ~/.pgpass than on a command line.",
+            help="The target: a PostgreSQL URL (then --table too), kafka://host:port/topic (values "
+            "are JSON objects; ?value=raw: bytes), s3://bucket/prefix (?endpoint=...&region=...), or "
+            "files. A password is better off in this variable, in PGPASSWORD or in ~/.pgpass than "
+            "on a command line.",
             envvar="ABS_AUDIT_ACTUAL",
             show_envvar=True,
         ),

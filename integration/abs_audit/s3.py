@@ -1,0 +1,143 @@
+"""Objects under a prefix of an S3 bucket as a relation, as any reader finds them: by listing."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+from duckdb import DuckDBPyConnection, DuckDBPyRelation
+
+from abs_audit.families import Type
+from abs_audit.files import Files
+from abs_audit.report import LeftBehind, Pending
+from abs_core.errors import ConfigError, RefusedError, TargetError, UnavailableError
+
+_DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403")
+
+
+@dataclass(frozen=True, slots=True)
+class S3Files:
+    """What a listing finds: each read lists anew, fetches all objects, and reads them as ``Files``.
+
+    Names with a part that starts with ``_`` or ``.`` are left out, as Spark, Hive and duckdb users
+    do. So it sees what plain readers see: protocols whose readers need a manifest are audited
+    through ``spark.read.format("abs-s3")`` instead. Credentials come from boto3's chain.
+
+    Args:
+        bucket: its name.
+        prefix: of the keys; without a slash at its end.
+        endpoint: of a server that is not Amazon's.
+        region: where the chain has none.
+        null: as for ``Files``.
+    """
+
+    bucket: str
+    prefix: str
+    endpoint: str | None = None
+    region: str | None = None
+    null: str | None = None
+
+    @property
+    def name(self) -> str:
+        return f"s3://{self.bucket}/{self.prefix}"
+
+    def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
+        with self._fetched() as files:
+            return files.columns(connection)
+
+    @contextlib.contextmanager
+    def rows(
+        self, connection: DuckDBPyConnection, names: Sequence[str]
+    ) -> Iterator[DuckDBPyRelation]:
+        with self._fetched() as files, files.rows(connection, names) as rows:
+            yield rows
+
+    def left_behind(self) -> LeftBehind:
+        """Multipart uploads under the prefix that are neither completed nor aborted."""
+        now = datetime.now(UTC)
+        with self._mapped():
+            pages = self._client().get_paginator("list_multipart_uploads")
+            uploads = [
+                upload
+                for page in pages.paginate(Bucket=self.bucket, Prefix=self._folder)
+                for upload in page.get("Uploads", ())
+            ]
+        return LeftBehind(
+            pending=tuple(
+                Pending(
+                    f"upload of {upload['Key']}",
+                    max(0.0, (now - upload["Initiated"]).total_seconds()),
+                )
+                for upload in uploads
+            )
+        )
+
+    @property
+    def _folder(self) -> str:
+        return f"{self.prefix}/" if self.prefix else ""
+
+    @contextlib.contextmanager
+    def _fetched(self) -> Iterator[Files]:
+        with tempfile.TemporaryDirectory(prefix="abs-audit-") as folder:
+            root = Path(folder) / "objects"
+            root.mkdir()
+            with self._mapped():
+                client = self._client()
+                for number, key in enumerate(self._keys(client)):
+                    # Not under the key's own path: a key may hold "..".
+                    there = root / f"{number:08d}-{key.rpartition('/')[2]}"
+                    client.download_file(self.bucket, key, str(there))
+            if not any(root.iterdir()):
+                raise ConfigError(
+                    f"{self.name}: there is no object to read.", remedy="correct the path."
+                )
+            yield Files((str(root),), self.null)
+
+    def _keys(self, client: Any) -> list[str]:
+        pages = client.get_paginator("list_objects_v2")
+        found = [
+            entry["Key"]
+            for page in pages.paginate(Bucket=self.bucket, Prefix=self._folder)
+            for entry in page.get("Contents", ())
+        ]
+        return [key for key in found if not self._hidden(key)]
+
+    def _hidden(self, key: str) -> bool:
+        parts = key.removeprefix(self._folder).split("/")
+        return key.endswith("/") or any(part.startswith(("_", ".")) for part in parts)
+
+    def _client(self) -> Any:
+        style = {"addressing_style": "path"} if self.endpoint else {}
+        return boto3.client(
+            "s3",
+            endpoint_url=self.endpoint,
+            region_name=self.region,
+            config=Config(s3=style, retries={"mode": "standard", "max_attempts": 5}),
+        )
+
+    @contextlib.contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            yield
+        except ClientError as error:
+            code = str(error.response.get("Error", {}).get("Code", ""))
+            raise _named(code)(f"{self.name} cannot be read: {code}.") from error
+        except BotoCoreError as error:
+            raise UnavailableError(
+                f"{self.name} cannot be read: {type(error).__name__}.",
+                remedy="see that the server answers at the endpoint, and credentials are set.",
+            ) from error
+
+
+def _named(code: str) -> type[TargetError | ConfigError]:
+    if code in ("NoSuchBucket", "404"):
+        return ConfigError
+    return RefusedError if code in _DENIED else UnavailableError
