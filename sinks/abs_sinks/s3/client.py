@@ -23,6 +23,7 @@ TRIES = 4
 _Key = tuple[str | None, str | None, bool, float, int, int]
 _clients: dict[tuple[int, _Key], Any] = {}
 _lock = threading.Lock()
+_session: boto3.session.Session | None = None
 os.register_at_fork(after_in_child=_clients.clear)
 
 
@@ -47,9 +48,17 @@ def client(options: S3Options, *, once: bool = False) -> Any:
         return _clients[os.getpid(), key]
 
 
+def warm_up() -> None:
+    """Load what boto3 reads from disk for S3, so that forked processes have it already."""
+    with _lock:
+        _shared_session().client("s3", region_name="us-east-1").close()
+
+
 def close_idle() -> None:
     """Close every client of this process; they come again when they are needed."""
+    global _session
     with _lock:
+        _session = None
         for kept in _clients.values():
             kept.close()
         _clients.clear()
@@ -57,7 +66,7 @@ def close_idle() -> None:
 
 def _connect(options: S3Options, tries: int) -> Any:
     with mapped("setting up the S3 client"):
-        return boto3.session.Session().client(
+        return _shared_session().client(
             "s3",
             endpoint_url=options.endpoint,
             region_name=options.region or (None if options.endpoint is None else _any_region()),
@@ -80,4 +89,12 @@ def _connect(options: S3Options, tries: int) -> Any:
 
 def _any_region() -> str:
     """A server of one's own takes any region; boto3's chain goes before."""
-    return boto3.session.Session().region_name or "us-east-1"
+    return _shared_session().region_name or "us-east-1"
+
+
+def _shared_session() -> boto3.session.Session:
+    """One for the process: it reads its models of the service once. Called under the lock."""
+    global _session
+    if _session is None:
+        _session = boto3.session.Session()
+    return _session

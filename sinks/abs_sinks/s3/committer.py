@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+import pyarrow as pa
+
 from abs_core.crash import CrashPoint, reached
+from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_sinks.s3.compose import compose
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.pending import PendingUploads
+from abs_sinks.s3.segments import S3Segments, segment_handle
 from abs_sinks.s3.uploads import Pending, Upload, Uploads, uploads_from_text
 
 MANY_HANDLES = 4
@@ -23,12 +28,16 @@ T = TypeVar("T")
 
 
 class S3Committer:
-    """A ``Committer`` for open uploads. A handle's files appear one by one, each at once."""
+    """A ``Committer`` for open uploads and segments. A handle's files appear one by one, each whole.
+
+    A job may change its protocol between runs: what the old one left is committed or swept alike.
+    """
 
     def __init__(self, options: S3Options) -> None:
         self._options = options
         self._pending = PendingUploads(options)
         self._uploads = Uploads(options)
+        self._segments = S3Segments(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         found = _each(committables, self._inspect)
@@ -51,41 +60,103 @@ class S3Committer:
         wanted = set(handles)
         aborted = 0
         for pending in self._list():
-            if handle_of(pending.key) in wanted:
+            if _owner(pending.key) in wanted:
                 if aborted:
                     reached(CrashPoint.BETWEEN_ABORTS)
                 self._uploads.abort(pending.key, pending.upload_id)
+                aborted += 1
+        for handle in sorted({entry.handle for entry in self._segments.list(_only_job(wanted))}):
+            if handle in wanted:
+                if aborted:
+                    reached(CrashPoint.BETWEEN_ABORTS)
+                self._segments.delete([handle])
                 aborted += 1
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""
         by_handle: dict[HandleName, list[Pending]] = defaultdict(list)
         for pending in self._list():
-            handle = handle_of(pending.key)
+            handle = _owner(pending.key)
             if handle is not None and job in (None, handle.job):
                 by_handle[handle].append(pending)
-        return [_doubt(self._options, handle, found) for handle, found in by_handle.items()]
+        doubts = [_doubt(self._options, handle, found) for handle, found in by_handle.items()]
+        for entry in self._segments.list(job):
+            if entry.handle not in by_handle:
+                detail = f"segment of {entry.size} bytes in {self._segments.url}"
+                doubts.append(InDoubt(entry.handle, entry.age_seconds, detail))
+        return doubts
 
     def forget(self, state: JobState) -> None:
         """Nothing: the object itself is the proof of its commit."""
 
     def _inspect(self, committable: Committable) -> Outcome:
         """Prepared where some of its files still are, and none is lost."""
+        if _is_segment(committable):
+            there = self._segments.has(committable.handle)
+            return Outcome.PREPARED if there else Outcome.UNKNOWN
         found = {self._pending.inspect(committable.handle, u) for u in uploads_of(committable)}
         return _together(found)
 
     def _commit(self, committable: Committable) -> Outcome:
-        uploads = uploads_of(committable)
-        # Also where one is lost: what can be committed is.
-        return _together({self._pending.complete(committable.handle, u) for u in uploads})
+        if _is_segment(committable):
+            raise ProtocolError(
+                "A decision names a segment of the write-ahead log, not the files composed of it.",
+                job=committable.handle.job,
+                handle=str(committable.handle),
+                remedy="this is a defect of the engine, which must call `compose` before it decides.",
+            )
+        outcomes: set[Outcome] = set()
+        for upload in uploads_of(committable):
+            if outcomes:
+                reached(CrashPoint.BETWEEN_COMMITS)
+            # Also where one is lost: what can be committed is.
+            outcomes.add(self._pending.complete(committable.handle, upload))
+        return _together(outcomes)
 
-    def _list(self) -> Iterable[Pending]:
-        return self._uploads.list(self._options.path.folder)
+    def _list(self) -> Iterator[Pending]:
+        path, state = self._options.path.folder, self._options.state.folder
+        yield from self._uploads.list(path)
+        if not state.startswith(path):
+            yield from self._uploads.list(state)
+
+
+class S3Composer(S3Committer):
+    """A ``Composer``, for protocol wal."""
+
+    def __init__(self, options: S3Options, schema: pa.Schema) -> None:
+        super().__init__(options)
+        self._schema = schema
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        """See ``Composer``: the segments among them become the uploads of one handle.
+
+        Raises:
+            NotPreparedError: a segment is not there any more.
+            CorruptionError: a segment is not what was pre-committed.
+        """
+        segments = [c for c in committables if _is_segment(c)]
+        others = [c for c in committables if not _is_segment(c)]
+        return [*others, *compose(self._options, self._schema, segments)]
 
 
 def uploads_of(committable: Committable) -> tuple[Upload, ...]:
     """The uploads that a committable names; none where it names none."""
     return uploads_from_text(dict(committable.extra).get("uploads", "[]"))
+
+
+def _is_segment(committable: Committable) -> bool:
+    return dict(committable.extra).get("protocol") == "wal"
+
+
+def _owner(key: str) -> HandleName | None:
+    """Whose upload it is: of a data file, or of a segment that is larger than a part."""
+    return handle_of(key) or segment_handle(key)
+
+
+def _only_job(handles: set[HandleName]) -> str | None:
+    """The job of all of them; None where there are several."""
+    jobs = {handle.job for handle in handles}
+    return jobs.pop() if len(jobs) == 1 else None
 
 
 def _together(outcomes: set[Outcome]) -> Outcome:

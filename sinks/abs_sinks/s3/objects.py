@@ -11,7 +11,7 @@ from typing import Any
 from awscrt.checksums import crc64nvme
 from botocore.exceptions import ClientError
 
-from abs_core.errors import CorruptionError
+from abs_core.errors import CorruptionError, UnavailableError
 from abs_sinks.s3.client import client
 from abs_sinks.s3.faults import code_of, mapped, status_of
 from abs_sinks.s3.options import S3Options
@@ -67,7 +67,7 @@ class Objects:
             answer = client(self._options).put_object(
                 **self._content(key, data), Metadata=dict(metadata or {})
             )
-        return str(answer["ETag"])
+        return _etag_of(answer, self._name(key))
 
     def put_if(self, key: str, data: bytes, expected: str | None) -> str | None:
         """Put it where the object is still ``expected`` (None: not there); None where it is not.
@@ -85,7 +85,7 @@ class Objects:
                 if status_of(error) == 412 or (expected and code_of(error) in _ABSENT):
                     return None
                 raise
-        return str(answer["ETag"])
+        return _etag_of(answer, self._name(key))
 
     def get(self, key: str) -> Body | None:
         """Its content and version; None where it is not there."""
@@ -163,6 +163,12 @@ class Objects:
 
     def _name(self, key: str) -> str:
         return f"s3://{self._bucket}/{key}"
+
+
+def _etag_of(answer: Mapping[str, Any], name: str) -> str:
+    if "ETag" not in answer:
+        raise UnavailableError(f"The server took {name} and did not say under which ETag.")
+    return str(answer["ETag"])
 
 
 def encryption(options: S3Options) -> dict[str, str]:

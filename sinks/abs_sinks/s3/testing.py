@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from abs_core.contracts import Sink
 from abs_core.testing import SCHEMA, Row
+from abs_sinks.s3.client import warm_up
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.location import OURS
 from abs_sinks.s3.objects import Objects
@@ -24,6 +25,8 @@ from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import FOLDER
 from abs_sinks.s3.sink import S3Sink
 from abs_sinks.s3.uploads import Uploads
+
+warm_up()  # once, here: the lives of ``check_crashes`` are forked from a process that has it
 
 
 class FolderHarness:
@@ -34,7 +37,7 @@ class FolderHarness:
     def __init__(self, path: str, given: Mapping[str, str]) -> None:
         self.path = f"{path.rstrip('/')}/{secrets.token_hex(6)}"
         self.options = S3Options.parse({**given, "path": self.path})
-        self.new_sink: Callable[[], Sink] = partial(S3Sink, self.options, SCHEMA)
+        self.new_sink: Callable[[], Sink] = partial(new_sink, self.options)
         self._objects = Objects(self.options)
         self._uploads = Uploads(self.options)
 
@@ -77,6 +80,11 @@ class FolderHarness:
         for found in list(self._uploads.list(self.options.path.folder)):
             self._uploads.abort(found.key, found.upload_id)
         self._objects.delete([found.key for found in self._objects.list(self.options.path.folder)])
+
+
+def new_sink(options: S3Options) -> Sink:
+    """A sink for the columns of every check."""
+    return S3Sink(options, SCHEMA)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from abs_services import S3Service
 from abs_sinks.s3.client import close_idle
 from abs_sinks.s3.testing import FolderHarness, open_folder
 
+PROTOCOLS = ("2pc", "wal")
+
 FolderOpener = Callable[[], AbstractContextManager[FolderHarness]]
 
 
@@ -35,10 +37,16 @@ def given(store: S3Service) -> Mapping[str, str]:
     return {"endpoint": store.endpoint, "region": store.region, "timeout": "20"}
 
 
+@pytest.fixture(params=PROTOCOLS)
+def protocol(request: pytest.FixtureRequest) -> str:
+    """Each way to use the sink."""
+    return str(request.param)
+
+
 @pytest.fixture
-def opener(store: S3Service, given: Mapping[str, str], prefix: str) -> FolderOpener:
+def opener(store: S3Service, given: Mapping[str, str], prefix: str, protocol: str) -> FolderOpener:
     """Opens a harness on an empty folder."""
-    return partial(open_folder, f"s3://{store.bucket}/{prefix}", given)
+    return partial(open_folder, f"s3://{store.bucket}/{prefix}", {**given, "protocol": protocol})
 
 
 @pytest.fixture

@@ -1,0 +1,146 @@
+"""Segments of the write-ahead log as objects: a ``SegmentStore`` for protocol wal.
+
+    <state>/wal/job=<job>/<handle>.segment
+
+In a folder whose name begins with ``_``, under an ending that no reader globs: never taken for data. A
+segment appears whole: as one put, or, where it is larger than a part, as a completed upload.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from datetime import UTC, datetime
+
+import pyarrow as pa
+
+from abs_core.errors import UnavailableError
+from abs_core.model import HandleName, Outcome
+from abs_core.wal import Entry
+from abs_sinks.s3.layout import job_text
+from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.partfile import Lanes, PartFile
+from abs_sinks.s3.pending import PendingUploads
+from abs_sinks.s3.uploads import HANDLE
+
+FOLDER = "wal"
+ENDING = ".segment"
+
+
+class S3Segments:
+    """Segments in the state location of one sink."""
+
+    def __init__(self, options: S3Options) -> None:
+        self._options = options
+        self._objects = Objects(options)
+
+    @property
+    def url(self) -> str:
+        return str(self._options.state.within(FOLDER))
+
+    def create(self, handle: HandleName) -> S3SegmentFile:
+        return S3SegmentFile(self._options, handle, segment_key(self._options, handle))
+
+    def open(self, handle: HandleName) -> AbstractContextManager[pa.NativeFile] | None:
+        """See ``SegmentStore``; a copy on local disk, so that memory stays bounded."""
+        key = segment_key(self._options, handle)
+        return self._copied(key) if self.has(handle) else None
+
+    def has(self, handle: HandleName) -> bool:
+        """Whether it is there, whole."""
+        return self._objects.head(segment_key(self._options, handle)) is not None
+
+    def delete(self, handles: Sequence[HandleName]) -> None:
+        self._objects.delete([segment_key(self._options, handle) for handle in handles])
+
+    def list(self, job: str | None) -> Sequence[Entry]:
+        names = (FOLDER, "") if job is None else (FOLDER, f"job={job_text(job)}", "")
+        now = datetime.now(UTC)
+        found = []
+        for listed in self._objects.list(self._options.state.key(*names)):
+            handle = segment_handle(listed.key)
+            if handle is not None and job in (None, handle.job):
+                age = max(0.0, (now - listed.modified).total_seconds())
+                found.append(Entry(handle, listed.size, age, True))
+        return found
+
+    @contextmanager
+    def _copied(self, key: str) -> Iterator[pa.NativeFile]:
+        with tempfile.NamedTemporaryFile(prefix="abs-s3-segment-") as file:
+            for piece in self._objects.chunks(key):
+                file.write(piece)
+            file.flush()
+            # Arrow cannot map an empty file.
+            with pa.memory_map(file.name) if file.tell() else pa.BufferReader(b"") as opened:
+                yield opened
+
+
+class S3SegmentFile:
+    """A ``SegmentFile``: kept in memory up to one part, then an upload."""
+
+    def __init__(self, options: S3Options, handle: HandleName, key: str) -> None:
+        self._options = options
+        self._handle = handle
+        self._key = key
+        self._kept = bytearray()
+        self._upload: PartFile | None = None
+        self._lanes: Lanes | None = None
+
+    def write(self, data: bytes | memoryview | pa.Buffer) -> int:
+        content = memoryview(data).cast("B")
+        if self._upload is None and len(self._kept) + len(content) > self._options.partsize:
+            self._lanes = Lanes(self._options.uploadthreads)
+            self._upload = PartFile(
+                self._options, self._lanes, self._key, {HANDLE: str(self._handle)}
+            )
+            self._upload.write(self._kept)
+            self._kept = bytearray()
+        if self._upload is None:
+            self._kept += content
+        else:
+            self._upload.write(content)
+        return len(content)
+
+    def seal(self) -> None:
+        if self._upload is None:
+            Objects(self._options).put(self._key, bytes(self._kept))
+            return
+        outcome = PendingUploads(self._options).complete(self._handle, self._upload.finish())
+        self._end()
+        if outcome is not Outcome.COMMITTED:
+            raise UnavailableError(
+                f"The segment {self._key} is {outcome} after it was completed.",
+                handle=str(self._handle),
+                remedy="let the task be tried again; a newer run may have swept it.",
+            )
+
+    def discard(self) -> None:
+        self._kept = bytearray()
+        if self._upload is not None:
+            self._upload.discard()
+        self._end()
+
+    def _end(self) -> None:
+        self._upload = None
+        if self._lanes is not None:
+            self._lanes.close()
+            self._lanes = None
+
+
+def segment_key(options: S3Options, handle: HandleName) -> str:
+    """Where the segment of this handle is. Its name holds neither ``:`` nor ``%``."""
+    name = str(handle).replace(":", "=").replace("%", "!")
+    return options.state.key(FOLDER, f"job={job_text(handle.job)}", f"{name}{ENDING}")
+
+
+def segment_handle(key: str) -> HandleName | None:
+    """The handle whose segment is under this key; None: it is none."""
+    folder, _, name = key.rpartition("/")
+    if not name.endswith(ENDING):
+        return None
+    handle = HandleName.parse(name.removesuffix(ENDING).replace("=", ":").replace("!", "%"))
+    if handle is None or not folder.endswith(f"{FOLDER}/job={job_text(handle.job)}"):
+        return None
+    return handle

@@ -1,0 +1,82 @@
+"""A snapshot store of the embedded runtime in S3: blobs as objects, records put if absent.
+
+``{path}/blobs/{key}`` and ``{path}/complete/{checkpoint}.record``. A record's ``If-None-Match: *`` is
+what makes a decision happen once; the server must honour it on put (Amazon S3 does; the preflight of
+the sink looks). A reply that is lost is settled by trying again: the same record is no conflict.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from abs_core.state.contracts import BlobRef
+from abs_core.state.local_store import (
+    another_record,
+    check_key,
+    checked,
+    digest_of,
+    sealed,
+    unsealed,
+)
+from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.options import S3Options
+
+_RECORD = re.compile(r"(\d{1,18})\.record")
+
+
+class S3SnapshotStore:
+    """Durable as the bucket is. See ``abs_core.state.contracts.SnapshotStore``.
+
+    Args:
+        options: ``path`` is the store's folder; of the others those that name the server count.
+            No lifecycle rule may delete objects in that folder.
+    """
+
+    def __init__(self, options: S3Options) -> None:
+        self._objects = Objects(options)
+        self._blobs = f"{options.path.key('blobs')}/"
+        self._records = f"{options.path.key('complete')}/"
+
+    def put(self, key: str, content: bytes) -> BlobRef:
+        self._objects.put(self._blobs + check_key(key), content)
+        return BlobRef(key, len(content), digest_of(content))
+
+    def get(self, ref: BlobRef) -> bytes:
+        body = self._objects.get(self._blobs + check_key(ref.key))
+        return checked(ref, None if body is None else body.data)
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._objects.delete([self._blobs + check_key(key) for key in keys])
+
+    def blobs(self) -> Sequence[str]:
+        return sorted(found.key[len(self._blobs) :] for found in self._objects.list(self._blobs))
+
+    def complete(self, checkpoint: int, record: bytes, blobs: Iterable[BlobRef]) -> None:
+        refs = list(blobs)
+        sizes = dict[str, int]()
+        for number in sorted({ref.key.partition("/")[0] for ref in refs}):
+            prefix = f"{self._blobs}{number}/"
+            sizes |= {found.key: found.size for found in self._objects.list(prefix)}
+        for ref in refs:
+            if sizes.get(self._blobs + ref.key) != ref.size:
+                self.get(ref)
+        key = self._record(checkpoint)
+        if self._objects.put_if(key, sealed(record), None) is None:
+            there = self._objects.get(key)
+            if there is None or there.data != sealed(record):
+                raise another_record(checkpoint)
+
+    def completed(self) -> Sequence[int]:
+        names = (found.key[len(self._records) :] for found in self._objects.list(self._records))
+        return sorted(int(name[1]) for name in map(_RECORD.fullmatch, names) if name)
+
+    def record(self, checkpoint: int) -> bytes:
+        body = self._objects.get(self._record(checkpoint))
+        return unsealed(checkpoint, None if body is None else body.data)
+
+    def retire(self, checkpoint: int) -> None:
+        self._objects.delete([self._record(checkpoint)])
+
+    def _record(self, checkpoint: int) -> str:
+        return f"{self._records}{checkpoint}.record"

@@ -1,0 +1,201 @@
+"""An HTTP proxy before an S3 server that drops, delays, doubles and lies, on one kind of call.
+
+Requests are told apart as the API reference names them. The signature covers the Host header, which
+is passed on as it came, so the server takes what the proxy sends.
+"""
+
+from __future__ import annotations
+
+import http.client
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from enum import Enum
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+
+class Fault(Enum):
+    """What becomes of a request."""
+
+    DROPPED = "it never arrives"
+    UNANSWERED = "it takes effect, and the reply is lost"
+    DELAYED = "it takes effect later, and nobody hears of it"
+    DOUBLED = "it arrives twice; the second answer is given"
+    LIED = "it never arrives, and another answer is given"
+    LIED_AFTER = "it takes effect, and another answer is given"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def call(self) -> str:
+        """The API's name of it; a put on a condition is ``PutIf``."""
+        query = parse_qs(urlsplit(self.path).query, keep_blank_values=True)
+        if "uploads" in query:
+            return "CreateMultipartUpload" if self.method == "POST" else "ListMultipartUploads"
+        if "uploadId" in query:
+            return {
+                "PUT": "UploadPart",
+                "POST": "CompleteMultipartUpload",
+                "DELETE": "AbortMultipartUpload",
+                "GET": "ListParts",
+            }[self.method]
+        if "list-type" in query:
+            return "ListObjectsV2"
+        names = {name.lower() for name in self.headers}
+        if self.method == "PUT" and names & {"if-match", "if-none-match"}:
+            return "PutIf"
+        return {"GET": "GetObject", "HEAD": "HeadObject", "PUT": "PutObject"}.get(
+            self.method, self.method
+        )
+
+
+@dataclass(slots=True)
+class Plan:
+    """Which requests meet the fault.
+
+    Args:
+        skip: how many of that call pass first.
+        times: how many meet it then.
+        answer: status and body of a lie.
+    """
+
+    call: str
+    fault: Fault
+    skip: int = 0
+    times: int = 1
+    answer: tuple[int, bytes] = (500, b"")
+    met: int = 0
+
+
+@dataclass(slots=True)
+class Answer:
+    status: int
+    headers: list[tuple[str, str]]
+    body: bytes
+
+
+@dataclass(slots=True)
+class Proxy:
+    """The running proxy. ``plan`` may be set at any time; ``seen`` counts calls by name."""
+
+    endpoint: str
+    server: str
+    plan: Plan | None = None
+    seen: Counter[str] = field(default_factory=Counter)
+    delayed: list[Request] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def next(self, request: Request) -> Plan | None:
+        """The plan, where this request meets its fault."""
+        with self.lock:
+            self.seen[request.call] += 1
+            plan = self.plan
+            if plan is None or plan.call != request.call:
+                return None
+            if plan.skip:
+                plan.skip -= 1
+                return None
+            if plan.met == plan.times:
+                return None
+            plan.met += 1
+            return plan
+
+    def deliver(self) -> None:
+        """What was delayed takes effect now."""
+        while self.delayed:
+            self.forward(self.delayed.pop(0))
+
+    def forward(self, request: Request) -> Answer:
+        connection = http.client.HTTPConnection(self.server, timeout=30)
+        try:
+            connection.putrequest(
+                request.method, request.path, skip_host=True, skip_accept_encoding=True
+            )
+            for name, text in request.headers.items():
+                if name.lower() != "expect":
+                    connection.putheader(name, text)
+            connection.endheaders(request.body or None)
+            reply = connection.getresponse()
+            return Answer(reply.status, reply.getheaders(), reply.read())
+        finally:
+            connection.close()
+
+
+@contextmanager
+def running(endpoint: str) -> Iterator[Proxy]:
+    """A proxy before the server at this endpoint, on a port of its own."""
+    proxy = Proxy("", endpoint.removeprefix("http://"))
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            request = Request(self.command, self.path, dict(self.headers.items()), body)
+            answer = _meet(proxy, request)
+            if answer is None:
+                self.close_connection = True
+                return
+            with suppress(OSError):
+                self._answer(answer)
+
+        do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = do  # noqa: N815
+
+        def _answer(self, answer: Answer) -> None:
+            self.send_response_only(answer.status)
+            for name, text in answer.headers:
+                if name.lower() not in ("transfer-encoding", "connection"):
+                    self.send_header(name, text)
+            if not any(name.lower() == "content-length" for name, _ in answer.headers):
+                self.send_header("Content-Length", str(len(answer.body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    proxy.endpoint = f"http://127.0.0.1:{server.server_port}"
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    try:
+        yield proxy
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def _meet(proxy: Proxy, request: Request) -> Answer | None:
+    """What the client hears; None: the connection breaks."""
+    plan = proxy.next(request)
+    if plan is None:
+        return proxy.forward(request)
+    match plan.fault:
+        case Fault.DROPPED:
+            return None
+        case Fault.UNANSWERED:
+            proxy.forward(request)
+            return None
+        case Fault.DELAYED:
+            proxy.delayed.append(request)
+            return None
+        case Fault.DOUBLED:
+            proxy.forward(request)
+            return proxy.forward(request)
+        case Fault.LIED_AFTER:
+            proxy.forward(request)
+    return Answer(
+        plan.answer[0], [("Content-Type", "application/xml"), ("ETag", '"00"')], plan.answer[1]
+    )
