@@ -1,0 +1,186 @@
+"""Which files a source takes, and in which order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
+from abs_core.source import Limit
+from abs_sources.files import FileOptions, FileSource
+from abs_sources.files.pattern import Pattern
+from tests.sources.files.fill import TEXT, Folder
+
+
+def source_on(disk: Folder, **given: str) -> FileSource:
+    options = {**disk.given, "fileformat": "text", **given}
+    return FileSource(FileOptions.parse(options, streaming=True), TEXT)
+
+
+def put(disk: Folder, name: str, second: int) -> None:
+    """A file with one line, its name; changed last at this second."""
+    disk.put(name, f"{name}\n".encode())
+    os.utime(disk.path / name, (second, second))
+
+
+def words(source: FileSource, start: str, end: str) -> list[str]:
+    found = []
+    for split in source.splits(start, end):
+        reader = source.open(split)
+        while not reader.finished:
+            batch = reader.read(0.1)
+            found += [] if batch is None else batch.column(0).to_pylist()
+        reader.close()
+    return found
+
+
+def epochs(source: FileSource, limit: Limit) -> list[list[str]]:
+    """The words of each epoch, until there is nothing new."""
+    found, place = [], source.initial()
+    while (end := source.latest(place, limit)) != place:
+        found.append(words(source, place, end))
+        place = end
+    return found
+
+
+def test_the_oldest_come_first_and_then_the_names_decide(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    for name, second in (("c", 10), ("b", 20), ("a", 20), ("d", 5)):
+        put(disk, name, second)
+    assert epochs(source_on(disk), Limit(files=3)) == [["d", "c", "a"], ["b"]]
+
+
+def test_the_newest_come_first_where_that_is_asked_for(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    for name, second in (("a", 10), ("b", 20), ("c", 30)):
+        put(disk, name, second)
+    source = source_on(disk, latestFirst="true")
+    start = source.initial()
+    first = source.latest(start, Limit(files=1))
+    put(disk, "d", 40)
+    second = source.latest(first, Limit(files=1))
+    assert words(source, start, second) == ["c", "d"]
+
+
+def test_a_file_that_appears_late_with_an_old_time_is_not_lost(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    put(disk, "new", 1000)
+    source = source_on(disk)
+    first = source.latest(source.initial(), Limit())
+    put(disk, "old", 10)
+    for later in (source, source_on(disk)):
+        assert words(later, first, later.latest(first, Limit())) == ["old"]
+
+
+def test_bytes_limit_an_epoch_and_a_big_file_is_taken_all_the_same(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    for number, name in enumerate(("aa", "a-long-name", "bb", "cc")):
+        put(disk, name, number)
+    assert epochs(source_on(disk), Limit(bytes=5)) == [["aa", "a-long-name"], ["bb", "cc"]]
+    with pytest.raises(ConfigError, match="cannot limit an epoch by rows"):
+        source_on(disk).latest(source_on(disk).initial(), Limit(rows=3))
+
+
+def test_hidden_and_unfinished_files_are_passed_over(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    for name in ("a", "_b", ".c", "d._COPYING_", "_metadata/e", "f=1"):
+        put(disk, name, 1)
+    assert epochs(source_on(disk), Limit()) == [["a", "f=1"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ["top"]),
+        ({"recursiveFileLookup": "true"}, ["one/a.x", "one/deep/b.y", "top", "two/c.x"]),
+        ({"recursiveFileLookup": "true", "pathGlobFilter": "*.{x,z}"}, ["one/a.x", "two/c.x"]),
+        ({"path": "*"}, ["one/a.x", "top", "two/c.x"]),
+        ({"path": "{one,two}"}, ["one/a.x", "two/c.x"]),
+        ({"path": "o?e/*", "recursiveFileLookup": "true"}, ["one/a.x", "one/deep/b.y"]),
+        ({"path": "*/deep"}, ["one/deep/b.y"]),
+        ({"path": "one/a.x"}, ["one/a.x"]),
+    ],
+)
+def test_a_path_names_a_folder_a_file_or_a_glob(
+    given: Mapping[str, str], expected: list[str], tmp_path: Path
+) -> None:
+    disk = Folder(tmp_path)
+    for name in ("top", "one/a.x", "one/deep/b.y", "two/c.x"):
+        put(disk, name, 1)
+    path = str(disk.path / given["path"]) if "path" in given else str(disk.path)
+    (found,) = epochs(source_on(disk, **{**given, "path": path}), Limit())
+    assert sorted(found) == expected
+
+
+def test_folders_of_a_partitioned_data_set_are_not_left_out_in_silence(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    put(disk, "day=1/a", 1)
+    source = source_on(disk)
+    with pytest.raises(RefusedError, match="recursiveFileLookup=true"):
+        source.latest(source.initial(), Limit())
+    assert epochs(source_on(disk, recursiveFileLookup="true"), Limit()) == [["day=1/a"]]
+    assert epochs(source_on(disk, path=f"{disk.path}/day=*", log=f"{tmp_path}/l"), Limit()) == [
+        ["day=1/a"]
+    ]
+
+
+def test_a_missing_folder_is_an_error_and_not_an_empty_source(tmp_path: Path) -> None:
+    source = source_on(Folder(tmp_path), path=str(tmp_path / "nowhere"))
+    with pytest.raises(RefusedError, match="There is no folder or file"):
+        source.latest(source.initial(), Limit())
+
+
+def test_a_file_that_changed_after_it_was_taken_is_told_when_files_are_looked_for(
+    tmp_path: Path,
+) -> None:
+    disk = Folder(tmp_path)
+    put(disk, "a", 1)
+    source = source_on(disk)
+    first = source.latest(source.initial(), Limit())
+    put(disk, "a", 2)
+    put(disk, "b", 3)
+    with pytest.raises(ReplayMismatchError, match="has changed since it was taken"):
+        source.latest(first, Limit())
+    lenient = source_on(disk, changedFiles="ignore")
+    assert words(lenient, first, lenient.latest(first, Limit())) == ["b"]
+    with pytest.raises(ReplayMismatchError):  # to read it is an error all the same
+        words(lenient, lenient.initial(), first)
+
+
+def test_a_pattern_enters_only_folders_that_can_hold_what_it_names() -> None:
+    pattern = Pattern.parse("/data/2026-*/in")
+    assert pattern.root == "/data"
+    assert [pattern.enters(f) for f in ("2026-01", "2026-01/in", "2026-01/out", "2025-01")] == [
+        True, True, False, False,
+    ]  # fmt: skip
+    assert not pattern.enters("2026-01/in/deeper")
+
+
+def test_all_that_is_wrong_with_the_options_is_told_at_once(tmp_path: Path) -> None:
+    given = {
+        "path": "hdfs://host/data",
+        "fileformat": "parkuet",
+        "maxFilesPerTriger": "1",
+        "sep": "ab",
+        "secretKey": "very-secret",
+        "mode": "PERMISSIVE",
+    }
+    with pytest.raises(OptionError) as raised:
+        FileOptions.parse(given, streaming=True)
+    text = str(raised.value)
+    assert "very-secret" not in text
+    for part in (
+        "hdfs://host/data is not a place", "did you mean parquet", "maxFilesPerTrigger",
+        "one character", "boto3's chain", "a record that cannot be read is always an error",
+    ):  # fmt: skip
+        assert part in text, part
+    with pytest.raises(OptionError, match="needs the option log"):
+        FileOptions.parse({"path": str(tmp_path)}, streaming=True)
+    beside = FileOptions.parse(
+        {"path": "/data", "checkpointlocation": "s3a://bucket/c/"}, streaming=True
+    )
+    assert beside.log is not None
+    assert beside.log.name == "s3://bucket/c/abs-files"
