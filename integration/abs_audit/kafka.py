@@ -40,12 +40,14 @@ class KafkaTopic:
         topic: its name.
         value: ``json``: each value is one object, whose fields are the columns, untyped as in a
             JSON file; ``raw``: the columns ``key`` and ``value``, as bytes.
+        fields: those of the JSON objects, where they are known: spares a look at every record.
         settings: more of ``kafka.KafkaConsumer``'s, such as ``security_protocol``; never shown (I9).
     """
 
     servers: str
     topic: str
     value: str = "json"
+    fields: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     @property
@@ -56,6 +58,8 @@ class KafkaTopic:
         """See ``Relation``. The fields of JSON are known when all records have been read."""
         if self.value == "raw":
             return dict.fromkeys(RAW.names, Type(Family.BINARY))
+        if self.fields:
+            return dict.fromkeys(self.fields, Type(Family.UNTYPED))
         found: dict[str, None] = {}
         for records in self._batches():
             for parsed in json_objects([_value(record) for record in records], self.name):
@@ -71,12 +75,19 @@ class KafkaTopic:
                 yield carried(rows, names)
             return
         schema = text_schema(names)
-        batches = (
-            as_text(json_objects([_value(record) for record in records], self.name), schema)
-            for records in self._batches()
-        )
-        with streamed(connection, schema, batches) as rows:
+        with streamed(connection, schema, self._texts(schema)) as rows:
             yield rows
+
+    def _texts(self, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        known = set(self.fields)
+        for records in self._batches():
+            found = json_objects([_value(record) for record in records], self.name)
+            if known and (odd := next((one for one in found if not known.issuperset(one)), None)):
+                raise DataError(
+                    f"{self.name} has an object with more fields: {sorted(odd.keys() - known)}.",
+                    remedy="name all fields, or leave them out to have them looked for.",
+                )
+            yield as_text(found, schema)
 
     def left_behind(self) -> LeftBehind:
         """Partitions whose last stable offset is not their end: a transaction is open there."""

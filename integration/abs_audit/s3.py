@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class S3Files:
         endpoint: of a server that is not Amazon's.
         region: where the chain has none.
         null: as for ``Files``.
+        secrets: ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, where not from the chain.
     """
 
     bucket: str
@@ -44,6 +45,7 @@ class S3Files:
     endpoint: str | None = None
     region: str | None = None
     null: str | None = None
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False, hash=False)
 
     @property
     def name(self) -> str:
@@ -120,6 +122,8 @@ class S3Files:
             "s3",
             endpoint_url=self.endpoint,
             region_name=self.region,
+            aws_access_key_id=self.secrets.get("AWS_ACCESS_KEY_ID"),
+            aws_secret_access_key=self.secrets.get("AWS_SECRET_ACCESS_KEY"),
             config=Config(s3=style, retries={"mode": "standard", "max_attempts": 5}),
         )
 

@@ -12,8 +12,10 @@ from rich.markup import escape
 
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json
+from abs_core.errors import OptionError
 
 if TYPE_CHECKING:
+    from abs_demo.hops import Route
     from abs_demo.run import Place
     from abs_demo.settings import Result
 
@@ -30,6 +32,9 @@ def demo(
     unsafe: Annotated[
         bool, typer.Option("--unsafe", help="Use a plain writer instead, and see the audit fail.")
     ] = False,
+    route: Annotated[
+        str, typer.Option(help="direct: files to PostgreSQL; chain: through Kafka, and to S3 too.")
+    ] = "direct",
     keep: Annotated[
         bool,
         typer.Option(
@@ -39,9 +44,9 @@ def demo(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Stream 336,776 flights through Spark into PostgreSQL, kill it with SIGKILL, audit the table.
+    """Stream 336,776 flights through Spark, kill it with SIGKILL again and again, audit the targets.
 
-    Exit code 1 unless every row is in the table exactly once, and nothing is left behind.
+    Exit code 1 unless every row is in each target exactly once, and nothing is left behind.
     """
     from abs_demo.display import display_on
     from abs_demo.job import UNSAFE
@@ -54,21 +59,22 @@ def demo(
         protocol=UNSAFE if unsafe else protocol,
         kills=kills,
         days=days,
+        route=_route(route),
     )
     console = errors if as_json else people
     console.print(
-        f"seed {settings.seed}; getting the flights, and a PostgreSQL of their own, ready ...",
+        f"seed {settings.seed}; getting the flights, and servers of their own, ready ...",
         highlight=False,
     )
     if keep:
-        place = lasting_place()
+        place = lasting_place(settings.route)
         try:
             result = run(settings, display_on(console), place)
             _show(result, time.monotonic() - began, as_json=as_json)
         finally:
             _show_place(console, place)
     else:
-        with temporary_place() as temporary:
+        with temporary_place(settings.route) as temporary:
             result = run(settings, display_on(console), temporary)
         _show(result, time.monotonic() - began, as_json=as_json)
     if not result.clean:
@@ -82,7 +88,8 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
     if as_json:
         print_json({**result.to_dict(), "seconds": round(seconds, 3)})
         return
-    show(result.report, people)
+    for report in (result.report, *result.others.values()):
+        show(report, people)
     figures = (
         f"{result.settings.epochs} epochs, {len(result.kills)} x SIGKILL, "
         f"{result.job_seconds:.0f} s; all in all {seconds:.0f} s"
@@ -101,14 +108,22 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
         people.print("That was a plain writer. Without --unsafe, the same kills change nothing.")
 
 
+def _route(text: str) -> Route:
+    from abs_demo.hops import Route
+
+    if text not in list(Route):
+        raise OptionError(f"There is no route {text!r}.", remedy=f"choose from {', '.join(Route)}.")
+    return Route(text)
+
+
 def _show_place(console: Console, place: Place) -> None:
     audit = (
-        f"abs audit --expected {place.folder / 'input'} --actual '{place.url}' --table flights "
+        f"abs audit --expected {place.folder / 'input'} --actual '{place.places.url}' --table flights "
         "--key year,month,day,carrier,flight,origin"
     )
     lines = {
         "files and log": str(place.folder),
-        "look at it": f"psql '{place.url}'",
+        "look at it": f"psql '{place.places.url}'",
         "audit it again": audit,
         "end it": f"abs down postgres --delete-data; rm -r {place.folder}",
     }

@@ -1,4 +1,4 @@
-"""The streaming job that the demo kills: Parquet files -> Spark Structured Streaming -> PostgreSQL.
+"""The streaming job that the demo kills: from Parquet files through Spark to the targets.
 
 It runs as a process of its own, ``python -m abs_demo.job``; nothing in it knows that it will be
 killed. It ends by itself when all files are in the target.
@@ -15,8 +15,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from abs_demo.hops import Places, Route, from_topic, into_bucket, into_topic
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 UNSAFE = "unsafe"
@@ -24,7 +27,7 @@ UNSAFE = "unsafe"
 
 JOB = "flights"
 TABLE = "flights"
-_URL = "ABS_DEMO_URL"
+_LOOK_S = 1
 
 # Quick to start and small; nothing here bears on what is promised.
 _CONF = {
@@ -45,13 +48,15 @@ class JobSettings:
 
     Args:
         folder: holds ``input`` with the files; ``checkpoint`` and scratch files go there too.
-        protocol: of the sink, or ``UNSAFE``.
+        protocol: of PostgreSQL's sink, or ``UNSAFE``.
         files_per_epoch: how many files Spark may take at a time.
+        route: which hops there are.
     """
 
     folder: Path
     protocol: str
     files_per_epoch: int
+    route: Route = Route.DIRECT
 
     @property
     def input(self) -> Path:
@@ -59,21 +64,25 @@ class JobSettings:
 
     @property
     def checkpoint(self) -> Path:
+        """Of the query that writes to PostgreSQL: the one that is watched."""
         return self.folder / "checkpoint"
+
+    def checkpoint_of(self, hop: str) -> Path:
+        return self.folder / f"checkpoint-{hop}"
 
     @property
     def scratch(self) -> Path:
         return self.folder / "scratch"
 
     def command(self) -> list[str]:
-        arguments = [str(self.folder), self.protocol, str(self.files_per_epoch)]
+        arguments = [str(self.folder), self.protocol, str(self.files_per_epoch), self.route]
         return [sys.executable, "-m", "abs_demo.job", *arguments]
 
-    def environment(self, url: str) -> dict[str, str]:
-        """For the child. The URL with its password travels here: a command line can be listed."""
+    def environment(self, places: Places) -> dict[str, str]:
+        """For the child. Credentials travel here: a command line can be listed."""
         return {
             **os.environ,
-            _URL: url,
+            **places.environment(),
             "PYSPARK_PYTHON": sys.executable,
             "PYSPARK_DRIVER_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -81,27 +90,58 @@ class JobSettings:
         }
 
 
-def run(settings: JobSettings, url: str) -> None:
+def run(settings: JobSettings, places: Places) -> None:
     """Write every flight that is not yet written; returns when there is no more."""
     from abs_demo.flights import SCHEMA
 
     spark = _session(settings)
+    schema = _spark_schema(SCHEMA)
     flights = (
-        spark.readStream.schema(_spark_schema(SCHEMA))
+        spark.readStream.schema(schema)
         .option("maxFilesPerTrigger", settings.files_per_epoch)
         .parquet(str(settings.input))
     )
-    if settings.protocol == UNSAFE:
-        writer = _at_least_once(flights, url)
+    if settings.route is Route.CHAIN:
+        _run_chain(spark, settings, places, flights, schema)
     else:
-        writer = _exactly_once(flights, url, settings.protocol)
-    query = (
-        writer.option("checkpointLocation", str(settings.checkpoint))
-        .trigger(availableNow=True)
-        .start()
-    )
-    query.awaitTermination()
+        _into_postgres(flights, settings, places).trigger(
+            availableNow=True
+        ).start().awaitTermination()
     spark.stop()
+
+
+def _run_chain(
+    spark: SparkSession, settings: JobSettings, places: Places, flights: DataFrame, schema: str
+) -> None:
+    """All hops at once; the readers of the topic go on until they have what the first one wrote."""
+
+    def begin(writer: DataStreamWriter, hop: str) -> StreamingQuery:
+        return writer.option("checkpointLocation", str(settings.checkpoint_of(hop))).start()
+
+    feeder = begin(into_topic(flights, places).trigger(availableNow=True), "kafka")
+    readers = [
+        _into_postgres(from_topic(spark, places, schema), settings, places).start(),
+        begin(into_bucket(from_topic(spark, places, schema), places), "s3"),
+    ]
+    while not feeder.awaitTermination(_LOOK_S):
+        for reader in readers:
+            _raise_if_failed(reader)
+    for reader in readers:
+        reader.processAllAvailable()
+        reader.stop()
+
+
+def _raise_if_failed(query: StreamingQuery) -> None:
+    if not query.isActive and (error := query.exception()) is not None:
+        raise error
+
+
+def _into_postgres(flights: DataFrame, settings: JobSettings, places: Places) -> DataStreamWriter:
+    if settings.protocol == UNSAFE:
+        writer = _at_least_once(flights, places.url)
+    else:
+        writer = _exactly_once(flights, places.url, settings.protocol)
+    return writer.option("checkpointLocation", str(settings.checkpoint))
 
 
 def _exactly_once(flights: DataFrame, url: str, protocol: str) -> DataStreamWriter:
@@ -166,5 +206,5 @@ def _spark_schema(schema: pa.Schema) -> str:
 
 
 if __name__ == "__main__":
-    folder, protocol, files_per_epoch = sys.argv[1:]
-    run(JobSettings(Path(folder), protocol, int(files_per_epoch)), os.environ[_URL])
+    folder, protocol, files_per_epoch, route = sys.argv[1:]
+    run(JobSettings(Path(folder), protocol, int(files_per_epoch), Route(route)), Places.here())

@@ -8,6 +8,7 @@ from pathlib import Path
 from abs_core.errors import UnavailableError
 from abs_demo.aim import Aim
 from abs_demo.display import Display
+from abs_demo.hops import Places
 from abs_demo.job import JobSettings
 from abs_demo.moments import Moment, Sight, story
 from abs_demo.picture import Picture
@@ -22,7 +23,7 @@ class Killing:
     """One demo's job, over all of its runs.
 
     Args:
-        url: of the database, with its password.
+        places: where the targets are.
         rows: how many the table will have.
     """
 
@@ -30,13 +31,13 @@ class Killing:
         self,
         settings: DemoSettings,
         job: JobSettings,
-        url: str,
+        places: Places,
         watch: Watch,
         display: Display,
         rows: int,
     ) -> None:
         self._job = job
-        self._url = url
+        self._places = places
         self._log = job.folder / "job.log"
         self._log.touch()
         self._aim = Aim(settings.planned)
@@ -74,7 +75,7 @@ class Killing:
 
     def _start(self) -> JobProcess:
         job = self._job
-        return JobProcess(job.command(), job.environment(self._url), job.scratch, self._log)
+        return JobProcess(job.command(), job.environment(self._places), job.scratch, self._log)
 
     def _note(self, processes: int) -> None:
         kill = self._aim.next

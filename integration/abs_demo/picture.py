@@ -15,7 +15,7 @@ from abs_demo.watch import Watch
 
 REFRESH_S = 0.5
 # What abs_spark says of a recovery, in the job's own log.
-_RECOVERY = re.compile(rf"abs_spark\.recovery: job {JOB}: (.*)")
+_RECOVERY = re.compile(rf"abs_spark\.recovery: job ({JOB}[a-z0-9-]*): (.*)")
 
 
 class Picture:
@@ -81,10 +81,11 @@ class Picture:
         protocol = settings.protocol
         name = "a plain writer (at least once)" if protocol == UNSAFE else f"protocol {protocol}"
         newest = sight.noted if protocol == UNSAFE else sight.finished
+        done = 0 if newest is None else newest + 1
         self._display.show(
             View(
-                title=f"flights of 2013 -> Spark -> PostgreSQL, {name}, seed {settings.seed}",
-                epochs=(0 if newest is None else newest + 1, settings.epochs),
+                title=f"{settings.route.story}, {name}, seed {settings.seed}",
+                epochs=(done, max(done, settings.epochs)),
                 rows=(self._rows, self._rows_expected),
                 in_doubt=sight.in_doubt,
                 thing=self._watch.thing,
@@ -100,4 +101,5 @@ class Picture:
             log.seek(self._log_read)
             said = log.read()
             self._log_read = log.tell()
-        self._events += [f"    recovery: {what}" for what in _RECOVERY.findall(said)]
+        for job, what in _RECOVERY.findall(said):
+            self._events.append(f"    recovery{job.removeprefix(JOB).replace('-', ' ')}: {what}")

@@ -21,6 +21,7 @@ from abs_audit.postgres import PostgresTable
 from abs_core.errors import UnavailableError
 from abs_demo.display import Display
 from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
+from abs_demo.hops import Places, Route, chain_places
 from abs_demo.job import TABLE, JobSettings
 from abs_demo.killing import Killing
 from abs_demo.machine import check_machine
@@ -38,14 +39,14 @@ SETTLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a demo runs: a folder, and a database of its own.
+    """Where a demo runs: a folder, and a database (a topic, a prefix) of its own.
 
     Args:
-        url: libpq URI, with the password.
+        places: where the targets are.
     """
 
     folder: Path
-    url: str
+    places: Places
 
 
 def run(settings: DemoSettings, display: Display, place: Place) -> Result:
@@ -56,34 +57,41 @@ def run(settings: DemoSettings, display: Display, place: Place) -> Result:
     Raises:
         UnavailableError: the job ended by itself, or nothing moves any more.
     """
-    job = JobSettings(place.folder, settings.protocol, FILES_PER_EPOCH)
+    files_per_epoch = FILES_PER_EPOCH[settings.route]
+    job = JobSettings(place.folder, settings.protocol, files_per_epoch, settings.route)
     rows = write_files(read_flights(), job.input, days=settings.days)
     job.scratch.mkdir()
-    create_table(place.url, unique=settings.protocol == "idempotent")
-    with watching(settings.protocol, place.url, job.checkpoint) as watch, display:
-        killing = Killing(settings, job, place.url, watch, display, rows)
+    url = place.places.url
+    create_table(url, unique=settings.protocol == "idempotent")
+    with watching(settings.protocol, url, job.checkpoint) as watch, display:
+        killing = Killing(settings, job, place.places, watch, display, rows)
         kills, seconds = killing.run()
-    return Result(settings, rows, kills, seconds, audited(job.input, place.url))
+    others = audited_chain(job.input, place.places) if settings.route is Route.CHAIN else {}
+    return Result(settings, rows, kills, seconds, audited(job.input, url), others)
 
 
 @contextlib.contextmanager
-def temporary_place() -> Iterator[Place]:
-    """A place that is gone afterwards, with its database; also if this process is killed.
+def temporary_place(route: Route) -> Iterator[Place]:
+    """A place that is gone afterwards, servers and all; also if this process is killed.
 
     Raises:
         ConfigError: this machine lacks what the demo needs.
     """
     check_machine()
-    with (
-        _folder() as folder,
-        services().postgres() as server,
-        fresh_database(server) as url,
-    ):
-        yield Place(folder, url)
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(_folder())
+        server = stack.enter_context(services().postgres())
+        url = stack.enter_context(fresh_database(server))
+        if route is Route.DIRECT:
+            yield Place(folder, Places(url))
+            return
+        kafka = stack.enter_context(services().kafka())
+        store = stack.enter_context(services().s3())
+        yield Place(folder, chain_places(url, {**kafka.env, **store.env}))
 
 
-def lasting_place() -> Place:
-    """A place that stays: a new database in the server of ``abs up postgres``.
+def lasting_place(route: Route) -> Place:
+    """A place that stays: a new database in the server of ``abs up postgres``, and so on.
 
     Raises:
         ConfigError: this machine lacks what the demo needs.
@@ -97,7 +105,11 @@ def lasting_place() -> Place:
         create = sql.SQL("CREATE DATABASE {} OWNER {}")
         admin.execute(create.format(sql.Identifier(name), sql.Identifier(owner)))
     folder = Path(tempfile.mkdtemp(prefix="abs-demo-"))
-    return Place(folder, in_database(running.env["ABS_POSTGRES_URL"], name))
+    url = in_database(running.env["ABS_POSTGRES_URL"], name)
+    if route is Route.DIRECT:
+        return Place(folder, Places(url))
+    further = [bring_up(kind, way).running.env for kind in ("kafka", "s3")]
+    return Place(folder, chain_places(url, {**further[0], **further[1]}))
 
 
 @contextlib.contextmanager
@@ -122,6 +134,24 @@ def create_table(url: str, *, unique: bool) -> None:
         columns.append(f"PRIMARY KEY ({', '.join(KEY)})")
     with _connected(url) as connection:
         connection.execute(f"CREATE TABLE {TABLE} ({', '.join(columns)})".encode())
+
+
+def audited_chain(expected: Path, places: Places) -> dict[str, Report]:
+    """Compare topic and bucket with the files, each read by a client that is not the sink's."""
+    # Their clients come with extras that a direct demo does without.
+    from abs_audit.kafka import KafkaTopic
+    from abs_audit.s3 import S3Files
+
+    files = Files((str(expected),))
+    bucket, _, prefix = places.path.removeprefix("s3://").partition("/")
+    topic = KafkaTopic(places.bootstrap, places.topic, fields=tuple(SCHEMA.names))
+    objects = S3Files(
+        bucket, prefix, places.store["endpoint"], places.store["region"], secrets=places.secrets
+    )
+    return {
+        "topic": audit(files, topic, key=KEY, settle=SETTLE_S),
+        "bucket": audit(files, objects, key=KEY, settle=SETTLE_S),
+    }
 
 
 def audited(expected: Path, url: str) -> Report:

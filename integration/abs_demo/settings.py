@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from abs_audit import Report
 from abs_core.errors import OptionError
-from abs_demo.flights import DAYS
+from abs_demo.flights import DAYS, ROWS
+from abs_demo.hops import TAKEN_PER_EPOCH, Route
 from abs_demo.job import UNSAFE
 from abs_demo.moments import Moment
 from abs_demo.schedule import Kill, schedule
 from abs_sinks.options import PROTOCOLS
 
-FILES_PER_EPOCH = 8
+FILES_PER_EPOCH = {Route.DIRECT: 8, Route.CHAIN: 16}
 LEAST_KILLS = 5
+_PER_DAY = ROWS // DAYS
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +26,10 @@ class DemoSettings:
 
     Args:
         seed: draws the moments of the kills.
-        protocol: of the sink, or ``unsafe``: a plain writer, to show the difference.
+        protocol: of PostgreSQL's sink, or ``unsafe``: a plain writer, to show the difference.
         kills: how often the job is killed.
         days: how many days of 2013 are written, a file each.
+        route: straight to PostgreSQL, or through Kafka to PostgreSQL and S3.
 
     Raises:
         OptionError: a value makes no sense, or there is no room for so many kills.
@@ -35,6 +39,7 @@ class DemoSettings:
     protocol: str = "2pc"
     kills: int = LEAST_KILLS
     days: int = DAYS
+    route: Route = Route.DIRECT
 
     def __post_init__(self) -> None:
         if self.protocol not in (*PROTOCOLS, UNSAFE):
@@ -46,11 +51,17 @@ class DemoSettings:
             raise OptionError(
                 f"2013 does not have {self.days} days.", remedy=f"choose from 1 to {DAYS}."
             )
+        if self.protocol == UNSAFE and self.route is not Route.DIRECT:
+            raise OptionError(
+                "The plain writer goes straight to PostgreSQL.", remedy="leave out one of the two."
+            )
         _ = self.planned
 
     @property
     def epochs(self) -> int:
-        return -(-self.days // FILES_PER_EPOCH)
+        """Of the query that writes to PostgreSQL; at least so many where it reads from Kafka."""
+        files = -(-self.days // FILES_PER_EPOCH[self.route])
+        return files if self.route is Route.DIRECT else -(-self.days * _PER_DAY // TAKEN_PER_EPOCH)
 
     @property
     def planned(self) -> tuple[Kill, ...]:
@@ -89,7 +100,8 @@ class Result:
         rows: expected ones.
         kills: in order.
         job_seconds: from the first start of the job to its end, kills and restarts included.
-        report: the audit's.
+        report: the audit's, of the table.
+        others: the audits' of further targets, by name.
     """
 
     settings: DemoSettings
@@ -97,11 +109,14 @@ class Result:
     kills: tuple[Killed, ...]
     job_seconds: float
     report: Report
+    others: Mapping[str, Report] = field(default_factory=dict)
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
         """Why the demo has not shown what it should; empty if it has."""
         found = list(self.report.reasons)
+        for name, report in self.others.items():
+            found += [f"{name}: {reason}" for reason in report.reasons]
         left = self.report.left_behind
         if left is not None and (left.prepared or left.staging or left.decisions):
             found.append(
@@ -129,4 +144,5 @@ class Result:
             "kills_done": [asdict(kill) for kill in self.kills],
             "job_seconds": round(self.job_seconds, 3),
             "audit": self.report.to_dict(),
+            "audits": {name: report.to_dict() for name, report in self.others.items()},
         }

@@ -1,0 +1,123 @@
+"""The demo's hops: which streaming queries the job runs, from the files to the last target.
+
+Direct: files -> PostgreSQL. Through Kafka: files -> topic -> PostgreSQL, and topic -> S3: each hop is
+exactly once by itself, so the chain is.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+PARTITIONS = 4
+TAKEN_PER_EPOCH = 20_000
+"""Records that a query takes from the topic at a time, at most."""
+
+_VARIABLE = "ABS_DEMO_PLACES"
+
+
+class Route(StrEnum):
+    """The way of the flights."""
+
+    DIRECT = "direct"
+    CHAIN = "chain"
+
+    @property
+    def story(self) -> str:
+        """For people."""
+        if self is Route.DIRECT:
+            return "flights of 2013 -> Spark -> PostgreSQL"
+        return "flights of 2013 -> Kafka -> PostgreSQL and S3, three Spark queries"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where the targets are. Travels to the job in its environment: it holds credentials.
+
+    Args:
+        url: libpq URI of the database, with its password.
+        bootstrap: ``host:port`` of the broker; empty where the route is direct.
+        topic: on it.
+        path: of the folder on S3: ``s3://bucket/prefix``.
+        store: options that name the S3 server.
+        secrets: environment variables with the S3 server's credentials.
+    """
+
+    url: str = field(repr=False)
+    bootstrap: str = ""
+    topic: str = ""
+    path: str = ""
+    store: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    def environment(self) -> dict[str, str]:
+        """What the job finds them by."""
+        return {**self.secrets, _VARIABLE: json.dumps(asdict(self))}
+
+    @classmethod
+    def here(cls) -> Places:
+        """In the job: what ``environment`` said."""
+        return cls(**json.loads(os.environ[_VARIABLE]))
+
+
+def chain_places(url: str, found: Mapping[str, str]) -> Places:
+    """A topic of the demo's own, made here, and a folder on S3, beside the database.
+
+    Args:
+        found: the variables by which broker and S3 server are found.
+    """
+    from confluent_kafka.admin import AdminClient
+    from confluent_kafka.cimpl import NewTopic
+
+    name = f"flights-{secrets.token_hex(4)}"
+    bootstrap = found["ABS_KAFKA_BOOTSTRAP"]
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
+    return Places(
+        url,
+        bootstrap,
+        name,
+        f"s3://{found['ABS_S3_BUCKET']}/{name}",
+        {"endpoint": found["ABS_S3_ENDPOINT"], "region": found["AWS_DEFAULT_REGION"]},
+        {key: found[key] for key in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")},
+    )
+
+
+def into_topic(flights: DataFrame, places: Places) -> DataStreamWriter:
+    """Each flight as one message: a JSON object, keyed by its carrier."""
+    messages = flights.selectExpr("carrier as key", "to_json(struct(*)) as value")
+    return messages.writeStream.format("abs-kafka").options(
+        topic=places.topic, job="flights-to-kafka", **{"kafka.bootstrap.servers": places.bootstrap}
+    )
+
+
+def from_topic(spark: SparkSession, places: Places, schema: str) -> DataFrame:
+    """The flights again, as their columns."""
+    from pyspark.sql import functions as f
+
+    messages = (
+        spark.readStream.format("abs-kafka")
+        .option("kafka.bootstrap.servers", places.bootstrap)
+        .option("subscribe", places.topic)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", TAKEN_PER_EPOCH)
+        .load()
+    )
+    parsed = f.from_json(f.col("value").cast("string"), schema, {"mode": "FAILFAST"})
+    return messages.select(parsed.alias("flight")).select("flight.*")
+
+
+def into_bucket(flights: DataFrame, places: Places) -> DataStreamWriter:
+    """Parquet files under the path."""
+    return flights.writeStream.format("abs-s3").options(
+        path=places.path, job="flights-to-s3", **places.store
+    )
