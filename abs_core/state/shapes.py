@@ -28,10 +28,15 @@ class Shapes:
 
     def restore(self, states: Iterable[tuple[str, str]]) -> None:
         for name, shape in states:
-            self.declare(name, shape, nested=shape.split(":")[0] in _NESTED)
+            self.declare(name, shape, nested=self.nests(shape))
 
     def is_nested(self, name: str) -> bool:
-        return self._shapes[name].split(":")[0] in _NESTED
+        return self.nests(self._shapes[name])
+
+    @staticmethod
+    def nests(shape: str) -> bool:
+        """Whether states of this shape have sub-keys."""
+        return shape.split(":")[0] in _NESTED
 
     def all(self) -> Sequence[tuple[str, str]]:
         return sorted(self._shapes.items())

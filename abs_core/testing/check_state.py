@@ -122,6 +122,18 @@ def a_copy_is_not_changed_while_it_is_persisted(case: StateCase) -> None:
         case.holds(f"restored, round {round_}")
 
 
+def a_savepoint_is_not_changed_by_later_writes(case: StateCase) -> None:
+    case.fill("before")
+    copied, snapshots = case.copies[case.snapshot()]
+    case.fill("after")
+    case.put(dict.fromkeys(KEYS[::3]))
+    store = case.subject.new_store()
+    case.write_savepoint(store, snapshots)
+    case.start(3, store, old=False)
+    case.model = copied
+    case.holds("restored from the savepoint")
+
+
 def what_was_restored_is_what_was_saved(case: StateCase) -> None:
     case.fill("v")
     case.put_deep({(key, SUBS[0]): None for key in KEYS[::2]})
@@ -269,10 +281,10 @@ def damage_is_named(case: StateCase) -> None:
         content = case.store.get(ref)
         for change in changes:
             case.subject.damage(case.store, ref.key, change)
-            error = raises(CorruptionError, lambda: case.start(2))
+            error = raises(CorruptionError, lambda: case.start(2, old=False))
             assert ref.key in str(error), f"the error does not name {ref.key}: {error}"
             case.store.put(ref.key, content)
-    case.start(2)
+    case.start(2, old=False)
     case.holds("restored once the damage is repaired")
 
 
@@ -428,6 +440,7 @@ RULES: tuple[Rule, ...] = (
     a_state_is_refused_under_another_shape,
     a_copy_is_not_changed_by_later_writes,
     a_copy_is_not_changed_while_it_is_persisted,
+    a_savepoint_is_not_changed_by_later_writes,
     what_was_restored_is_what_was_saved,
     an_empty_state_can_be_saved_and_restored,
     a_state_that_nobody_asks_for_is_carried_along,

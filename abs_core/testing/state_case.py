@@ -179,11 +179,15 @@ class StateCase:
         """A store that holds nothing but a savepoint of the present state."""
         store = self.subject.new_store()
         number = self.snapshot()
-        handles = [snapshot.savepoint(store) for snapshot in self.copies[number][1]]
-        record = json.dumps([handle_to_json(handle) for handle in handles]).encode()
-        store.complete(number, record, [ref for handle in handles for ref in handle.blobs])
+        self.write_savepoint(store, self.copies[number][1])
         self.abort(number)
         return store
+
+    def write_savepoint(self, store: SnapshotStore, snapshots: Sequence[Snapshot]) -> None:
+        """Complete a savepoint in its own store."""
+        handles = [snapshot.savepoint(store) for snapshot in snapshots]
+        record = json.dumps([handle_to_json(handle) for handle in handles]).encode()
+        store.complete(self.checkpoint, record, [ref for h in handles for ref in h.blobs])
 
     def sweep(self, keep: int = 1) -> list[str]:
         return sweep(self.store, blobs_of, keep)

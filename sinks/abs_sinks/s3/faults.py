@@ -47,7 +47,8 @@ _BY_CODE: dict[str, _Mapped] = {
 }
 
 _UNREACHED = (
-    boto.HTTPClientError,  # connections refused, broken, timed out
+    boto.HTTPClientError,  # connections broken, timed out
+    boto.EndpointConnectionError,  # connections refused
     boto.IncompleteReadError,
     ResponseParserError,  # half an answer, or a proxy's
     boto.FlexibleChecksumError,

@@ -1,0 +1,439 @@
+"""The RocksDB backend: state larger than memory, on local disk; incremental by RocksDB's own files.
+
+An entry's name is group (2 bytes) | state (4 bytes, hash of its name) | key, or in a nested state
+| length of key (4 bytes) | key | sub-key. So a key group is one range: a rescale clips ranges.
+
+A logical copy is RocksDB's checkpoint: the memtable is flushed and its files, which never change, are
+hard-linked. Its cost is bounded by the memtable (``Tuning.memtable``), not by the state. A snapshot
+uploads the files that the last completed one does not have. There is no write-ahead log: what a crash
+takes is restored from the snapshot. Needs ``rocksdict`` (extra ``embedded``).
+
+Source: Flink's incremental checkpoints of RocksDB (FLINK-5053); RocksDB wiki, Checkpoints.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import rocksdict
+import xxhash
+from rocksdict import Checkpoint, Rdict, WriteBatch
+
+from abs_core.errors import AbsError, ConfigError, TargetError
+from abs_core.state.contracts import (
+    BlobRef,
+    Nested,
+    Place,
+    SnapshotStore,
+    StateHandle,
+    Table,
+    Version,
+)
+from abs_core.state.keygroups import GroupRange, groups_of
+from abs_core.state.savepoint import CHUNK, FORMAT, Entries, blob_prefix, overlapping, read, write
+from abs_core.state.shapes import Shapes
+
+ROCKS = "rocksdb"
+_OTHERS = "files.zip"
+"""What RocksDB needs besides its tables: small files that are new in each snapshot."""
+_HEAD = 6
+"""Bytes of an entry's name before the key: group and state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """Bytes that one subtask may hold in memory.
+
+    Args:
+        memtable: bounds the time of a logical copy, too.
+        cache: of blocks that were read.
+    """
+
+    memtable: int = 16 << 20
+    cache: int = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class RocksBackends:
+    """Builds the backends of this process (a ``NewBackend``).
+
+    Args:
+        folder: on a local disk; each backend has a folder of its own in it, deleted on close.
+    """
+
+    folder: Path
+    tuning: Tuning = Tuning()
+
+    def __call__(self, store: SnapshotStore, place: Place) -> RocksBackend:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        own = tempfile.mkdtemp(prefix=f"{place.operator}.{place.subtask}-", dir=self.folder)
+        return RocksBackend(store, place, Path(own), self.tuning)
+
+
+class RocksTable:
+    """Entries of one state; ``_names`` makes their names. See ``Table``."""
+
+    def __init__(self, db: Any, name: str, max_parallelism: int) -> None:
+        self._db = db
+        self._groups = max_parallelism
+        self._heads = [_head(group, name) for group in range(max_parallelism)]
+
+    def get(self, key: bytes) -> bytes | None:
+        return self.get_many([key])[0]
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        self.put_many([key], [value])
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return self._read(self.names(keys))
+
+    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        self._write(self.names(keys), values)
+
+    def names(self, keys: Sequence[bytes]) -> list[bytes]:
+        """The names of entries in a table."""
+        heads = self._heads
+        groups = groups_of(keys, self._groups).tolist()
+        return [heads[group] + key for group, key in zip(groups, keys, strict=True)]
+
+    def _read(self, names: list[bytes]) -> list[bytes | None]:
+        with _mapped("reading state"):
+            found: list[bytes | None] = self._db.get(names) if names else []
+        return found
+
+    def _write(self, names: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+        batch = WriteBatch(raw_mode=True)
+        for name, value in zip(names, values, strict=True):
+            if value is None:
+                batch.delete(name)
+            else:
+                batch.put(name, value)
+        with _mapped("writing state"):
+            self._db.write(batch)
+
+
+class RocksNested:
+    """A nested state over the same names. See ``Nested``."""
+
+    def __init__(self, table: RocksTable, groups: GroupRange) -> None:
+        self._table = table
+        self._groups = groups
+
+    def get_many(self, keys: Sequence[bytes], subs: Sequence[bytes]) -> list[bytes | None]:
+        return self._table._read(self._names(keys, subs))
+
+    def put_many(
+        self, keys: Sequence[bytes], subs: Sequence[bytes], values: Sequence[bytes | None]
+    ) -> None:
+        self._table._write(self._names(keys, subs), values)
+
+    def items(self, key: bytes) -> list[tuple[bytes, bytes]]:
+        (start,) = self._names([key], [b""])
+        return [(n[len(start) :], value) for n, value in _scan(self._table._db, start)]
+
+    def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        for group in range(self._groups.start, self._groups.stop):
+            for name, value in _scan(self._table._db, self._table._heads[group]):
+                yield *_split(name), value
+
+    def _names(self, keys: Sequence[bytes], subs: Sequence[bytes]) -> list[bytes]:
+        heads = self._table.names(keys)
+        return [
+            head[:_HEAD] + len(key).to_bytes(4, "big") + key + sub
+            for head, key, sub in zip(heads, keys, subs, strict=True)
+        ]
+
+
+class RocksSnapshot:
+    """RocksDB's files of one moment, hard-linked. See ``Snapshot``.
+
+    Args:
+        folder: of the links.
+        base: the blobs of the last completed snapshot, by file.
+    """
+
+    def __init__(
+        self, backend: RocksBackend, checkpoint: int, folder: Path, base: dict[str, BlobRef]
+    ) -> None:
+        self._backend = backend
+        self._checkpoint = checkpoint
+        self._folder = folder
+        self._base = base
+        self._states = tuple(backend.states())
+        with _mapped("taking a checkpoint"):
+            Checkpoint(backend.db).create_checkpoint(str(folder))
+        self.handle: StateHandle | None = None
+
+    def persist(self) -> StateHandle:
+        place, store = self._backend.place, self._backend.store
+        prefix = blob_prefix(self._checkpoint, place)
+        tables, others = list[Path](), list[Path]()
+        for path in sorted(self._folder.iterdir()):
+            (tables if path.suffix == ".sst" else others).append(path)
+        blobs = [store.put(f"{prefix}-{_OTHERS}", _zipped(others))]
+        for path in tables:
+            known = self._base.get(path.name)
+            blobs.append(known or store.put(f"{prefix}-{path.name}", path.read_bytes()))
+        self.handle = StateHandle(ROCKS, self._checkpoint, place.groups, self._states, tuple(blobs))
+        return self.handle
+
+    def savepoint(self, store: SnapshotStore) -> StateHandle:
+        place = self._backend.place
+        prefix = blob_prefix(self._checkpoint, place)
+        with _mapped("opening a checkpoint"):
+            options = rocksdict.Options(raw_mode=True)
+            db = Rdict(str(self._folder), options, access_type=rocksdict.AccessType.read_only())
+        try:
+            blobs = write(store, prefix, self._entries(db), place.max_parallelism)
+        finally:
+            db.close()
+        return StateHandle(FORMAT, self._checkpoint, place.groups, self._states, blobs)
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _entries(self, db: Any) -> Iterator[Entries]:
+        for name, shape in self._states:
+            nested = Shapes.nests(shape)
+            for group in range(self._backend.place.groups.start, self._backend.place.groups.stop):
+                rows = list[tuple[bytes, bytes, bytes]]()
+                for entry, value in _scan(db, _head(group, name)):
+                    rows.append((*_split(entry), value) if nested else (entry[_HEAD:], b"", value))
+                    if len(rows) == CHUNK:
+                        yield _chunk(name, rows, nested)
+                        rows.clear()
+                if rows:
+                    yield _chunk(name, rows, nested)
+
+
+class RocksBackend:
+    """Keyed state of one subtask in RocksDB. See ``StateBackend``; use ``RocksBackends``."""
+
+    def __init__(self, store: SnapshotStore, place: Place, folder: Path, tuning: Tuning) -> None:
+        self.store = store
+        self.place = place
+        self._folder = folder
+        self._tuning = tuning
+        self._shapes = Shapes()
+        self._base: dict[str, BlobRef] = {}
+        self._pending: dict[int, tuple[RocksSnapshot, Any]] = {}
+        self._tables: dict[str, RocksTable] = {}
+        self.db = self._open(folder / "db")
+        self._committed = self.db.snapshot()
+
+    def table(self, name: str, shape: str) -> Table:
+        self._declare(name, shape, nested=False)
+        return self._names(name)
+
+    def nested(self, name: str, shape: str) -> Nested:
+        self._declare(name, shape, nested=True)
+        return RocksNested(self._names(name), self.place.groups)
+
+    def states(self) -> Sequence[tuple[str, str]]:
+        return self._shapes.all()
+
+    def restore(self, handles: Sequence[StateHandle], source: SnapshotStore | None = None) -> None:
+        store, groups = source or self.store, self.place.groups
+        mine = overlapping(handles, self.place, [ROCKS, FORMAT])
+        # The files of the handle with the most are taken as they are; entries of others are copied.
+        mine.sort(key=lambda h: sum(ref.size for ref in h.blobs), reverse=True)
+        for n, handle in enumerate(mine):
+            for name, shape in handle.states:
+                self._declare(name, shape, nested=Shapes.nests(shape))
+            if handle.format == FORMAT:
+                for entries in read(store, handle.blobs, groups):
+                    self._load(entries)
+            elif n == 0:
+                self._take(store, handle, source is None)
+            else:
+                self._copy(store, handle)
+        self._committed = self.db.snapshot()
+
+    def snapshot(self, checkpoint: int) -> RocksSnapshot:
+        folder = self._folder / f"checkpoint-{checkpoint}"
+        taken = RocksSnapshot(self, checkpoint, folder, self._base)
+        self._pending[checkpoint] = taken, self.db.snapshot()
+        return taken
+
+    def notify_complete(self, checkpoint: int) -> None:
+        snapshot, view = self._pending.pop(checkpoint, (None, None))
+        if snapshot is None or snapshot.handle is None:
+            return
+        self._committed = view
+        self._base = {_file(ref): ref for ref in snapshot.handle.blobs}
+        self._pending = {n: s for n, s in self._pending.items() if n > checkpoint}
+
+    def notify_aborted(self, checkpoint: int) -> None:
+        self._pending.pop(checkpoint, None)
+
+    def read(self, name: str, keys: Sequence[bytes], version: Version) -> Sequence[bytes | None]:
+        self._shapes.check_query(name)
+        names = RocksTable(self.db, name, self.place.max_parallelism).names(keys)
+        with _mapped("reading state"):
+            if version is Version.LIVE:
+                return [self.db.get(entry) for entry in names]
+            return [_at(self._committed, entry) for entry in names]
+
+    def close(self) -> None:
+        self._pending.clear()
+        self._tables.clear()
+        self._committed = None  # a view keeps the database open
+        with suppress(
+            rocksdict.DbClosedError
+        ):  # a restore failed half-way, or it is the second time
+            self.db.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _names(self, name: str) -> RocksTable:
+        if name not in self._tables:
+            self._tables[name] = RocksTable(self.db, name, self.place.max_parallelism)
+        return self._tables[name]
+
+    def _declare(self, name: str, shape: str, *, nested: bool) -> None:
+        for other, _ in self._shapes.all():
+            if other != name and _tag(other) == _tag(name):
+                raise ConfigError(
+                    f"The states {other!r} and {name!r} can't be kept apart here.",
+                    remedy="rename one of them: their hashes are equal.",
+                )
+        self._shapes.declare(name, shape, nested=nested)
+
+    def _load(self, entries: Entries) -> None:
+        if entries.subs is None:
+            self._names(entries.state).put_many(entries.keys, entries.values)
+        else:
+            nested = RocksNested(self._names(entries.state), self.place.groups)
+            nested.put_many(entries.keys, entries.subs, entries.values)
+
+    def _take(self, store: SnapshotStore, handle: StateHandle, own: bool) -> None:
+        """Go on with the files of a snapshot, less the key groups of others."""
+        self._committed = None
+        self.db.close()
+        shutil.rmtree(self._folder / "db")
+        self.db = self._download(store, handle, self._folder / "db")
+        self._tables.clear()
+        with _mapped("clipping key groups"):
+            self.db.delete_range(b"", _group(self.place.groups.start))
+            self.db.delete_range(_group(self.place.groups.stop), b"\xff" * 3)
+        if own:
+            self._base = {_file(ref): ref for ref in handle.blobs}
+
+    def _copy(self, store: SnapshotStore, handle: StateHandle) -> None:
+        """Take over the entries of this subtask's key groups from another one's snapshot."""
+        folder = self._folder / "other"
+        other = self._download(store, handle, folder)
+        batch = WriteBatch(raw_mode=True)
+        with _mapped("copying key groups"):
+            for group in range(self.place.groups.start, self.place.groups.stop):
+                for name, value in _scan(other, _group(group)):
+                    batch.put(name, value)
+                    if len(batch) == CHUNK:
+                        self.db.write(batch)
+                        batch = WriteBatch(raw_mode=True)
+            self.db.write(batch)
+        other.close()
+        shutil.rmtree(folder)
+
+    def _download(self, store: SnapshotStore, handle: StateHandle, folder: Path) -> Any:
+        folder.mkdir()
+        for ref in handle.blobs:
+            content = store.get(ref)
+            if _file(ref) == _OTHERS:
+                zipfile.ZipFile(io.BytesIO(content)).extractall(folder)
+            else:
+                (folder / _file(ref)).write_bytes(content)
+        return self._open(folder)
+
+    def _open(self, folder: Path) -> Any:
+        options = rocksdict.Options(raw_mode=True)
+        options.create_if_missing(True)
+        options.set_write_buffer_size(self._tuning.memtable)
+        options.set_compression_type(rocksdict.DBCompressionType.lz4())
+        blocks = rocksdict.BlockBasedOptions()
+        blocks.set_block_cache(rocksdict.Cache(self._tuning.cache))
+        blocks.set_bloom_filter(10, False)
+        options.set_block_based_table_factory(blocks)
+        unlogged: Any = rocksdict.WriteOptions()
+        unlogged.disable_wal = True
+        with _mapped(f"opening {folder}"):
+            db = Rdict(str(folder), options)
+            db.set_write_options(unlogged)
+        return db
+
+
+def _tag(name: str) -> bytes:
+    return xxhash.xxh32_digest(name.encode())
+
+
+def _group(group: int) -> bytes:
+    return group.to_bytes(2, "big")
+
+
+def _head(group: int, name: str) -> bytes:
+    return _group(group) + _tag(name)
+
+
+def _split(name: bytes) -> tuple[bytes, bytes]:
+    """Key and sub-key of an entry in a nested state."""
+    start = _HEAD + 4
+    end = start + int.from_bytes(name[_HEAD:start], "big")
+    return name[start:end], name[end:]
+
+
+def _file(ref: BlobRef) -> str:
+    """The file that a blob holds; see ``RocksSnapshot.persist``."""
+    return ref.key.rpartition("/")[2].partition("-")[2]
+
+
+def _scan(source: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The entries of a database, or of a view of it, whose names begin so, by name."""
+    for name, value in source.items(from_key=prefix):
+        if not name.startswith(prefix):
+            return
+        yield name, value
+
+
+def _at(view: Any, name: bytes) -> bytes | None:
+    # Iterators of a view, and its absent keys, are what rocksdict 0.3.29 gets wrong and raises for.
+    try:
+        value: bytes = view[name]
+    except Exception as error:
+        if "not found" in str(error):
+            return None
+        raise
+    return value
+
+
+def _zipped(paths: Sequence[Path]) -> bytes:
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in paths:
+            archive.write(path, path.name)
+    return content.getvalue()
+
+
+def _chunk(state: str, rows: list[tuple[bytes, bytes, bytes]], nested: bool) -> Entries:
+    keys, subs, values = map(list, zip(*rows, strict=True))
+    return Entries(state, keys, subs if nested else None, values)
+
+
+@contextmanager
+def _mapped(doing: str) -> Iterator[None]:
+    """RocksDB's exceptions have no class of their own."""
+    try:
+        yield
+    except AbsError:
+        raise
+    except Exception as error:
+        raise TargetError(
+            f"RocksDB failed while {doing}: {error}.",
+            remedy="look for a full or broken local disk; the job restores from its snapshot.",
+        ) from error

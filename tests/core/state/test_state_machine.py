@@ -1,0 +1,79 @@
+"""Histories by chance: what a backend restores is what the last completed checkpoint held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from abs_core.state.contracts import SnapshotStore
+from abs_core.state.heap import HeapBackend, HeapTable
+from abs_core.state.local_store import LocalSnapshotStore
+from abs_core.state.rocks import RocksBackends, Tuning
+from abs_core.testing.state_case import StateSubject
+from abs_core.testing.state_machine import state_machine
+
+from .conftest import damage
+
+QUICK = settings(
+    max_examples=25,
+    stateful_step_count=30,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+    derandomize=True,
+)
+LONG = settings(QUICK, max_examples=1000, derandomize=False)
+
+
+@pytest.fixture(autouse=True)
+def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is unplugged here: thousands of files need not reach the disk."""
+    monkeypatch.setattr("os.fsync", lambda _: None)
+
+
+def on_heap(new_store: Callable[[], SnapshotStore]) -> Any:
+    return state_machine(StateSubject(HeapBackend, new_store, damage))
+
+
+def on_rocks(new_store: Callable[[], SnapshotStore], folder: Path) -> Any:
+    backends = RocksBackends(folder, Tuning(memtable=1 << 16, cache=1 << 20))
+    return state_machine(StateSubject(backends, new_store, damage))
+
+
+def test_the_heap_keeps_every_history(new_store: Callable[[], LocalSnapshotStore]) -> None:
+    run_state_machine_as_test(on_heap(new_store), settings=QUICK)
+
+
+def test_rocksdb_keeps_every_history(
+    new_store: Callable[[], LocalSnapshotStore], tmp_path: Path
+) -> None:
+    run_state_machine_as_test(
+        on_rocks(new_store, tmp_path / "rocks"), settings=settings(QUICK, max_examples=6)
+    )
+
+
+def test_a_planted_bug_is_found_by_chance(
+    new_store: Callable[[], LocalSnapshotStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HeapTable, "at", lambda self, keys, _: self.get_many(keys))
+    search = settings(QUICK, max_examples=100, phases=[Phase.generate], database=None)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(on_heap(new_store), settings=search)
+
+
+@pytest.mark.campaign
+def test_the_heap_keeps_a_thousand_histories(new_store: Callable[[], LocalSnapshotStore]) -> None:
+    run_state_machine_as_test(on_heap(new_store), settings=LONG)
+
+
+@pytest.mark.campaign
+def test_rocksdb_keeps_two_hundred_histories(
+    new_store: Callable[[], LocalSnapshotStore], tmp_path: Path
+) -> None:
+    run_state_machine_as_test(
+        on_rocks(new_store, tmp_path / "rocks"), settings=settings(LONG, max_examples=200)
+    )
