@@ -1,1 +1,9 @@
 """The embedded runtime: barriers in FIFO channels, snapshots, exactly-once sinks, in one process."""
+
+from abs_core.runtime.alignment import WAYS
+from abs_core.runtime.coordinator import Settings
+from abs_core.runtime.graph import EventTime, Graph, Stream, describe
+from abs_core.runtime.job import Job
+from abs_core.runtime.recovery import Restore
+
+__all__ = ["WAYS", "EventTime", "Graph", "Job", "Restore", "Settings", "Stream", "describe"]

@@ -31,7 +31,7 @@ from abs_core.runtime.task import Command
 class Keeper(Protocol):
     """Keeps completion records, and decides."""
 
-    def write(self, pending: Pending) -> str:
+    def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
         """Make the completion record durable; its fingerprint.
 
         Raises:
@@ -156,13 +156,14 @@ class Conductor:
 
     def _decide(self, pending: Pending, now: float) -> None:
         checkpoint = pending.checkpoint
+        handles = rules.handles(self.book, pending)
         try:
-            fingerprint = self.keeper.write(pending)
+            fingerprint = self.keeper.write(pending, handles)
         except (TargetError, ProtocolError) as error:
             self._abort(checkpoint, now, str(error))
             return
         self.observe("record", None, checkpoint)
-        self.keeper.decide(checkpoint, rules.handles(self.book, pending), fingerprint)
+        self.keeper.decide(checkpoint, handles, fingerprint)
         self.observe("committed", None, checkpoint)
         self.book = rules.decided(self.book, pending, now)
         for task in sorted(self.crew.tasks):

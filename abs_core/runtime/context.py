@@ -6,7 +6,7 @@ in a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -140,7 +140,7 @@ class TaskContext:
             self._backend.close()
 
 
-def unclaimed(operators: Sequence[str], parts: dict[str, Any]) -> ConfigError | None:
+def unclaimed(operators: Sequence[str], parts: Mapping[str, Any]) -> ConfigError | None:
     """The error of state that no operator claims, if there is any."""
     lost = sorted(set(parts) - set(operators))
     if not lost:

@@ -14,10 +14,21 @@ import pyarrow as pa
 
 from abs_core.contracts import Sink
 from abs_core.errors import ConfigError, OptionError
+from abs_core.runtime.context import TaskContext
 from abs_core.runtime.elements import Batch
+from abs_core.runtime.keyed import (
+    Join,
+    Process,
+    ProcessFunction,
+    Reducing,
+    TimerFunction,
+    Window,
+)
 from abs_core.runtime.operators import Operator, Row, Stateless, by_row, filtering, mapping, one
 from abs_core.runtime.partition import FORWARD, REBALANCE, Broadcast, ByKey, Partition
 from abs_core.source import Source
+from abs_core.state.codecs import INT64
+from abs_core.state.contracts import ArrayCodec
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +205,78 @@ class Stream:
         node.inputs = [s.edge_to(port, node.parallelism) for port, s in enumerate(streams)]
         return self.graph.add(node)
 
+    def reduce(
+        self,
+        id_: str,
+        fold: str,
+        column: str | None = None,
+        *,
+        out: str | None = None,
+        codec: ArrayCodec[Any] = INT64,
+        **at: int,
+    ) -> Stream:
+        """Fold a column by key: ``sum``, ``count``, ``min`` or ``max``; emits each key's new value."""
+        key, name = self.key(), out or fold
+        return self.apply(
+            id_, "reduce", lambda c: Reducing(c, key, fold, column, name, codec), **at
+        )
+
+    def process(
+        self,
+        id_: str,
+        function: ProcessFunction,
+        schema: pa.Schema,
+        states: Callable[[TaskContext], dict[str, Any]],
+        *,
+        on_timer: TimerFunction | None = None,
+        **at: int,
+    ) -> Stream:
+        """A function over rows with keyed state and event-time timers; see ``keyed.Process``."""
+        key = self.key()
+        return self.apply(
+            id_, "process", lambda c: Process(c, key, function, schema, states, on_timer), **at
+        )
+
+    def window(
+        self,
+        id_: str,
+        time: str,
+        size: int,
+        fold: str,
+        column: str | None = None,
+        *,
+        slide: int | None = None,
+        out: str | None = None,
+        **at: int,
+    ) -> Stream:
+        """Tumbling windows of event time, or sliding ones with ``slide``; see ``keyed.Window``."""
+        key, every, name = self.key(), slide or size, out or fold
+        return self.apply(
+            id_, "window", lambda c: Window(c, key, time, size, every, fold, column, name), **at
+        )
+
+    def join(
+        self,
+        id_: str,
+        other: Stream,
+        merge: Callable[[Row, Row], Row],
+        schema: pa.Schema,
+        **at: int,
+    ) -> Stream:
+        """Inner join by key with another keyed stream; see ``keyed.Join``."""
+        keys = (self.key(), other.key())
+        return self.apply(id_, "join", lambda c: Join(c, keys, merge, schema), other, **at)
+
+    def key(self) -> Sequence[str]:
+        """The key's columns.
+
+        Raises:
+            ConfigError: the stream is not keyed.
+        """
+        if not isinstance(self.partition, ByKey):
+            raise ConfigError(f"What comes from {self.id} has no key; use `key_by` first.")
+        return self.partition.columns
+
     def iterate(
         self, id_: str, body: Callable[[Stream], tuple[Stream, Stream]], **at: int
     ) -> Stream:
@@ -253,8 +336,3 @@ def describe(graph: Graph) -> str:
 
 def _edge(edge: Edge) -> str:
     return f"{edge.sender} {edge.partition}{' (back-edge)' if edge.back else ''}"
-
-
-def inputs_of(nodes: Sequence[Node]) -> list[tuple[Edge, Node]]:
-    """Every edge with its receiver."""
-    return [(edge, node) for node in nodes for edge in node.inputs]

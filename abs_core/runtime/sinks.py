@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from abs_core.contracts import Committer, Sink, Task, Writer
+from abs_core.errors import ConfigError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.runtime.elements import Batch
 
@@ -77,11 +78,12 @@ class SinksCommitter:
     """All sinks of a graph as one committer: each handle goes to the sink that its partition names.
 
     Args:
-        committers: of the sinks, in the order in which they have their partitions.
+        committers: of the sinks, in the order in which they have their partitions; None for a sink
+            that the graph does not have any more.
     """
 
-    def __init__(self, committers: Sequence[Committer]) -> None:
-        self._committers = committers
+    def __init__(self, committers: Sequence[Committer | None]) -> None:
+        self._committers = [(n, c) for n, c in enumerate(committers) if c is not None]
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         found: dict[HandleName, Inspection] = {}
@@ -96,14 +98,14 @@ class SinksCommitter:
         return outcomes
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        for number, committer in enumerate(self._committers):
+        for number, committer in self._committers:
             share = [h for h in handles if h.partition // SINK_STRIDE == number]
             if share:
                 committer.abort(share)
 
     def in_doubt(self, job: str) -> Sequence[InDoubt]:
         seen: dict[HandleName, InDoubt] = {}
-        for number, committer in enumerate(self._committers):
+        for number, committer in self._committers:
             for doubt in committer.in_doubt(job):
                 # Two sinks on one server see each other's handles.
                 if doubt.handle.partition // SINK_STRIDE == number:
@@ -111,15 +113,24 @@ class SinksCommitter:
         return list(seen.values())
 
     def forget(self, state: JobState) -> None:
-        for committer in self._committers:
+        for _, committer in self._committers:
             committer.forget(state)
 
     def _routed(
         self, committables: Sequence[Committable]
     ) -> list[tuple[Committer, list[Committable]]]:
+        """Raises ``ConfigError`` for a handle of a sink that is gone: its decision is still open."""
         routed = []
-        for number, committer in enumerate(self._committers):
-            share = [c for c in committables if c.handle.partition // SINK_STRIDE == number]
+        left = list(committables)
+        for number, committer in self._committers:
+            share = [c for c in left if c.handle.partition // SINK_STRIDE == number]
+            left = [c for c in left if c not in share]
             if share:
                 routed.append((committer, share))
+        if left:
+            raise ConfigError(
+                "A decision that is not finished names a handle of a sink that was taken out.",
+                handle=str(left[0].handle),
+                remedy="run the old graph once more, until it has committed.",
+            )
         return routed

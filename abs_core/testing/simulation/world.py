@@ -180,7 +180,7 @@ class Keeper:
             patience=Impatient(),
         )
 
-    def write(self, pending: Pending) -> str:
+    def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
         self._world.point()
         fingerprint = f"{self._run}:{pending.checkpoint}"
         parts: dict[str, list[Part]] = {}

@@ -160,13 +160,13 @@ class CommitsBeforeDecision(Keeper):
 class DecidesBeforeRecord(Keeper):
     """The completion record is written after the decision that names it."""
 
-    def write(self, pending: Pending) -> str:
+    def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
         self._late = pending
         return f"{self._run}:{pending.checkpoint}"
 
     def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
         super().decide(checkpoint, handles, fingerprint)
-        super().write(self._late)
+        super().write(self._late, handles)
 
 
 class RestoresTheNewest(Keeper):
@@ -208,7 +208,9 @@ class KeepsAllKeys(SimulatedContext):
     def copy(self, checkpoint: int) -> State:
         copied = super().copy(checkpoint)
         for part in self.parts:
-            copied.counts.update({k: c for k, c in part.state.counts.items() if k not in self.counts})
+            copied.counts.update(
+                {k: c for k, c in part.state.counts.items() if k not in self.counts}
+            )
         return copied
 
 
@@ -247,4 +249,3 @@ PLANTED: dict[str, tuple[Way, Bugs]] = {
     "keys kept after rescaling": (ALIGNED, Bugs(context=KeepsAllKeys)),
 }
 """What is broken -> the way and the parts that break it."""
-

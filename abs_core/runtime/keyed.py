@@ -1,0 +1,275 @@
+"""Operators with keyed state: reduce, process with timers, join. Their input is partitioned by the key.
+
+``Reducing`` works on whole batches; ``Process`` and ``Join`` row by row, for convenience.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_core.errors import OptionError
+from abs_core.runtime.context import TaskContext
+from abs_core.runtime.elements import Batch
+from abs_core.runtime.operators import Emit, Row
+from abs_core.state.codecs import INT64, JSON
+from abs_core.state.contracts import ArrayCodec
+from abs_core.state.keygroups import decode_keys, encode_keys
+from abs_core.state.operator_state import Mode
+
+FOLDS: dict[str, tuple[str, Callable[..., pa.Array]]] = {
+    "sum": ("sum", pc.add),
+    "count": ("sum", pc.add),
+    "min": ("min", pc.min_element_wise),
+    "max": ("max", pc.max_element_wise),
+}
+"""Name of a fold -> how it goes on, within a batch and over batches."""
+
+
+class Keyed:
+    """What operators with no use for event time have in common: nothing happens."""
+
+    def on_watermark(self, time: int, emit: Emit) -> None:
+        pass
+
+    def on_end(self, emit: Emit) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Reducing(Keyed):
+    """Folds a column by key, over the whole life of the job; emits the new value of each key it met.
+
+    Args:
+        column: to fold; with ``count`` it is not looked at.
+        fold: one of ``FOLDS``.
+        out: name of the column that holds the result.
+    """
+
+    def __init__(
+        self,
+        context: TaskContext,
+        key: Sequence[str],
+        fold: str,
+        column: str | None,
+        out: str,
+        codec: ArrayCodec[Any] = INT64,
+    ) -> None:
+        if fold not in FOLDS or (fold != "count" and column is None):
+            raise OptionError(f"There is no fold {fold!r} of {column!r}; choose of {[*FOLDS]}.")
+        self._key, self._fold, self._column, self._out = [*key], fold, column, out
+        self._codec = codec
+        self._state = context.reducing(out, codec, _never, FOLDS[fold][1])
+
+    def on_batch(self, port: int, batch: pa.RecordBatch, emit: Emit) -> None:
+        table = pa.Table.from_batches([batch])
+        folded = self._column or self._key[0]
+        grouped = table.group_by(self._key).aggregate([(folded, self._fold)]).combine_chunks()
+        columns = [grouped[name].chunk(0) for name in self._key]
+        values = grouped[f"{folded}_{self._fold}"].chunk(0).cast(self._codec.type)
+        now = self._state.add_array(encode_keys(columns), values)
+        emit(pa.record_batch([*columns, now], names=[*self._key, self._out]))
+
+
+def _never(present: Any, added: Any) -> Any:
+    raise AssertionError("folded by whole arrays only")
+
+
+@dataclass(slots=True)
+class KeyedContext:
+    """What a process function works with; ``context`` declares states, ``key`` names them.
+
+    Args:
+        key: of the row, or of the timer, as canonical bytes: pass it to the states.
+        time: event time that all inputs have got to; None before the first watermark.
+    """
+
+    context: TaskContext
+    key: bytes = b""
+    time: int | None = None
+    states: dict[str, Any] = field(default_factory=dict)
+
+    def set_timer(self, at: int) -> None:
+        """Call ``on_timer`` for this key once event time has got to ``at``, or the data ends."""
+        self.states["timers"].register(self.key, at)
+
+
+ProcessFunction = Callable[[Row, KeyedContext], Iterable[Row]]
+TimerFunction = Callable[[int, KeyedContext], Iterable[Row]]
+
+
+class Process(Keyed):
+    """A user's function over rows, with state and timers.
+
+    Args:
+        declare: declares states, once per task: name -> a state of the context.
+        schema: of what comes out.
+    """
+
+    def __init__(
+        self,
+        context: TaskContext,
+        key: Sequence[str],
+        function: ProcessFunction,
+        schema: pa.Schema,
+        declare: Callable[[TaskContext], dict[str, Any]],
+        on_timer: TimerFunction | None = None,
+    ) -> None:
+        self._key, self._function, self._schema = [*key], function, schema
+        self._on_timer = on_timer
+        self._context = KeyedContext(context, states=declare(context))
+        self._timers = context.timers() if on_timer is not None else None
+        self._context.states["timers"] = self._timers
+
+    def on_batch(self, port: int, batch: pa.RecordBatch, emit: Emit) -> None:
+        rows: list[Row] = []
+        keys = encode_keys([batch.column(name) for name in self._key])
+        for key, row in zip(keys, batch.to_pylist(), strict=True):
+            self._context.key = key
+            rows += self._function(row, self._context)
+        self._emit(rows, emit)
+
+    def on_watermark(self, time: int, emit: Emit) -> None:
+        self._context.time = time
+        self._fire(time, emit)
+
+    def on_end(self, emit: Emit) -> None:
+        self._fire((1 << 63) - 1, emit)
+
+    def _fire(self, until: int, emit: Emit) -> None:
+        if self._timers is None or self._on_timer is None:
+            return
+        rows: list[Row] = []
+        for at, key in self._timers.due(until):
+            self._context.key = key
+            rows += self._on_timer(at, self._context)
+        self._emit(rows, emit)
+
+    def _emit(self, rows: list[Row], emit: Emit) -> None:
+        if rows:
+            emit(pa.RecordBatch.from_pylist(rows, schema=self._schema))
+
+
+class Window(Keyed):
+    """Folds a column by key and window of event time; emits a window when event time has passed it.
+
+    A record that comes after its window was emitted opens it again: it is emitted as another row, with
+    what came late. Windows are [start, start + size), one every ``slide``.
+
+    Args:
+        time: the column of the event time: integer or timestamp, in its own unit.
+        size: of a window, in that unit.
+        slide: from the start of one window to the next; ``size`` for tumbling windows.
+    """
+
+    def __init__(
+        self,
+        context: TaskContext,
+        key: Sequence[str],
+        time: str,
+        size: int,
+        slide: int,
+        fold: str,
+        column: str | None,
+        out: str,
+    ) -> None:
+        if size <= 0 or slide <= 0 or fold not in FOLDS:
+            raise OptionError(f"A window of {size} every {slide} with {fold!r} can't be.")
+        self._key, self._time, self._size, self._slide = [*key], time, size, slide
+        self._fold, self._column, self._out = fold, column, out
+        self._values = context.map("windows", INT64, INT64)
+        self._timers = context.timers()
+        self._types: list[pa.DataType] = []
+        self._kinds = context.lists.list("key types", JSON, Mode.UNION)
+
+    def on_batch(self, port: int, batch: pa.RecordBatch, emit: Emit) -> None:
+        times = batch.column(self._time)
+        if pa.types.is_timestamp(times.type):
+            times = times.cast(pa.int64())
+        newest = pc.subtract(times, _modulo(times, self._slide))
+        for back in range(-(-self._size // self._slide)):
+            starts = pc.subtract(newest, back * self._slide)
+            inside = pc.less(pc.subtract(times, starts), self._size)
+            self._add(batch.append_column("_start", starts).filter(inside))
+
+    def _add(self, batch: pa.RecordBatch) -> None:
+        if not batch.num_rows:
+            return
+        folded = self._column or "_start"
+        over = FOLDS[self._fold][1]
+        table = pa.Table.from_batches([batch]).group_by([*self._key, "_start"])
+        grouped = table.aggregate([(folded, self._fold)]).combine_chunks()
+        columns = [grouped[name].chunk(0) for name in self._key]
+        keys = encode_keys(columns)
+        starts = grouped["_start"].to_pylist()
+        values = grouped[f"{folded}_{self._fold}"].chunk(0).cast(pa.int64())
+        before = pa.array(self._values.get_many(keys, starts), pa.int64())
+        now = pc.coalesce(over(before, values), values)
+        self._values.put_many(keys, starts, now.to_pylist())
+        self._timers.register_many(keys, [start + self._size for start in starts])
+        if not self._types:
+            self._types = [column.type for column in columns]
+            self._kinds.put([str(kind) for kind in self._types])
+
+    def on_watermark(self, time: int, emit: Emit) -> None:
+        due = self._timers.due(time)
+        if not due:
+            return
+        keys = [key for _, key in due]
+        starts = [at - self._size for at, _ in due]
+        values = self._values.get_many(keys, starts)
+        self._values.put_many(keys, starts, [None] * len(keys))
+        names = [*self._key, "window_start", "window_end", self._out]
+        ends = [at for at, _ in due]
+        columns = decode_keys(keys, self._key_types())
+        emit(pa.record_batch([*columns, *map(pa.array, (starts, ends, values))], names=names))
+
+    def on_end(self, emit: Emit) -> None:
+        self.on_watermark((1 << 63) - 1, emit)
+
+    def _key_types(self) -> list[pa.DataType]:
+        """Of the keys, also where a restored task has not seen a batch yet."""
+        return self._types or [
+            pa.type_for_alias(kind) for kind in self._kinds.get()[: len(self._key)]
+        ]
+
+
+def _modulo(times: pa.Array, slide: int) -> pa.Array:
+    remainder = pc.subtract(times, pc.multiply(pc.divide(times, slide), slide))
+    return pc.if_else(pc.less(remainder, 0), pc.add(remainder, slide), remainder)
+
+
+class Join(Keyed):
+    """Inner join by key of two streams, over the whole life of the job: each pair once.
+
+    Args:
+        keys: of the left and of the right rows.
+        merge: a left and a right row in, the joined row out.
+    """
+
+    def __init__(
+        self,
+        context: TaskContext,
+        keys: tuple[Sequence[str], Sequence[str]],
+        merge: Callable[[Row, Row], Row],
+        schema: pa.Schema,
+    ) -> None:
+        self._keys, self._merge, self._schema = keys, merge, schema
+        self._sides = (context.list("left", JSON), context.list("right", JSON))
+
+    def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
+        rows: list[Row] = []
+        keys = encode_keys([batch.column(name) for name in self._keys[port]])
+        here, there = self._sides[port], self._sides[1 - port]
+        for key, row in zip(keys, batch.to_pylist(), strict=True):
+            here.append(key, row)
+            others = there.get(key)
+            rows += [self._merge(*((row, o) if port == 0 else (o, row))) for o in others]
+        if rows:
+            emit(pa.RecordBatch.from_pylist(rows, schema=self._schema))

@@ -1,0 +1,177 @@
+"""From the register to a running job: which snapshot counts, and what may be restored.
+
+The register decides. What it has decided last is rolled forward first, then exactly that snapshot is
+restored. A newer completion record that it does not name is dropped: its decision never came. An older
+snapshot is restored by consent only, because the sinks have committed past it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from abs_core.coordinator import Coordinator, Report
+from abs_core.errors import CorruptionError, IdentityError, ProtocolError, TargetError
+from abs_core.model import Committable, JobState, Wrote
+from abs_core.runtime.assembly import Part
+from abs_core.runtime.context import unclaimed
+from abs_core.runtime.coordinator import Pending
+from abs_core.runtime.graph import Graph
+from abs_core.runtime.snapshot import blobs_of, fingerprint, load, read_record, record_of
+from abs_core.state.contracts import SnapshotStore
+from abs_core.state.retention import sweep
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """What to begin from, where it is not simply the last decision.
+
+    Args:
+        checkpoint: of ``source``, or of the job's own store where that is None.
+        source: the store that holds a savepoint.
+        go_back: consent to restore an older snapshot than the sinks are committed to: what they
+            have committed since is written again.
+        drop_state: consent to lose state whose operator the graph does not have any more.
+    """
+
+    checkpoint: int | None = None
+    source: SnapshotStore | None = None
+    go_back: bool = False
+    drop_state: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """Where a run begins.
+
+    Args:
+        first: number of its first checkpoint; above every number that was ever used.
+        parts: by operator; empty where the job starts for the first time.
+        source: the store that has the blobs of the parts.
+    """
+
+    state: JobState
+    first: int
+    parts: dict[str, list[Part]]
+    sinks: Sequence[str]
+    source: SnapshotStore
+
+
+@dataclass(slots=True)
+class StoreKeeper:
+    """Completion records in a snapshot store, decisions in the job's register. See ``Keeper``.
+
+    Args:
+        keep: how many checkpoints are retained.
+        savepoints: where the records of savepoints go.
+        sinks: in the order in which they have their partitions; see ``sink_order``.
+    """
+
+    graph: Graph
+    store: SnapshotStore
+    coordinator: Coordinator
+    keep: int = 3
+    savepoints: SnapshotStore | None = None
+    sinks: Sequence[str] = ()
+
+    def recover(self, restore: Restore) -> Recovered:
+        """Take the job over: raise the generation, roll forward, sweep, find the snapshot.
+
+        Raises:
+            FencedError: a newer run has taken over.
+            IdentityError: the store holds snapshots that the register knows nothing of.
+            CorruptionError: the snapshot is damaged; the record or blob is named.
+            ProtocolError: an older snapshot is asked for without consent.
+            ConfigError: it holds state that no operator claims.
+        """
+        self.coordinator.begin(0, gaps_allowed=True)
+        return self.restored(self.coordinator.roll_forward(), restore)
+
+    def restored(self, state: JobState, restore: Restore) -> Recovered:
+        """The snapshot to restore under the present generation."""
+        last = state.last_decided
+        completed = self.store.completed()
+        if last is None and completed:
+            raise IdentityError(
+                f"The snapshot store holds checkpoint {completed[-1]}, but the job's register knows "
+                "of none.",
+                job=state.job,
+                remedy="restore the register; or, for a new job, use an empty snapshot store.",
+            )
+        numbers = [int(key.partition("/")[0]) for key in self.store.blobs()]
+        first = max([*numbers, *completed, -1 if last is None else last]) + 1
+        source = restore.source or self.store
+        wanted = last if restore.checkpoint is None else restore.checkpoint
+        if wanted is None:
+            return Recovered(state, first, {}, self.sinks, source)
+        content = source.record(wanted)
+        self._check(state, wanted, content, restore)
+        record = read_record(content)
+        if not restore.drop_state and (error := unclaimed(list(self.graph.nodes), record.parts)):
+            raise error
+        if record.max_parallelism != self.graph.max_parallelism:
+            raise ProtocolError(
+                f"The snapshot has {record.max_parallelism} key groups, the graph "
+                f"{self.graph.max_parallelism}.",
+                remedy="max_parallelism can't be changed once a job has state.",
+            )
+        parts = {id_: p for id_, p in load(record, source).items() if id_ in self.graph.nodes}
+        for checkpoint in completed:
+            if last is not None and checkpoint > last:
+                self.store.retire(checkpoint)
+        return Recovered(state, first, parts, self.sinks, source)
+
+    def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
+        parts = {task: ack.part[0] for task, ack in pending.acks.items()}
+        record = record_of(self.graph, pending.checkpoint, self.sinks, parts, handles)
+        content = record.to_bytes()
+        if self.savepoints is not None and all(ack.part[1] for ack in pending.acks.values()):
+            saved = {task: ack.part[1] for task, ack in pending.acks.items()}
+            copy = record_of(self.graph, pending.checkpoint, self.sinks, saved, handles)
+            self.savepoints.complete(pending.checkpoint, copy.to_bytes(), copy.blobs)
+        self.store.complete(pending.checkpoint, content, record.blobs)
+        return fingerprint(content)
+
+    def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
+        shares = [Wrote(handle.rows, handle) for handle in handles]
+        self.coordinator.commit(Report(checkpoint, shares, fingerprint, gaps_allowed=True))
+
+    def retain(self, checkpoint: int) -> None:
+        # What is left behind now is found by the next sweep: a failure stops no job.
+        with contextlib.suppress(TargetError):
+            sweep(self.store, blobs_of, self.keep)
+
+    def _check(self, state: JobState, wanted: int, content: bytes, restore: Restore) -> None:
+        last = state.last_decided
+        if wanted != last:
+            if not restore.go_back:
+                raise ProtocolError(
+                    f"Checkpoint {wanted} is not what the sinks are committed to: that is {last}.",
+                    job=state.job,
+                    remedy="restore that one; or consent to `go_back`: what was committed since "
+                    f"checkpoint {wanted} is then written again.",
+                )
+            return
+        recent = state.record(wanted)
+        if restore.source is None and (
+            recent is None or recent.fingerprint != fingerprint(content)
+        ):
+            raise CorruptionError(
+                f"The completion record of checkpoint {wanted} is not the one that was decided.",
+                job=state.job,
+                epoch=wanted,
+                remedy="restore the snapshot store that belongs to this register.",
+            )
+
+
+def sink_order(graph: Graph, store: SnapshotStore, state: JobState | None) -> list[str]:
+    """Sinks keep their partitions for the life of the job; new ones come last.
+
+    Raises:
+        CorruptionError: the last decided completion record is damaged or gone.
+    """
+    last = None if state is None else state.last_decided
+    before = [] if last is None else list(read_record(store.record(last)).sinks)
+    present = sorted(node.id for node in graph.nodes.values() if node.sink is not None)
+    return [*before, *(id_ for id_ in present if id_ not in before)]

@@ -1,0 +1,178 @@
+"""What a snapshot holds, and how it is made durable and read again.
+
+Each task's part is a few blobs; the completion record names all of them, with the shape of the graph
+and the handles of the sinks. The record is written before the decision, and the decision names it by
+its digest: a record that no decision names is not a snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import pyarrow as pa
+
+from abs_core.codec import committable_to_json
+from abs_core.errors import CorruptionError
+from abs_core.model import Committable
+from abs_core.runtime.assembly import Part
+from abs_core.runtime.context import StateCopy, StatePart
+from abs_core.runtime.elements import TaskId
+from abs_core.runtime.graph import Graph
+from abs_core.runtime.task import Copy
+from abs_core.state.contracts import BlobRef, Place, SnapshotStore, StateHandle
+from abs_core.state.handles import blob_from_json, blob_to_json, handle_from_json, handle_to_json
+from abs_core.state.operator_state import Contents
+from abs_core.state.savepoint import blob_prefix, ipc_bytes, ipc_table
+
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class DurablePart:
+    """One task's part of a snapshot, as the completion record names it."""
+
+    keyed: StateHandle | None
+    lists: BlobRef
+    log: tuple[tuple[int, BlobRef], ...]
+
+    @property
+    def blobs(self) -> list[BlobRef]:
+        keyed = [] if self.keyed is None else list(self.keyed.blobs)
+        return [*keyed, self.lists, *(ref for _, ref in self.log)]
+
+
+def persist(copy: Copy, store: SnapshotStore, place: Place, *, whole: bool) -> DurablePart:
+    """Make a task's copy durable in ``store``.
+
+    Args:
+        whole: in the format that every backend reads, for a savepoint; else as the backend likes.
+    """
+    state: StateCopy = copy.state
+    prefix = blob_prefix(copy.checkpoint, place)
+    keyed = None
+    if state.keyed is not None:
+        keyed = state.keyed.savepoint(store) if whole else state.keyed.persist()
+    log: dict[int, list[pa.RecordBatch]] = {}
+    for port, batch in copy.log:
+        log.setdefault(port, []).append(batch)
+    refs = [
+        (port, store.put(f"{prefix}-log{port}.arrow", ipc_bytes(batches, batches[0].schema)))
+        for port, batches in sorted(log.items())
+    ]
+    return DurablePart(keyed, state.lists.persist(store, f"{prefix}-lists.arrow"), tuple(refs))
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A completion record."""
+
+    job: str
+    checkpoint: int
+    parts: Mapping[str, Sequence[DurablePart]]
+    sinks: Sequence[str]
+    handles: Sequence[Committable]
+    max_parallelism: int
+
+    @property
+    def blobs(self) -> list[BlobRef]:
+        return [ref for parts in self.parts.values() for part in parts for ref in part.blobs]
+
+    def to_bytes(self) -> bytes:
+        value = {
+            "version": VERSION,
+            "job": self.job,
+            "checkpoint": self.checkpoint,
+            "max_parallelism": self.max_parallelism,
+            "sinks": list(self.sinks),
+            "handles": [committable_to_json(handle) for handle in self.handles],
+            "operators": {
+                id_: [_part_to_json(part) for part in parts] for id_, parts in self.parts.items()
+            },
+        }
+        return json.dumps(value, sort_keys=True).encode()
+
+
+def record_of(
+    graph: Graph,
+    checkpoint: int,
+    sinks: Sequence[str],
+    parts: Mapping[TaskId, DurablePart],
+    handles: Sequence[Committable],
+) -> Record:
+    by_operator: dict[str, list[DurablePart]] = {}
+    for task in sorted(parts):
+        by_operator.setdefault(task.operator, []).append(parts[task])
+    return Record(graph.name, checkpoint, by_operator, sinks, handles, graph.max_parallelism)
+
+
+def read_record(content: bytes) -> Record:
+    """Raises ``CorruptionError`` where it is none, or of a version that is not known here."""
+    try:
+        value = json.loads(content)
+        if value["version"] != VERSION:
+            raise ValueError(f"version {value['version']}; this release reads {VERSION}")
+        operators = {
+            id_: [_part_from_json(part) for part in parts]
+            for id_, parts in value["operators"].items()
+        }
+        return Record(
+            value["job"],
+            value["checkpoint"],
+            operators,
+            value["sinks"],
+            (),
+            value["max_parallelism"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptionError(f"A completion record can't be read: {error!r}.") from error
+
+
+def fingerprint(content: bytes) -> str:
+    """How the decision names the completion record."""
+    return f"sha256:{sha256(content).hexdigest()}"
+
+
+def blobs_of(content: bytes) -> Iterable[str]:
+    """The keys of the blobs that a completion record names."""
+    return [ref.key for ref in read_record(content).blobs]
+
+
+def load(record: Record, store: SnapshotStore) -> dict[str, list[Part]]:
+    """The parts of a snapshot, for tasks to restore; keyed state is read by its backend later.
+
+    Raises:
+        CorruptionError: a blob is damaged or gone; its key is in the message.
+    """
+    return {
+        id_: [
+            Part(StatePart(part.keyed, Contents.read(store, part.lists)), _log(part, store))
+            for part in parts
+        ]
+        for id_, parts in record.parts.items()
+    }
+
+
+def _log(part: DurablePart, store: SnapshotStore) -> list[tuple[int, pa.RecordBatch]]:
+    return [
+        (port, batch)
+        for port, ref in part.log
+        for batch in ipc_table(store.get(ref), ref.key).to_batches()
+    ]
+
+
+def _part_to_json(part: DurablePart) -> dict[str, Any]:
+    return {
+        "keyed": None if part.keyed is None else handle_to_json(part.keyed),
+        "lists": blob_to_json(part.lists),
+        "log": [[port, blob_to_json(ref)] for port, ref in part.log],
+    }
+
+
+def _part_from_json(value: Any) -> DurablePart:
+    keyed = None if value["keyed"] is None else handle_from_json(value["keyed"])
+    log = tuple((int(port), blob_from_json(ref)) for port, ref in value["log"])
+    return DurablePart(keyed, blob_from_json(value["lists"]), log)
