@@ -94,8 +94,11 @@ class S3Committer:
         if _is_segment(committable):
             there = self._segments.has(committable.handle)
             return Outcome.PREPARED if there else Outcome.UNKNOWN
-        found = {self._pending.inspect(committable.handle, u) for u in uploads_of(committable)}
-        return _together(found)
+        uploads = uploads_of(committable)
+        if protocol_of(committable) == "idempotent":
+            there = all(self._pending.is_there(committable.handle, u) for u in uploads)
+            return Outcome.PREPARED if there and uploads else Outcome.UNKNOWN
+        return _together({self._pending.inspect(committable.handle, u) for u in uploads})
 
     def _commit(self, committable: Committable) -> Outcome:
         if _is_segment(committable):
@@ -144,8 +147,13 @@ def uploads_of(committable: Committable) -> tuple[Upload, ...]:
     return uploads_from_text(dict(committable.extra).get("uploads", "[]"))
 
 
+def protocol_of(committable: Committable) -> str:
+    """The protocol by which it was made."""
+    return dict(committable.extra).get("protocol", "2pc")
+
+
 def _is_segment(committable: Committable) -> bool:
-    return dict(committable.extra).get("protocol") == "wal"
+    return protocol_of(committable) == "wal"
 
 
 def _owner(key: str) -> HandleName | None:

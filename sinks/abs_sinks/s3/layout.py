@@ -27,6 +27,10 @@ _ENDINGS = {"parquet": "parquet", "json": "json", "csv": "csv", "arrow": "arrow"
 _WRAPPED = {"gzip": ".gz", "zstd": ".zst", "none": ""}
 
 
+BY_MANIFEST = "m."
+"""What endings of files that are committed by manifest begin with."""
+
+
 @dataclass(frozen=True, slots=True)
 class FileName:
     """The name of a data file: the handle it belongs to, and which of its files it is."""
@@ -42,6 +46,11 @@ class FileName:
             f"{self.lead}.{job_text(name.job)}-{name.register}-{name.generation}-{name.epoch}"
             f"-{name.partition}-{name.attempt}-{self.number}.{self.ending}"
         )
+
+    @property
+    def by_manifest(self) -> bool:
+        """Whether the file is committed only where a manifest names it."""
+        return self.ending.startswith(BY_MANIFEST)
 
     @classmethod
     def parse(cls, text: str) -> FileName | None:

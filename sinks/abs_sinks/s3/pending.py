@@ -35,6 +35,10 @@ class PendingUploads:
             return Outcome.PREPARED
         return self._look(handle, upload) or Outcome.UNKNOWN
 
+    def is_there(self, handle: HandleName, upload: Upload) -> bool:
+        """Whether the object is, with the content that was sent."""
+        return self._look(handle, upload) is Outcome.COMMITTED
+
     def complete(self, handle: HandleName, upload: Upload) -> Outcome:
         """Make the object, and prove that it is there with the content that was sent.
 

@@ -96,7 +96,7 @@ class S3Register:
 
     def cell(self, job: str) -> tuple[Cell, Version] | None:
         """The job's cell and its version; None where there is none."""
-        body = self._objects.get(self._key(job))
+        body = self._objects.get(self.key(job))
         if body is None:
             return None
         cell = Cell.from_bytes(body.data, self._where(job))
@@ -114,7 +114,7 @@ class S3Register:
     ) -> Version | Conflict:
         """Compare-and-set state and manifests together."""
         cell = Cell(state, tuple(manifests), secrets.token_hex(8))
-        etag = self._objects.put_if(self._key(job), cell.to_bytes(), expected)
+        etag = self._objects.put_if(self.key(job), cell.to_bytes(), expected)
         if etag is None:
             return Conflict()
         self._manifests = {etag: cell.manifests}
@@ -122,7 +122,7 @@ class S3Register:
 
     def jobs(self) -> Sequence[Stored]:
         """Every job in this state location, by name."""
-        stored = (self.load(job) for job in self._names())
+        stored = (self.load(job) for job in self.names())
         return [found for found in stored if found is not None]
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
@@ -131,7 +131,7 @@ class S3Register:
         The tokens of one batch job (``job@token``) count as one job, and one of them is looked at.
         """
         mine = job.partition("@")[0]
-        others = {name.partition("@")[0]: name for name in self._names()}
+        others = {name.partition("@")[0]: name for name in self.names()}
         others.pop(mine, None)
         found = ((name, self.load(key)) for name, key in sorted(others.items()))
         return [name for name, stored in found if stored and stored.state.target == target]
@@ -175,7 +175,7 @@ class S3Register:
                 job=job,
                 remedy="stop the job, then retire it.",
             )
-        self._objects.delete([self._key(job)])
+        self._objects.delete([self.key(job)])
         return True
 
     def _manifests_at(self, job: str, version: Version) -> tuple[str, ...] | None:
@@ -185,13 +185,14 @@ class S3Register:
                 return None
         return self._manifests[version]
 
-    def _names(self) -> Iterator[str]:
+    def names(self) -> Iterator[str]:
+        """The key of every job in this state location."""
         first = self._options.state.key(FOLDER, _FIRST)
         for listed in self._objects.list(first):
             yield job_of(listed.key.removeprefix(first))
 
-    def _key(self, job: str) -> str:
+    def key(self, job: str) -> str:
         return self._options.state.key(FOLDER, f"{_FIRST}{job_text(job)}")
 
     def _where(self, job: str) -> str:
-        return f"s3://{self._options.state.bucket}/{self._key(job)}"
+        return f"s3://{self._options.state.bucket}/{self.key(job)}"

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from abs_core.contracts import Task, Writer
-from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_sinks.s3.committer import S3Committer, S3Composer
+from abs_sinks.s3.epochs import S3CoCommitter
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.guarantee import guarantee
 from abs_sinks.s3.options import S3Options, check_partitioning
@@ -17,6 +17,7 @@ from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.register import S3Register
 from abs_sinks.s3.writer_2pc import UploadingWriter
+from abs_sinks.s3.writer_idempotent import PublishingWriter
 from abs_sinks.s3.writer_wal import SegmentingWriter
 
 
@@ -37,8 +38,6 @@ class S3Sink:
     def __init__(self, options: S3Options, schema: pa.Schema) -> None:
         check_partitioning(options.partitionby, schema.names)
         check_schema(Partitioning(schema, options.partitionby).file_schema, options)
-        if options.protocol == "idempotent":
-            raise OptionError("protocol=idempotent is not there yet.", remedy="take 2pc or wal.")
         self._options = options
         self._schema = schema
 
@@ -48,15 +47,23 @@ class S3Sink:
         return str(self._options.path)
 
     def writer(self, task: Task) -> Writer:
-        if self._options.protocol == "wal":
-            return SegmentingWriter(self._options, self._schema, task)
-        return UploadingWriter(self._options, self._schema, task)
+        match self._options.protocol:
+            case "wal":
+                return SegmentingWriter(self._options, self._schema, task)
+            case "idempotent":
+                return PublishingWriter(self._options, self._schema, task)
+            case _:
+                return UploadingWriter(self._options, self._schema, task)
 
     def committer(self) -> S3Committer:
-        """A ``Composer`` for ``wal``."""
-        if self._options.protocol == "wal":
-            return S3Composer(self._options, self._schema)
-        return S3Committer(self._options)
+        """A ``Composer`` for ``wal``, a ``CoCommitter`` for ``idempotent``."""
+        match self._options.protocol:
+            case "wal":
+                return S3Composer(self._options, self._schema)
+            case "idempotent":
+                return S3CoCommitter(self._options)
+            case _:
+                return S3Committer(self._options)
 
     def register(self) -> S3Register:
         return S3Register(self._options)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from abs_core.errors import AbsError
 from abs_core.model import HandleName
 from abs_sinks.s3.datafile import DataFile
-from abs_sinks.s3.layout import FileName, data_key, ending, lead
+from abs_sinks.s3.layout import BY_MANIFEST, FileName, data_key, ending, lead
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import Lanes, PartFile
 from abs_sinks.s3.partitions import Partitioning
@@ -127,7 +127,8 @@ class TaskFiles:
             self._handle,
             self._files,
             lead(self._options.filename, self._handle),
-            ending(self._options.fileformat, self._options.compression),
+            (BY_MANIFEST if self._options.protocol == "idempotent" else "")
+            + ending(self._options.fileformat, self._options.compression),
         )
         self._files += 1
         out = PartFile(

@@ -18,11 +18,13 @@ import pyarrow.parquet as pq
 from abs_core.contracts import Sink
 from abs_core.testing import SCHEMA, Row
 from abs_sinks.s3.client import warm_up
-from abs_sinks.s3.layout import handle_of
+from abs_sinks.s3.committed import committed_files
+from abs_sinks.s3.layout import handle_of, job_text
 from abs_sinks.s3.location import OURS
+from abs_sinks.s3.manifests import FOLDER as MANIFESTS
 from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.register import FOLDER
+from abs_sinks.s3.register import S3Register
 from abs_sinks.s3.sink import S3Sink
 from abs_sinks.s3.uploads import Uploads
 
@@ -49,7 +51,8 @@ class FolderHarness:
 
     def read(self) -> Sequence[Row]:
         rows: list[Row] = []
-        for key in self.keys():
+        seen = [file.key for file in committed_files(self.options)]
+        for key in self.keys() if self.options.protocol != "idempotent" else seen:
             body = self._objects.get(key)
             assert body is not None, f"{key} is gone"
             table = pq.read_table(pa.BufferReader(body.data))
@@ -66,14 +69,22 @@ class FolderHarness:
             return handle is None or handle.job == job
 
         ours = self.options.path.key(OURS, "")
-        registers = self.options.state.key(FOLDER, "")
-        strays = [
-            found.key for found in self._objects.list(ours) if not found.key.startswith(registers)
-        ]
+        seen = {file.key for file in committed_files(self.options)}
+        known = {*self._of_registers(), *seen}
+        kept = [*(found.key for found in self._objects.list(ours)), *self.keys()]
         return [
             *(f"upload of {key}" for key in self.uploads() if is_of_job(key)),
-            *(f"object {key}" for key in strays),
+            *(f"object {key}" for key in kept if key not in known and is_of_job(key)),
         ]
+
+    def _of_registers(self) -> Iterator[str]:
+        """The keys of registers and of what they list."""
+        register = S3Register(self.options)
+        for job in register.names():
+            yield register.key(job)
+            cell = register.cell(job)
+            for name in cell[0].manifests if cell else ():
+                yield self.options.state.key(MANIFESTS, f"job={job_text(job)}", name)
 
     def close(self) -> None:
         """Remove all of it from the server."""

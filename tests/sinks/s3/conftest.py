@@ -12,7 +12,7 @@ from abs_services import S3Service
 from abs_sinks.s3.client import close_idle
 from abs_sinks.s3.testing import FolderHarness, open_folder
 
-PROTOCOLS = ("2pc", "wal")
+PROTOCOLS = ("2pc", "wal", "idempotent")
 
 FolderOpener = Callable[[], AbstractContextManager[FolderHarness]]
 

@@ -17,12 +17,29 @@ pytestmark = pytest.mark.services
 
 Opener = Callable[[], AbstractContextManager[FolderHarness]]
 
-POINTS = set(CrashPoint) - {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
+CO_COMMIT = {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
+TWO_STEP = {
+    CrashPoint.AFTER_INSPECT,
+    CrashPoint.AFTER_DECIDE,
+    CrashPoint.BETWEEN_COMMITS,
+    CrashPoint.AFTER_COMMIT,
+    CrashPoint.AFTER_FINISH,
+}
+POINTS = {
+    "2pc": set(CrashPoint) - CO_COMMIT,
+    # What is composed of so few rows is one file.
+    "wal": set(CrashPoint) - CO_COMMIT - {CrashPoint.BETWEEN_COMMITS},
+    "idempotent": set(CrashPoint) - TWO_STEP,
+}
+"""The points that a job of this protocol passes."""
+
 WORST = (
     CrashPoint.AFTER_PRE_COMMIT,
     CrashPoint.AFTER_DECIDE,
     CrashPoint.BETWEEN_COMMITS,
     CrashPoint.AFTER_COMMIT,
+    CrashPoint.INSIDE_CO_COMMIT,
+    CrashPoint.AFTER_CO_COMMIT,
     CrashPoint.AFTER_ABANDON,
     CrashPoint.BETWEEN_ABORTS,
 )
@@ -40,17 +57,16 @@ def test_the_sink_keeps_every_rule(opener: Opener) -> None:
 
 
 @pytest.mark.parametrize(
-    "protocol", ["2pc", pytest.param("wal", marks=pytest.mark.campaign)], indirect=True
+    "protocol",
+    ["2pc", *(pytest.param(way, marks=pytest.mark.campaign) for way in ("wal", "idempotent"))],
+    indirect=True,
 )
 def test_a_crash_at_each_point_loses_and_doubles_nothing(
     opener: Opener, nursery: Nursery, protocol: str
 ) -> None:
     killed = check_crashes(opener, nursery, passages=1)
     _report(killed)
-    # What wal composes of so few rows is one file.
-    assert set(killed.points) == POINTS - (
-        {CrashPoint.BETWEEN_COMMITS} if protocol == "wal" else set()
-    )
+    assert set(killed.points) == POINTS[protocol]
 
 
 @pytest.mark.campaign
@@ -62,9 +78,10 @@ def test_a_crash_at_every_passage_loses_and_doubles_nothing(
 
 @pytest.mark.campaign
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
-    opener: Opener, nursery: Nursery
+    opener: Opener, nursery: Nursery, protocol: str
 ) -> None:
-    _report(check_crash_pairs(opener, nursery, product(WORST, WORST)))
+    points = sorted(POINTS[protocol].intersection(WORST))
+    _report(check_crash_pairs(opener, nursery, product(points, points)))
 
 
 def _report(killed: Killed) -> None:

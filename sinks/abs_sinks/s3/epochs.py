@@ -1,0 +1,110 @@
+"""Protocol idempotent: an epoch is finished by one compare-and-set that lists its manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from abs_core.contracts import Conflict, Version
+from abs_core.crash import CrashPoint, reached
+from abs_core.errors import NotPreparedError
+from abs_core.model import Committable, HandleName, InDoubt, JobState, Outcome
+from abs_sinks.s3.committer import S3Committer, uploads_of
+from abs_sinks.s3.manifests import CommittedFile, Manifests
+from abs_sinks.s3.markers import Markers
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.register import S3Register
+
+
+class S3CoCommitter(S3Committer):
+    """A ``CoCommitter``: objects are there since pre-commit; the register's list makes them count."""
+
+    def __init__(self, options: S3Options) -> None:
+        super().__init__(options)
+        self._options = options
+        self._register = S3Register(options)
+        self._markers = Markers(options)
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        """See ``CoCommitter``.
+
+        Raises:
+            NotPreparedError: an object is not there with the content that was sent.
+        """
+        found = self._register.cell(state.job)
+        # The version first: where a newer run has swept the objects, being fenced is the reason.
+        if found is None or found[1] != expected:
+            return Conflict()
+        self._require_all(committables)
+        manifests = Manifests(self._options, state.job)
+        files = [
+            CommittedFile(upload.key, upload.size, upload.crc)
+            for committable in committables
+            for upload in uploads_of(committable)
+        ]
+        before = found[0].manifests
+        epoch = max((c.handle.epoch for c in committables), default=0)
+        listed = manifests.add(before, state, epoch, files)
+        reached(CrashPoint.INSIDE_CO_COMMIT)
+        version = self._register.swap(state.job, expected, state, listed)
+        if isinstance(version, Conflict):
+            manifests.discard([name for name in listed if name not in before])
+        return version
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        super().abort(handles)
+        marked = {doubt.handle for doubt in self._markers.list(None)} if handles else set()
+        done = 0
+        for handle in handles:
+            if handle in marked:
+                if done:
+                    reached(CrashPoint.BETWEEN_ABORTS)
+                self._markers.undo(handle, self._committed(handle))
+                done += 1
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        found = list(super().in_doubt(job))
+        known = {doubt.handle for doubt in found}
+        return [*found, *(d for d in self._markers.list(job) if d.handle not in known)]
+
+    def forget(self, state: JobState) -> None:
+        """Delete the markers of committed handles, and manifests that were folded or never counted."""
+        manifests = Manifests(self._options, state.job)
+        # Listed first, and the register read after: what is not in it then never will be.
+        names, marked = manifests.all(), self._markers.list(state.job)
+        found = self._register.cell(state.job)
+        if found is None:
+            return
+        manifests.forget(names, found[0])
+        committed = {
+            epoch: manifests.names_of(found[0].manifests, epoch)
+            for epoch in {doubt.handle.epoch for doubt in marked}
+        }
+        self._markers.delete(
+            [
+                doubt.handle
+                for doubt in marked
+                if self._markers.is_committed(doubt.handle, committed[doubt.handle.epoch])
+            ]
+        )
+
+    def _committed(self, handle: HandleName) -> set[str]:
+        """The keys that are committed, of the handle's epoch."""
+        found = self._register.cell(handle.job)
+        if found is None:
+            return set()
+        return Manifests(self._options, handle.job).names_of(found[0].manifests, handle.epoch)
+
+    def _require_all(self, committables: Sequence[Committable]) -> None:
+        seen = self.inspect(committables)
+        for committable in committables:
+            outcome = seen[committable.handle].outcome
+            if outcome is not Outcome.PREPARED:
+                raise NotPreparedError(
+                    f"The objects of a handle are {outcome} before its epoch is decided.",
+                    job=committable.handle.job,
+                    epoch=committable.handle.epoch,
+                    handle=str(committable.handle),
+                    remedy="restart the query: the epoch is written again.",
+                )

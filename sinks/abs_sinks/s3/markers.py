@@ -1,0 +1,83 @@
+"""Protocol idempotent: a marker for each handle that may have objects, so that losers are found.
+
+    <state>/prepared/job=<job>/<handle>.marker
+
+Put before the first object of a handle appears, and deleted once its epoch is finished: what a sweep
+has to look at never grows with the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from abs_core.model import HandleName, InDoubt
+from abs_sinks.s3.layout import job_text
+from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.uploads import Upload, Uploads, uploads_from_text, uploads_to_text
+
+FOLDER = "prepared"
+ENDING = ".marker"
+
+
+class Markers:
+    """The markers in the state location of one sink."""
+
+    def __init__(self, options: S3Options) -> None:
+        self._options = options
+        self._objects = Objects(options)
+        self._uploads = Uploads(options)
+
+    def put(self, handle: HandleName, uploads: Sequence[Upload]) -> None:
+        """From now on objects of these uploads may be there."""
+        self._objects.put(self._key(handle), uploads_to_text(tuple(uploads)).encode())
+
+    def delete(self, handles: Sequence[HandleName]) -> None:
+        """Their epochs are finished."""
+        self._objects.delete([self._key(handle) for handle in handles])
+
+    def list(self, job: str | None) -> list[InDoubt]:
+        """A handle for each marker, of exactly this job (None: of every job)."""
+        names = (FOLDER, "") if job is None else (FOLDER, f"job={job_text(job)}", "")
+        now = datetime.now(UTC)
+        found = []
+        for listed in self._objects.list(self._options.state.key(*names)):
+            handle = _handle_of(listed.key)
+            if handle is not None and job in (None, handle.job):
+                age = max(0.0, (now - listed.modified).total_seconds())
+                where = f"objects that s3://{self._options.state.bucket}/{listed.key} names"
+                found.append(InDoubt(handle, age, where))
+        return found
+
+    def is_committed(self, handle: HandleName, committed: set[str]) -> bool:
+        """Whether a manifest names the handle's objects."""
+        return not committed.isdisjoint(upload.key for upload in self._named(handle))
+
+    def undo(self, handle: HandleName, committed: set[str]) -> None:
+        """Delete a handle's objects, unless they are committed, then its marker.
+
+        Uploads are aborted first: a Complete that is still on its way finds nothing then.
+        """
+        uploads = self._named(handle)
+        keys = [upload.key for upload in uploads]
+        if not committed.intersection(keys):
+            for upload in uploads:
+                self._uploads.abort(upload.key, upload.upload_id)
+            self._objects.delete(keys)
+        self.delete([handle])
+
+    def _named(self, handle: HandleName) -> tuple[Upload, ...]:
+        body = self._objects.get(self._key(handle))
+        return () if body is None else uploads_from_text(body.data.decode())
+
+    def _key(self, handle: HandleName) -> str:
+        name = str(handle).replace(":", "=").replace("%", "!")
+        return self._options.state.key(FOLDER, f"job={job_text(handle.job)}", f"{name}{ENDING}")
+
+
+def _handle_of(key: str) -> HandleName | None:
+    name = key.rpartition("/")[2]
+    if not name.endswith(ENDING):
+        return None
+    return HandleName.parse(name.removesuffix(ENDING).replace("=", ":").replace("!", "%"))
