@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -44,9 +45,8 @@ def batch_of(
         offsets: theirs.
     """
     rows = len(messages)
-    kinds, millis = np.fromiter(
-        map(Message.timestamp, messages), np.dtype((np.int64, 2)), count=rows
-    ).T
+    times = chain.from_iterable(map(Message.timestamp, messages))
+    kinds, millis = np.fromiter(times, np.int64, count=2 * rows).reshape(rows, 2).T
     columns = [
         pa.array(list(map(Message.key, messages)), pa.binary()),
         pa.array(list(map(Message.value, messages)), pa.binary()),

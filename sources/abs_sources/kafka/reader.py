@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from abs_core.errors import ReplayMismatchError, UnavailableError
+from abs_core.errors import AbsError, ReplayMismatchError, UnavailableError
 from abs_core.source import Split
 from abs_sources.kafka.client import consumer_settings, log
 from abs_sources.kafka.cluster import cluster
@@ -25,7 +25,8 @@ _BATCH_BYTES = 16 * 1024 * 1024
 """About how much one batch may hold; large records make batches of fewer rows."""
 _SHORT_SECONDS = 10.0
 """For how long a partition may end before the range does: a new leader can lag behind the old one."""
-_FIRST_LOOK = 1000
+_PIECE = 1000
+"""Messages that are turned into columns at a time: so many are still in the processor's cache."""
 
 _PASSING = {
     KafkaError._TRANSPORT,
@@ -61,7 +62,7 @@ class KafkaReader:
         self._options = options
         self._part = part
         self._at = part.start
-        self._look = min(_FIRST_LOOK, options.batchsize)
+        self._fitting = min(_PIECE, options.batchsize)
         self._short_since: float | None = None
         self._checked = False
         self._check_topic()
@@ -87,17 +88,30 @@ class KafkaReader:
         Raises:
             ReplayMismatchError: a record of the range is deleted, or the topic is another one now.
         """
-        give_up = time.monotonic() + timeout_seconds
-        while not self._at_end:
-            left = give_up - time.monotonic()
-            with translated(f"reading {self._name}"):
-                found = self._consumer.consume(self._look, max(0.0, min(left, _LOOK_SECONDS)))
-            batch = self._take(found)
-            if batch is not None:
-                return batch
-            if left <= 0:
-                return None
-        if not self._checked:
+        begin = self._at
+        try:
+            return self._read(time.monotonic() + timeout_seconds)
+        except AbsError:
+            # What was taken and not handed out comes again, if the caller tries again.
+            if self._at != begin:
+                self._at = begin
+                self._assign(begin)
+            raise
+
+    def _read(self, give_up: float) -> pa.RecordBatch | None:
+        pieces: list[pa.RecordBatch] = []
+        rows = 0
+        while rows < self._fitting and not self._at_end:
+            left = 0.0 if pieces else max(0.0, give_up - time.monotonic())
+            piece = self._take(self._consume(min(_PIECE, self._fitting - rows), left))
+            if piece is not None:
+                pieces.append(piece)
+                rows += piece.num_rows
+            elif left <= 0:
+                break
+        if pieces:
+            return self._joined(pieces)
+        if self._at_end and not self._checked:
             self._check_topic()
             self._checked = True
         return None
@@ -111,12 +125,10 @@ class KafkaReader:
 
     def _take(self, found: Sequence[Message]) -> pa.RecordBatch | None:
         """The records before the end, as a batch; moves the place."""
-        told = [error is not None for error in map(Message.error, found)]
-        if any(told):
-            events = [message for message, is_event in zip(found, told, strict=True) if is_event]
-            found = [message for message, is_event in zip(found, told, strict=True) if not is_event]
-        else:
-            events = []
+        events = []
+        if any(map(Message.error, found)):
+            events = [message for message in found if message.error() is not None]
+            found = [message for message in found if message.error() is None]
         offsets = np.fromiter(map(Message.offset, found), np.int64, count=len(found))
         end = self._part.end
         if end is not None and len(offsets) and offsets[-1] >= end:
@@ -130,15 +142,24 @@ class KafkaReader:
         if not len(offsets):
             return None
         self._short_since = None
-        batch = batch_of(
+        return batch_of(
             found,
             offsets,
             self._part.topic,
             self._part.partition,
             headers=self._options.headers,
         )
-        self._fit_look(batch)
-        return batch
+
+    def _consume(self, most: int, seconds: float) -> Sequence[Message]:
+        with translated(f"reading {self._name}"):
+            return self._consumer.consume(most, min(seconds, _LOOK_SECONDS))
+
+    def _joined(self, pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """One batch; the next one has as many rows as fit, by the size of these."""
+        table = pa.Table.from_batches(pieces)
+        each = max(1, table.nbytes // table.num_rows)
+        self._fitting = max(1, min(self._options.batchsize, _BATCH_BYTES // each))
+        return pieces[0] if len(pieces) == 1 else table.combine_chunks().to_batches()[0]
 
     def _heed(self, event: Message) -> None:
         """What librdkafka tells between records."""
@@ -208,8 +229,3 @@ class KafkaReader:
         with translated(f"reading {self._name}"):
             place = TopicPartition(self._part.topic, self._part.partition, offset)
             self._consumer.assign([place])
-
-    def _fit_look(self, batch: pa.RecordBatch) -> None:
-        """Ask next for so many records as make a batch of the right size."""
-        each = max(1, batch.nbytes // batch.num_rows)
-        self._look = max(1, min(self._options.batchsize, _BATCH_BYTES // each))
