@@ -1,9 +1,27 @@
-"""The format ``abs-kafka``."""
+"""The format ``abs-kafka``: a sink and a source."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_spark.kafka_source import KafkaReadable
+from abs_spark.source import AbsDataSource
+from abs_spark.target import Format
 
 
-class KafkaDataSource(KafkaReadable):
-    """Reads Kafka; see ``abs_sources.kafka`` for its options."""
+def parse_options(given: Mapping[str, str]) -> KafkaOptions:
+    """As ``KafkaOptions.parse``; a function, because Spark pickles a class method by value.
+
+    A target that is unpickled twice would not equal itself then, and its run never be found again.
+    """
+    return KafkaOptions.parse(given)
+
+
+class KafkaDataSource(KafkaReadable, AbsDataSource):
+    """Writes to Kafka exactly once, and reads it.
+
+    See ``abs_sinks.kafka`` for the options of the sink, ``abs_sources.kafka`` for the source's.
+    """
+
+    format = Format("abs-kafka", parse_options, KafkaSink)

@@ -62,6 +62,14 @@ def forget(settings: Settings) -> None:
         client.close()
 
 
+def close_all() -> None:
+    """Close every client of this process."""
+    with _lock:
+        clients = [_clients.pop(key) for key in list(_clients) if key[0] == os.getpid()]
+    for client in clients:
+        client.close()
+
+
 def run(settings: Settings, doing: str, work: Callable[[Any], Awaitable[T]]) -> T:
     """Run a coroutine on the client's thread and wait for it.
 

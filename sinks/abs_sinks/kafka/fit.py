@@ -10,7 +10,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, refuse, sizes_of
 from abs_sinks.kafka.topics import TopicFacts, topic_facts
 
-_CLIENT_MAX = 1_000_000
+CLIENT_MAX = 1_000_000
 """librdkafka's message.max.bytes, where it is not given."""
 
 
@@ -19,7 +19,7 @@ class Fit:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        self._client_max = int(options.kafka.get("message.max.bytes") or _CLIENT_MAX)
+        self._client_max = int(options.kafka.get("message.max.bytes") or CLIENT_MAX)
 
     def check(self, records: Records, first_row: int) -> None:
         """Refuse what the topics would not take.

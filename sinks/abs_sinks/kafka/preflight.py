@@ -1,16 +1,208 @@
-"""Can the brokers keep the promise? (written below)"""
+"""Can the brokers keep the promise? Judged from facts, by pure functions; then the sink's preflight.
+
+An ERROR would break the promise or stop the job. A WARNING is for a person to look at.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import pyarrow as pa
 
-from abs_core.model import Finding
+from abs_core.cell import DEFAULT_PATIENCE
+from abs_core.errors import AbsError, DataError, TargetError
+from abs_core.model import Finding, Severity
+from abs_sinks.kafka.facts import STATE_TOPIC, ClusterFacts, cluster_facts
+from abs_sinks.kafka.fit import CLIENT_MAX
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.records import Columns, plan_columns
+from abs_sinks.kafka.topics import TopicFacts, topic_facts
+
+SHORT_TIMEOUT_MS = round(4 * DEFAULT_PATIENCE.min_seconds_left * 1000)
+"""A transaction must be written, and then have ``min_seconds_left`` to be decided."""
+
+SHORT_EXPIRATION_MS = 86_400_000
+"""One day: for so long a job may be down between a commit and its proof."""
+
+_BATCH_SIZE = 1_000_000
+"""librdkafka's batch.size, where it is not given."""
 
 
 def preflight(
     options: KafkaOptions, schema: pa.Schema | None, job: str | None, tasks: int | None
-) -> Sequence[Finding]:
-    return []
+) -> list[Finding]:
+    """Look at cluster and topic; change nothing.
+
+    Args:
+        schema: of the input; None: only the brokers are looked at.
+        job: the register key.
+        tasks: how many writers an epoch has at once.
+
+    Raises:
+        TargetError: the brokers cannot be looked at.
+    """
+    findings: list[Finding] = []
+    if schema is not None:
+        try:
+            findings += judge_columns(plan_columns(schema, options.topic))
+        except DataError as error:
+            findings.append(_error(error.what, error.remedy))
+    findings += judge_cluster(cluster_facts(options.kafka), options)
+    if options.topic is not None:
+        try:
+            topic = topic_facts(options.kafka, [options.topic], again=True).get(options.topic)
+        except TargetError as error:
+            if error.retryable:
+                raise
+            return [*findings, _refused(error)]
+        findings += judge_topic(topic, options)
+    return findings
+
+
+def judge_columns(columns: Columns) -> Iterator[Finding]:
+    if columns.left_out:
+        yield _warning(
+            f"These columns are not written: {', '.join(columns.left_out)}.",
+            "put them into value (to_json(struct(...))), or drop them to show that it is meant.",
+        )
+
+
+def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
+    if options.protocol == "2pc" and not cluster.can_end:
+        yield _error(
+            "The brokers cannot describe or list transactions: protocol 2pc rests on it.",
+            "take Kafka 3.0 or newer.",
+        )
+    if options.protocol != "idempotent":
+        yield from _judge_timeouts(cluster, options)
+    if not cluster.configs:
+        yield _note(
+            "The brokers' settings may not be read: timeouts and replication are not checked.",
+            "allow DESCRIBE_CONFIGS on the cluster to have them checked.",
+        )
+    state = cluster.state
+    if state is not None and state.replicas < min(3, cluster.brokers):
+        yield _warning(
+            f"{STATE_TOPIC} has {state.replicas} replica(s) on {cluster.brokers} brokers: with "
+            "them the outcome of transactions would be lost.",
+            "raise its replication factor to 3.",
+        )
+    if dict(cluster.configs).get("unclean.leader.election.enable") == "true":
+        yield _warning(
+            "unclean.leader.election.enable is true: a broker that lags may become leader, and "
+            "committed records are lost.",
+            "set it to false, for the topics and for the brokers.",
+        )
+    if cluster.transaction_version is not None and cluster.transaction_version < 1:
+        yield _note(
+            "transaction.version is 0: late requests of a fenced producer are not verified by the "
+            "brokers (KIP-890).",
+            "upgrade the feature transaction.version.",
+        )
+
+
+def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
+    timeout = options.transaction_timeout_ms
+    most = cluster.number("transaction.max.timeout.ms")
+    if most is not None and timeout > most:
+        yield _error(
+            f"kafka.transaction.timeout.ms is {timeout}, and the brokers grant {most} at most.",
+            "lower it, or raise the brokers' transaction.max.timeout.ms.",
+        )
+    if options.protocol != "2pc":
+        return
+    if timeout <= DEFAULT_PATIENCE.min_seconds_left * 1000:
+        yield _error(
+            f"kafka.transaction.timeout.ms is {timeout}: no epoch could ever be decided, for which "
+            f"{DEFAULT_PATIENCE.min_seconds_left:g} s must be left.",
+            f"set it to {SHORT_TIMEOUT_MS} at least.",
+        )
+    elif timeout < SHORT_TIMEOUT_MS:
+        yield _warning(
+            f"kafka.transaction.timeout.ms is {timeout}: a driver that is down for longer after a "
+            "decision loses the records of that epoch.",
+            f"set it to {SHORT_TIMEOUT_MS} at least; as much as an outage may last is better.",
+        )
+    expiration = cluster.number("transactional.id.expiration.ms")
+    if expiration is not None and expiration < SHORT_EXPIRATION_MS:
+        yield _warning(
+            f"transactional.id.expiration.ms is {expiration}: a job that is down for longer between "
+            "a commit and its next start finds no proof of it, and stops.",
+            "raise it to the default of 7 days.",
+        )
+
+
+def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Finding]:
+    if topic is None:
+        yield _error(
+            f"Topic {options.topic} does not exist.",
+            "create it, with as many partitions and replicas as it shall have.",
+        )
+        return
+    if topic.operations is not None and "WRITE" not in topic.operations:
+        yield _error(
+            f"This principal may not write to topic {topic.name}.",
+            f"allow it WRITE and DESCRIBE on topic {topic.name}.",
+        )
+    if topic.operations is not None and "READ" not in topic.operations:
+        yield _note(
+            f"This principal may not read topic {topic.name}: records are not counted again before "
+            "they are pre-committed.",
+        )
+    yield from _judge_replicas(topic)
+    yield from _judge_size(topic, options)
+    if topic.compacted and options.protocol == "idempotent":
+        yield _error(
+            f"Topic {topic.name} is compacted, and protocol=idempotent writes records of attempts "
+            "that lose: one could be the newest of its key.",
+            "set protocol=2pc or wal.",
+        )
+    elif topic.compacted:
+        yield _note(f"Topic {topic.name} is compacted: each record needs a key.")
+
+
+def _judge_replicas(topic: TopicFacts) -> Iterator[Finding]:
+    least = int(dict(topic.configs).get("min.insync.replicas", "2"))
+    if topic.replicas == 1:
+        yield _warning(
+            f"Topic {topic.name} has one replica: with its broker's disk what was committed is lost.",
+            "raise its replication factor to 3, and min.insync.replicas to 2.",
+        )
+    elif least == 1:
+        yield _warning(
+            f"min.insync.replicas of topic {topic.name} is 1: a record counts as written when one "
+            "broker has it.",
+            "set it to 2.",
+        )
+
+
+def _judge_size(topic: TopicFacts, options: KafkaOptions) -> Iterator[Finding]:
+    limit = topic.max_message_bytes
+    if limit is None:
+        return
+    batch = int(options.kafka.get("batch.size") or _BATCH_SIZE)
+    if batch > limit:
+        yield _error(
+            f"Topic {topic.name} takes {limit} bytes at a time (max.message.bytes), and batches may "
+            f"have {batch}: the broker would refuse them.",
+            f"set kafka.batch.size={limit * 9 // 10}, or raise max.message.bytes.",
+        )
+    client = int(options.kafka.get("message.max.bytes") or CLIENT_MAX)
+    if client > limit:
+        yield _note(f"Records of more than {limit} bytes are refused by topic {topic.name}.")
+
+
+def _refused(error: AbsError) -> Finding:
+    return _error(error.what, error.remedy)
+
+
+def _error(what: str, remedy: str) -> Finding:
+    return Finding(Severity.ERROR, what, remedy)
+
+
+def _warning(what: str, remedy: str) -> Finding:
+    return Finding(Severity.WARNING, what, remedy)
+
+
+def _note(what: str, remedy: str = "") -> Finding:
+    return Finding(Severity.NOTE, what, remedy)

@@ -23,7 +23,7 @@ from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_core.testing import Row
 from abs_sinks.kafka.control import admin
-from abs_sinks.kafka.endtxn import State, listed
+from abs_sinks.kafka.endtxn import State, describe, listed
 from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import parse_id
 from abs_sinks.kafka.logread import committed
@@ -94,6 +94,7 @@ class TopicHarness:
         given = {
             "kafka.bootstrap.servers": bootstrap,
             "topic": self.topic,
+            "registertopic": f"{self.topic}-register",
             "protocol": variant.protocol,
             **(more or {}),
         }
@@ -176,9 +177,13 @@ class TopicHarness:
         for consumer in (self._consumer, self._uncommitted):
             if consumer is not None:
                 consumer.close()
-        for text in self.open_ids():
-            _end_it(self.options, text)
-        admin(self.options.kafka).delete_topics([self.topic])
+        now = describe(self.options.kafka, list(self.open_ids()))
+        for text, seen in now.items():
+            if seen is not None and any(topic == self.topic for topic, _ in seen.partitions):
+                _end_it(self.options, text)
+        made = [self.topic, self.options.registertopic]
+        there = topic_facts(self.options.kafka, made, again=True)
+        admin(self.options.kafka).delete_topics([name for name in made if name in there])
 
     def _await_markers(self) -> None:
         deadline = time.monotonic() + READ_SECONDS

@@ -6,6 +6,7 @@ import logging
 
 import pyarrow as pa
 
+from abs_core.cell import Patience
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import NotPreparedError, RefusedError, TargetError
@@ -28,6 +29,9 @@ from abs_sinks.kafka.sending import Sender
 
 SEND_SECONDS = 120.0
 """For how long a queue that stays full, or acknowledgements, are waited for."""
+
+PATIENCE = Patience(seconds=20.0)
+"""With coordinators and leaders that do not answer, once the records are there."""
 
 _SEQUENCES = 1 << 31
 
@@ -98,7 +102,7 @@ class TransactionWriter:
     def _look(self, slot: Slot, rows: int) -> Prepared:
         """The transaction as its coordinator sees it; librdkafka does not tell its producer id."""
         settings, name = self._options.kafka, str(slot.name)
-        now = describe(settings, [name]).get(name)
+        now = PATIENCE.retry(lambda: describe(settings, [name]).get(name))
         if now is None or now.state is not State.ONGOING:
             raise NotPreparedError(
                 "The transaction that was just written is not open any more: "
@@ -115,7 +119,7 @@ class TransactionWriter:
             held_as=slot.name,
             producer_id=now.producer_id,
             epoch=now.epoch,
-            end_txn=end_txn_version(settings),
+            end_txn=PATIENCE.retry(lambda: end_txn_version(settings)),
             timeout_ms=now.timeout_ms,
             start_ms=now.start_ms,
             offsets=offsets_of(now.partitions, found),
@@ -128,7 +132,9 @@ class TransactionWriter:
             TargetError: it is not as many records as were sent.
         """
         try:
-            found = producers(self._options.kafka, now.partitions, now.producer_id)
+            found = PATIENCE.retry(
+                lambda: producers(self._options.kafka, now.partitions, now.producer_id)
+            )
         except RefusedError as error:
             log.debug("records of a transaction are not counted: %s", error)
             return None

@@ -1,0 +1,122 @@
+"""What a cluster says of itself, as far as a preflight needs it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
+
+from abs_core.errors import AbsError
+from abs_sinks.kafka.control import admin, run
+from abs_sinks.kafka.faults import mapped
+from abs_sinks.kafka.settings import Settings
+from abs_sinks.kafka.topics import TopicFacts, topic_facts
+
+STATE_TOPIC = "__transaction_state"
+
+_CONFIGS = (
+    "transaction.max.timeout.ms",
+    "transactional.id.expiration.ms",
+    "transaction.state.log.replication.factor",
+    "unclean.leader.election.enable",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """One cluster.
+
+    Args:
+        brokers: how many.
+        configs: those of a broker that may be read; empty where none may.
+        transaction_version: the finalised feature of KIP-890; None: the broker does not tell.
+        can_end: whether it knows the requests by which a driver ends a task's transaction.
+        state: the topic of the transaction coordinators; None where it is not there yet, or may
+            not be described.
+    """
+
+    brokers: int
+    configs: tuple[tuple[str, str], ...]
+    transaction_version: int | None
+    can_end: bool
+    state: TopicFacts | None
+
+    def number(self, name: str) -> int | None:
+        """A setting that is a number; None where it may not be read."""
+        given = dict(self.configs).get(name)
+        return None if given is None else int(given)
+
+
+def cluster_facts(settings: Settings) -> ClusterFacts:
+    """Ask the brokers; what the principal may not see is left out.
+
+    Raises:
+        TargetError: no broker answers.
+    """
+
+    async def work(manager: Any) -> tuple[list[int], bool]:
+        versions = manager.broker_version_data
+        needed = (
+            DescribeTransactionsRequest,
+            ListTransactionsRequest,
+            EndTxnRequest,
+            InitProducerIdRequest,
+        )
+        knows = all(_knows(versions, request) for request in needed)
+        return [broker.node_id for broker in manager.cluster.brokers()], knows
+
+    nodes, can_end = run(settings, "asking for the brokers", work)
+    return ClusterFacts(
+        len(nodes),
+        _configs(settings, nodes[0]),
+        _transaction_version(settings),
+        can_end,
+        _state_topic(settings),
+    )
+
+
+def _knows(versions: Any, request: Any) -> bool:
+    try:
+        versions.api_version(request)
+    except Exception:  # noqa: BLE001 - of whatever kind: the broker's version has no such request
+        return False
+    return True
+
+
+def _configs(settings: Settings, node: int) -> tuple[tuple[str, str], ...]:
+    resource = ConfigResource(ConfigResourceType.BROKER, str(node), dict.fromkeys(_CONFIGS))
+    try:
+        with mapped("reading settings of a broker"):
+            found = admin(settings).describe_configs([resource], config_filter="all")
+    except AbsError as error:
+        if error.retryable:
+            raise
+        return ()
+    values = found.get("broker", {}).get(str(node), {})
+    return tuple(
+        sorted((key, str(v["value"])) for key, v in values.items() if v["value"] is not None)
+    )
+
+
+def _transaction_version(settings: Settings) -> int | None:
+    try:
+        with mapped("reading features"):
+            found = admin(settings).describe_features()
+    except AbsError as error:
+        if error.retryable:
+            raise
+        return None
+    finalized = found.get("transaction.version", {}).get("finalized")
+    return None if finalized is None else int(finalized[1])
+
+
+def _state_topic(settings: Settings) -> TopicFacts | None:
+    try:
+        return topic_facts(settings, [STATE_TOPIC], again=True).get(STATE_TOPIC)
+    except AbsError as error:
+        if error.retryable:
+            raise
+        return None

@@ -1,0 +1,134 @@
+"""Requests and replies that are lost between the job and the broker lose and double nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from abs_core.errors import AbsError, UnavailableError
+from abs_core.model import Drained, Outcome, Share, Wrote
+from abs_core.testing.case import Case, rows
+from abs_core.testing.engine import Run
+from abs_services import KafkaService
+from abs_sinks.kafka.control import close_all
+from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
+from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
+
+pytestmark = pytest.mark.services
+
+EPOCHS = [(rows(0, 3), rows(10, 3)), (rows(20, 3), rows(30, 3))]
+
+CASES = [
+    pytest.param(api, nth, loss, id=f"{loss}-{nth}-{api.name.lower()}")
+    for api, nth in (
+        (Api.END_TXN, 1),
+        (Api.END_TXN, 2),
+        (Api.DESCRIBE_TRANSACTIONS, 1),
+        (Api.PRODUCE, 1),
+        (Api.ADD_PARTITIONS_TO_TXN, 1),
+        (Api.INIT_PRODUCER_ID, 1),
+    )
+    for loss in (Loss.REQUEST, Loss.REPLY)
+]
+
+
+@pytest.fixture
+def proxy(kafka: KafkaService) -> Iterator[LossyBroker]:
+    kafka.start()
+    with LossyBroker(kafka.bootstrap) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def harness(kafka: KafkaService, proxy: LossyBroker) -> Iterator[TopicHarness]:
+    with open_topic(kafka.bootstrap, Variant("2pc", own_register=False)) as harness:
+        harness.through(proxy.bootstrap)
+        yield harness
+    close_all()  # before the proxy goes: else the clients would look for it
+
+
+@pytest.mark.parametrize(("api", "nth", "loss"), CASES)
+def test_a_loss_at_any_request_loses_and_doubles_nothing(
+    harness: TopicHarness, proxy: LossyBroker, api: Api, nth: int, loss: Loss
+) -> None:
+    proxy.lose(loss, api, nth)
+    case = Case(harness)
+    _whole_job(case)
+    assert proxy.fired, f"there were no {nth} requests {api.name}"
+    case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
+    assert harness.hidden() == 0
+    case.close()
+
+
+def test_a_commit_that_arrives_after_the_id_is_used_again_commits_nothing(
+    harness: TopicHarness, proxy: LossyBroker
+) -> None:
+    case = Case(harness)
+    run = case.run()
+    shares = run.tasks(0, EPOCHS[0][0])
+    proxy.lose(Loss.DELAY, Api.END_TXN)
+    run.commit(0, shares)
+    assert proxy.fired
+    used = {_held(shares)}
+    open_now: list[Share] = []
+    # Further epochs, until the id of the first is taken again and has a transaction open.
+    for epoch in range(1, 6):
+        open_now = run.tasks(epoch, rows(10 * epoch, 2))
+        if _held(open_now) in used:
+            break
+        run.commit(epoch, open_now)
+    assert _held(open_now) in used, "the id was not used again"
+    proxy.release()
+    wrote = open_now[0]
+    assert isinstance(wrote, Wrote)
+    assert wrote.committable is not None
+    seen = run.committer.inspect([wrote.committable])[wrote.committable.handle]
+    assert seen.outcome is Outcome.PREPARED, "a commit of an older transaction ended a newer one"
+    run.commit(epoch, open_now)
+    expected = [rows(10 * number, 2) for number in range(1, epoch + 1)]
+    case.finished(EPOCHS[0][0], *expected, when="after a commit that arrived late")
+    case.close()
+
+
+def _held(shares: list[Share]) -> object:
+    (share,) = shares
+    assert isinstance(share, Wrote)
+    assert share.committable is not None
+    return share.committable.held_as
+
+
+def _whole_job(case: Case) -> None:
+    """As an engine does: a task is tried again, a query is started again."""
+    run = _start(case)
+    for number, parts in enumerate(EPOCHS):
+        for _restart in range(3):
+            try:
+                shares = [_task(run, number, p, part) for p, part in enumerate(parts)]
+                run.commit(number, shares)
+                break
+            except AbsError:
+                run = _start(case)
+        else:
+            raise AssertionError("three restarts did not bring the epoch to its end")
+
+
+def _start(case: Case) -> Run:
+    for _retry in range(3):
+        try:
+            return case.run()
+        except UnavailableError:
+            pass
+    raise AssertionError("three tries did not start the job")
+
+
+def _task(run: Run, epoch: int, partition: int, part: list[tuple[int, str]]) -> Share:
+    for _retry in range(3):
+        if run.decided(epoch):
+            return Drained(len(part))
+        attempt = run.attempt(epoch, partition)
+        try:
+            return attempt.write(*part).pre_commit()
+        except UnavailableError:
+            attempt.writer.abort()
+    raise AssertionError("three attempts did not bring the task to its end")

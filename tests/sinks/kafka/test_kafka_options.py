@@ -1,0 +1,87 @@
+"""Options are read once, refused all together, and never show a secret."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from abs_core.errors import OptionError
+from abs_sinks.kafka import KafkaOptions
+
+GIVEN = {"kafka.bootstrap.servers": "a:9092", "topic": "t"}
+
+
+def test_the_least_that_is_needed_is_read_with_defaults() -> None:
+    options = KafkaOptions.parse(GIVEN)
+    assert (options.topic, options.protocol, options.kafka.bootstrap) == ("t", "2pc", "a:9092")
+    assert options.transaction_timeout_ms == 900_000
+
+
+def test_names_are_read_in_any_case() -> None:
+    options = KafkaOptions.parse({"KAFKA.Bootstrap.Servers": "a:9092", "TOPIC": "t"})
+    assert options == KafkaOptions.parse(GIVEN)
+
+
+def test_options_can_be_hashed_and_pickled() -> None:
+    options = KafkaOptions.parse(GIVEN)
+    assert hash(pickle.loads(pickle.dumps(options))) == hash(options)
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"kafka.sasl.jaas.config": "x"}, "kafka.sasl.username"),
+        ({"kafka.ssl.truststore.location": "x"}, "kafka.ssl.ca.location"),
+        ({"kafka.key.serializer": "x"}, "strings or binaries"),
+        ({"kafka.buffer.memory": "1"}, "kafka.queue.buffering.max.kbytes"),
+        ({"kafka.max.request.size": "1"}, "kafka.message.max.bytes"),
+        ({"kafka.enable.idempotence": "false"}, "contradicts exactly-once"),
+        ({"kafka.acks": "1"}, "contradicts exactly-once"),
+        ({"kafka.transactional.id": "mine"}, "names its transactions itself"),
+        ({"kafka.max.in.flight.requests.per.connection": "6"}, "at most 5"),
+        ({"kafka.linger": "5"}, "kafka.linger.ms"),
+        ({"kafka.compression.type": "brotli"}, "brotli"),
+        ({"kafka.linger.ms": "soon"}, "librdkafka refuses"),
+        ({"kafka.transaction.timeout.ms": "-1"}, "milliseconds"),
+        ({"subscribe": "t"}, "option of the source"),
+        ({"topik": "t"}, "topic"),
+        ({"topic": "no/topic"}, "no name for a topic"),
+        ({"protocol": "wal"}, "needs the option wal"),
+        ({"wal": "file:///x"}, "did you mean protocol=wal"),
+        ({"topic": "abs-register"}, "where the registers are kept"),
+        ({"kafka.bootstrap.servers": " "}, "is empty"),
+    ],
+)
+def test_what_cannot_work_is_refused_with_the_way_out(more: dict[str, str], named: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        KafkaOptions.parse({**GIVEN, **more})
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "same", ["kafka.acks=all", "kafka.acks=-1", "kafka.enable.idempotence=true"]
+)
+def test_what_is_needed_anyway_may_be_written_down(same: str) -> None:
+    name, _, value = same.partition("=")
+    assert KafkaOptions.parse({**GIVEN, name: value})
+
+
+def test_everything_that_is_wrong_is_told_at_once() -> None:
+    with pytest.raises(OptionError, match="3 options are wrong"):
+        KafkaOptions.parse({"kafka.acks": "0", "kafka.sasl.jaas.config": "x", "topic": "t"})
+
+
+def test_no_secret_is_shown() -> None:
+    secrets = {
+        "kafka.sasl.username": "geheim-user",
+        "kafka.sasl.password": "geheim-1",
+        "kafka.ssl.key.password": "geheim-2",
+        "kafka.ssl.key.pem": "geheim-3",
+        "kafka.sasl.oauthbearer.client.secret": "geheim-4",
+    }
+    options = KafkaOptions.parse({**GIVEN, **secrets})
+    assert "geheim" not in repr(options)
+    with pytest.raises(OptionError) as caught:
+        KafkaOptions.parse({**GIVEN, **secrets, "kafka.security.protocol": "nosuch"})
+    assert "geheim" not in str(caught.value)

@@ -1,0 +1,94 @@
+"""What became of a transaction is told by proof only; see ``abs_sinks.kafka.prepared``."""
+
+from __future__ import annotations
+
+import pytest
+
+from abs_core.errors import ProtocolError
+from abs_core.model import NO_EPOCH, Committable, Decision, HandleName, JobState, Outcome
+from abs_core.protocol import sweepable
+from abs_sinks.kafka.endtxn import Description, Produced, State
+from abs_sinks.kafka.ids import id_name, is_id, parse_id, pattern_of
+from abs_sinks.kafka.prepared import Prepared, offsets_of, outcome
+
+NAME = id_name("0123456789abcdef", "job", 3, 1, "ab12")
+MINE = Prepared(NAME, 7, 5, 4, 60_000, 1000, "")
+NEWER = Prepared(NAME, 7, 5, 5, 60_000, 1000, "")
+
+
+def seen(state: State, epoch: int = 5, *, producer: int = 7, start: int = 1000) -> Description:
+    return Description(state, producer, epoch, 60_000, start)
+
+
+@pytest.mark.parametrize(
+    ("prepared", "now", "expected"),
+    [
+        (MINE, seen(State.ONGOING), Outcome.PREPARED),
+        (MINE, seen(State.PREPARE_COMMIT), Outcome.COMMITTED),
+        (MINE, seen(State.COMPLETE_COMMIT), Outcome.COMMITTED),
+        (MINE, seen(State.PREPARE_ABORT), Outcome.ABORTED),
+        (MINE, seen(State.COMPLETE_ABORT), Outcome.ABORTED),
+        (MINE, seen(State.COMPLETE_ABORT, 6), Outcome.ABORTED),  # a timeout raises the epoch
+        (MINE, seen(State.PREPARE_EPOCH_FENCE, 6), Outcome.ABORTED),
+        (MINE, None, Outcome.UNKNOWN),  # absence is no proof
+        (MINE, seen(State.COMPLETE_COMMIT, 6), Outcome.UNKNOWN),  # another transaction's commit
+        (MINE, seen(State.COMPLETE_COMMIT, 4), Outcome.UNKNOWN),
+        (MINE, seen(State.COMPLETE_COMMIT, producer=8), Outcome.UNKNOWN),
+        (MINE, seen(State.COMPLETE_ABORT, 7), Outcome.UNKNOWN),
+        (MINE, seen(State.ONGOING, start=1001), Outcome.UNKNOWN),
+        (MINE, seen(State.ONGOING, 6), Outcome.UNKNOWN),
+        (MINE, seen(State.EMPTY), Outcome.UNKNOWN),
+        (MINE, seen(State.EMPTY, 6), Outcome.UNKNOWN),
+        (MINE, seen(State.DEAD), Outcome.UNKNOWN),
+        (NEWER, seen(State.ONGOING), Outcome.PREPARED),
+        (NEWER, seen(State.COMPLETE_COMMIT, 6), Outcome.COMMITTED),
+        (NEWER, seen(State.COMPLETE_COMMIT), Outcome.UNKNOWN),
+        (NEWER, seen(State.COMPLETE_ABORT, 6), Outcome.ABORTED),
+    ],
+)
+def test_an_outcome_is_told_by_producer_epoch_and_state(
+    prepared: Prepared, now: Description | None, expected: Outcome
+) -> None:
+    assert outcome(prepared, now) is expected
+
+
+def test_what_is_written_down_is_read_back() -> None:
+    handle = HandleName("0123456789abcdef", "job", 3, 9, 0, "aa")
+    committable = Committable(handle, 1, "x:0", MINE.extra)
+    assert Prepared.of(committable) == MINE
+    assert committable.held_as == NAME
+    assert Prepared.of(Committable(handle, 1, "x:0")) is None
+    broken = tuple(pair for pair in MINE.extra if pair[0] != "epoch")
+    with pytest.raises(ProtocolError):
+        Prepared.of(Committable(handle, 1, "x:0", broken))
+
+
+def test_an_id_is_matched_whole_and_never_by_its_beginning() -> None:
+    assert parse_id(str(NAME)) == NAME
+    assert parse_id(str(NAME)[:-1]) != NAME
+    assert parse_id(f"{NAME}x") is None
+    assert parse_id("orders") is None
+    handle = HandleName("0123456789abcdef", "job", 3, 9, 0, "aa")
+    assert parse_id(str(handle)) is None
+    assert not is_id(handle)
+    assert "a\\.b" in pattern_of("a.b")
+
+
+def test_an_id_is_swept_under_a_higher_generation_unless_a_decision_names_it() -> None:
+    handle = HandleName("0123456789abcdef", "job", 3, 9, 0, "aa")
+    named = Decision("l", 9, 3, (Committable(handle, 1, "x:0", MINE.extra),))
+    own = JobState("0123456789abcdef", "job", "t", "l", 3, "r", frontier=NO_EPOCH - 1)
+    later = JobState("0123456789abcdef", "job", "t", "l", 4, "r2", frontier=20)
+    still_open = JobState("0123456789abcdef", "job", "t", "l", 4, "r2", open=(named,))
+    assert not sweepable(own, 3, NAME)
+    assert sweepable(later, 4, NAME)
+    assert not sweepable(still_open, 4, NAME)
+
+
+def test_offsets_are_for_people_and_bounded() -> None:
+    places = [("t", n) for n in range(40)]
+    found = {("t", 0): Produced(5, 4, 17)}
+    text = offsets_of(places, {**dict.fromkeys(places), **found})
+    assert text.startswith("t-0 from 17 (5), t-1, ")
+    assert text.endswith("and 8 more partitions")
+    assert offsets_of([("t", 0)], None) == "t-0"

@@ -1,0 +1,128 @@
+"""A preflight finds what would break the promise, and says what to do."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from abs_core.model import Finding, Severity
+from abs_services import KafkaService
+from abs_sinks.kafka import KafkaOptions, KafkaSink
+from abs_sinks.kafka.facts import ClusterFacts
+from abs_sinks.kafka.preflight import judge_cluster, judge_topic
+from abs_sinks.kafka.testing import make_topic
+from abs_sinks.kafka.topics import TopicFacts
+
+OPTIONS = KafkaOptions.parse({"kafka.bootstrap.servers": "a:1", "topic": "t"})
+CLUSTER = ClusterFacts(
+    3,
+    (("transaction.max.timeout.ms", "900000"), ("transactional.id.expiration.ms", "604800000")),
+    2,
+    True,
+    TopicFacts("__transaction_state", 50, 3),
+)
+TOPIC = TopicFacts(
+    "t",
+    4,
+    3,
+    frozenset({"READ", "WRITE", "DESCRIBE"}),
+    (("cleanup.policy", "delete"), ("max.message.bytes", "1048588"), ("min.insync.replicas", "2")),
+)
+
+
+def with_timeout(milliseconds: int, protocol: str = "2pc") -> KafkaOptions:
+    given = {
+        "kafka.bootstrap.servers": "a:1",
+        "topic": "t",
+        "kafka.transaction.timeout.ms": str(milliseconds),
+        "protocol": protocol,
+    }
+    return KafkaOptions.parse(given)
+
+
+def errors(findings: list[Finding]) -> list[str]:
+    return [finding.what for finding in findings if finding.severity is Severity.ERROR]
+
+
+def warnings(findings: list[Finding]) -> list[str]:
+    return [finding.what for finding in findings if finding.severity is Severity.WARNING]
+
+
+def test_a_sound_cluster_and_topic_give_nothing_to_worry_about() -> None:
+    findings = [*judge_cluster(CLUSTER, OPTIONS), *judge_topic(TOPIC, OPTIONS)]
+    assert [f for f in findings if f.severity is not Severity.NOTE] == []
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options", "named"),
+    [
+        (CLUSTER, with_timeout(900_001), "grant 900000 at most"),
+        (CLUSTER, with_timeout(30_000), "no epoch could ever be decided"),
+        (replace(CLUSTER, can_end=False), OPTIONS, "cannot describe"),
+    ],
+)
+def test_a_cluster_that_cannot_keep_the_promise_is_an_error(
+    cluster: ClusterFacts, options: KafkaOptions, named: str
+) -> None:
+    (what,) = errors(list(judge_cluster(cluster, options)))
+    assert named in what
+
+
+@pytest.mark.parametrize(
+    ("cluster", "options", "named"),
+    [
+        (CLUSTER, with_timeout(60_000), "down for longer"),
+        (replace(CLUSTER, state=TopicFacts("s", 50, 1)), OPTIONS, "1 replica(s) on 3 brokers"),
+        (
+            replace(CLUSTER, configs=(("transactional.id.expiration.ms", "3600000"),)),
+            OPTIONS,
+            "finds no proof",
+        ),
+        (
+            replace(CLUSTER, configs=(("unclean.leader.election.enable", "true"),)),
+            OPTIONS,
+            "unclean",
+        ),
+    ],
+)
+def test_what_weakens_the_promise_is_a_warning(
+    cluster: ClusterFacts, options: KafkaOptions, named: str
+) -> None:
+    (what,) = warnings(list(judge_cluster(cluster, options)))
+    assert named in what
+
+
+@pytest.mark.parametrize(
+    ("topic", "named"),
+    [
+        (None, "does not exist"),
+        (replace(TOPIC, operations=frozenset({"READ"})), "may not write"),
+        (replace(TOPIC, configs=(("max.message.bytes", "1000"),)), "would refuse them"),
+    ],
+)
+def test_a_topic_that_takes_no_records_is_an_error(topic: TopicFacts | None, named: str) -> None:
+    (what,) = errors(list(judge_topic(topic, OPTIONS)))
+    assert named in what
+
+
+def test_a_compacted_topic_is_refused_where_losers_are_written() -> None:
+    compacted = replace(TOPIC, configs=(("cleanup.policy", "compact"),))
+    assert errors(list(judge_topic(compacted, OPTIONS))) == []
+    idempotent = with_timeout(900_000, "idempotent")
+    assert errors(list(judge_topic(compacted, idempotent)))
+
+
+@pytest.mark.services
+def test_a_real_broker_is_looked_at_without_changing_it(kafka: KafkaService, topic: str) -> None:
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic}
+    schema = pa.schema([("value", pa.string()), ("id", pa.int64())])
+    sink = KafkaSink(KafkaOptions.parse(given), schema)
+    assert any("does not exist" in what for what in errors(list(sink.preflight("job"))))
+    make_topic(KafkaOptions.parse(given).kafka, topic)
+    findings = list(sink.preflight("job", tasks=4))
+    assert errors(findings) == []
+    assert any("not written: id" in what for what in warnings(findings))
+    too_long = KafkaOptions.parse({**given, "kafka.transaction.timeout.ms": "86400000"})
+    assert errors(list(KafkaSink(too_long, schema).preflight("job")))

@@ -1,0 +1,149 @@
+"""Columns become records as in Spark's own sink; what does not fit names its row."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from abs_core.errors import RowError, SchemaError
+from abs_sinks.kafka.records import header_lists, plan_columns, records_of, sizes_of
+from abs_sinks.kafka.sending import Failures, Sender
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class Recorder:
+    """Stands in for a producer: keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Any, ...]] = []
+
+    def produce(self, *row: Any) -> None:
+        self.sent.append(row)
+
+    def flush(self, timeout: float) -> int:
+        return 0
+
+
+def sent(batch: pa.RecordBatch, topic: str | None = "t") -> list[tuple[Any, ...]]:
+    producer = Recorder()
+    sender = Sender(producer, Failures(), topic, 1.0)  # type: ignore[arg-type]
+    sender.send(records_of(batch, plan_columns(batch.schema, topic)))
+    return [(t, v, k, p, ts, h) for t, v, k, p, _, _, ts, h in producer.sent]
+
+
+def test_key_and_value_may_be_text_bytes_or_null() -> None:
+    batch = pa.record_batch({"key": ["ä", None, ""], "VALUE": pa.array([b"\0", None, b""])})
+    assert sent(batch) == [
+        ("t", b"\0", "ä".encode(), -1, 0, None),
+        ("t", None, None, -1, 0, None),
+        ("t", b"", b"", -1, 0, None),
+    ]
+
+
+@pytest.mark.parametrize("kind", [pa.large_string(), pa.string_view(), pa.large_binary()])
+def test_other_arrow_types_of_text_and_bytes_will_do(kind: pa.DataType) -> None:
+    batch = pa.record_batch({"value": pa.array(["a", None]).cast(kind)})
+    assert [row[1] for row in sent(batch)] == [b"a", None]
+
+
+def test_partition_timestamp_and_headers_are_taken() -> None:
+    at = dt.datetime(2026, 1, 2, 3, 4, 5, 678_000, dt.UTC)
+    batch = pa.record_batch(
+        {
+            "value": ["a", "b", "c"],
+            "partition": pa.array([2, None, 0], pa.int32()),
+            "timestamp": pa.array([at, None, at], pa.timestamp("us", "UTC")),
+            "headers": pa.array(
+                [[{"key": "h", "value": b"1"}, {"key": "h", "value": None}], None, []], HEADERS
+            ),
+        }
+    )
+    millis = round(at.timestamp() * 1000)
+    assert [row[3:] for row in sent(batch)] == [
+        (2, millis, [("h", b"1"), ("h", None)]),
+        (-1, 0, None),
+        (0, millis, None),
+    ]
+
+
+def test_slices_of_a_batch_are_sent_as_such() -> None:
+    whole = pa.record_batch(
+        {
+            "key": ["a", "b", "c"],
+            "value": ["1", "2", "3"],
+            "headers": pa.array(
+                [[{"key": "x", "value": b"1"}], None, [{"key": "y", "value": b"2"}]], HEADERS
+            ),
+        }
+    )
+    assert sent(whole.slice(1)) == sent(whole)[1:]
+    part = records_of(whole.slice(2), plan_columns(whole.schema, "t"))
+    assert part.headers is not None
+    assert header_lists(part.headers) == [[("y", b"2")]]
+    assert sizes_of(part).to_pylist() == [4]
+
+
+def test_the_option_topic_overrides_the_column() -> None:
+    batch = pa.record_batch({"value": ["a"], "topic": ["other"]})
+    assert sent(batch)[0][0] == "t"
+    assert sent(batch, None)[0][0] == "other"
+
+
+def test_columns_that_are_no_part_of_a_record_are_left_out_and_known() -> None:
+    schema = pa.schema([("value", pa.string()), ("id", pa.int64())])
+    assert plan_columns(schema, "t").left_out == ("id",)
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "named"),
+    [
+        ({"key": pa.string()}, "t", "no column value"),
+        ({"value": pa.int64()}, "t", "a string or a binary"),
+        ({"value": pa.string(), "Value": pa.string()}, "t", "twice"),
+        ({"value": pa.string()}, None, "option topic"),
+        ({"value": pa.string(), "partition": pa.int64()}, "t", "an int"),
+        ({"value": pa.string(), "headers": pa.string()}, "t", "array of struct"),
+        ({"value": pa.string(), "topic": pa.int32()}, None, "a string"),
+        ({"value": pa.string(), "timestamp": pa.int64()}, "t", "a timestamp"),
+    ],
+)
+def test_a_schema_that_does_not_fit_is_refused(
+    columns: dict[str, pa.DataType], topic: str | None, named: str
+) -> None:
+    with pytest.raises(SchemaError, match=named):
+        plan_columns(pa.schema(list(columns.items())), topic)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "topic"),
+    [
+        ("topic", pa.array(["t", None]), None),
+        ("partition", pa.array([0, -1], pa.int32()), "t"),
+        ("timestamp", pa.array([0, -1000], pa.timestamp("us", "UTC")), "t"),
+        ("headers", pa.array([None, [{"key": None, "value": b""}]], HEADERS), "t"),
+    ],
+)
+def test_a_value_that_does_not_fit_names_its_row(
+    column: str, values: pa.Array, topic: str | None
+) -> None:
+    batch = pa.record_batch({"value": ["a", "b"], column: values})
+    with pytest.raises(RowError, match="Row 11 of the task"):
+        records_of(batch, plan_columns(batch.schema, topic), first_row=10)
+
+
+def test_equal_content_has_an_equal_digest_whatever_its_layout() -> None:
+    whole = pa.record_batch({"key": ["x", None, "ab"], "value": ["1", "2", None]})
+    padded = pa.record_batch({"key": ["q", "x", None, "ab"], "value": ["q", "1", "2", None]})
+    assert _digest(whole) == _digest(padded.slice(1))
+    shifted = pa.record_batch({"key": ["x", None, "a"], "value": ["1", "2", "b"]})
+    assert _digest(whole) != _digest(shifted)
+
+
+def _digest(batch: pa.RecordBatch) -> str:
+    sender = Sender(Recorder(), Failures(), "t", 1.0)  # type: ignore[arg-type]
+    sender.send(records_of(batch, plan_columns(batch.schema, "t")))
+    return sender.digest
