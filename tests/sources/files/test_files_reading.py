@@ -1,0 +1,252 @@
+"""What the rows of a file are: every format, however it is cut; and what cannot be read is told."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from abs_core.errors import AbsError, ReplayMismatchError, RowError, SchemaError
+from abs_core.source import Limit
+from abs_services import S3Service
+from abs_sources.files import FileOptions, FileSource
+from tests.sources.files.fill import (
+    TEXT,
+    Bucket,
+    Disk,
+    Folder,
+    credentials,
+    packed,
+    table_of,
+)
+
+Row = dict[str, Any]
+
+
+def rows_of(
+    disk: Disk, schema: pa.Schema | None, how: Mapping[str, Any] | None = None, **options: str
+) -> list[Row]:
+    """All rows of the place, in the order of splits and batches."""
+    parsed = FileOptions.parse({**disk.given, **options}, streaming=True)
+    source = FileSource(replace(parsed, log=None, **(how or {})), schema)
+    start = source.initial()
+    found: list[Row] = []
+    for split in source.splits(start, source.latest(start, Limit())):
+        reader = source.open(split)
+        while not reader.finished:
+            batch = reader.read(0.1)
+            found += [] if batch is None else batch.to_pylist()
+        reader.close()
+    return found
+
+
+@settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    lines=st.lists(st.text("ab€ ", max_size=12), max_size=20),
+    end=st.sampled_from(["\n", "\r\n"]),
+    last=st.booleans(),
+    chunk=st.integers(1, 60),
+    piece=st.integers(1, 80),
+    packing=st.booleans(),
+)
+def test_lines_are_the_same_however_a_file_is_cut(
+    lines: list[str], end: str, last: bool, chunk: int, piece: int, packing: bool, tmp_path: Path
+) -> None:
+    disk = Folder(tmp_path)
+    for name in disk.names():
+        disk.delete(name)
+    text = end.join(lines) + (end if last and lines else "")
+    content = text.encode()
+    disk.put("f.txt.gz" if packing else "f.txt", gzip.compress(content) if packing else content)
+    how = {"chunk": chunk, "partition_bytes": piece}
+    found = [row["value"] for row in rows_of(disk, TEXT, how, fileformat="text")]
+    expected = text.split("\n")
+    expected = [line.removesuffix("\r") for line in expected[: -1 if expected[-1] == "" else None]]
+    assert found == expected
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "json", "csv"])
+@pytest.mark.parametrize("piece", [1, 97, 1000, 1 << 20])
+def test_a_big_file_in_many_splits_has_each_row_once(form: str, piece: int, tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    numbers = list(range(203))
+    disk.put("a", packed(numbers, form))
+    how = {"partition_bytes": piece, "chunk": 64}
+    found = rows_of(disk, table_of([]).schema, how, fileformat=form)
+    assert sorted(row["id"] for row in found) == numbers
+    assert all(row["word"] == f"word {row['id']}" for row in found)
+
+
+def test_many_small_files_share_a_split_and_a_big_one_has_several(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    for number in range(40):
+        disk.put(f"{number}", b"x\n")
+    options = FileOptions.parse({**disk.given, "fileformat": "text"}, streaming=True)
+    source = FileSource(options, TEXT)
+    start = source.initial()
+    small = source.latest(start, Limit())
+    assert len(source.splits(start, small)) == 8
+    disk.put("big", b"x" * 99 + b"\n" + b"y" * 30_000_000)
+    end = source.latest(small, Limit())
+    splits = source.splits(small, end)
+    assert len(splits) == 8
+    assert len({split.source for split in splits}) == 8
+
+
+TYPES = pa.schema(
+    [
+        ("i", pa.int32()),
+        ("s", pa.string()),
+        ("d", pa.date32()),
+        ("t", pa.timestamp("us", "UTC")),
+        ("m", pa.decimal128(10, 2)),
+        ("b", pa.bool_()),
+    ]
+)
+ROW = {
+    "i": 7,
+    "s": 'say "x, y"',
+    "d": date(2026, 1, 2),
+    "t": datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC),
+    "m": Decimal("1.50"),
+    "b": True,
+}
+EMPTY = dict.fromkeys(TYPES.names)
+
+
+def test_csv_values_as_spark_reads_them(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    disk.put(
+        "a.csv",
+        b"\xef\xbb\xbfS,i,extra,d,t,m,b\n"
+        b'"say ""x, y""",7,z,2026-01-02,2026-01-02T03:04:05.000600Z,1.50,true\n'
+        b'"",,,,,,\n,,,,,,\n',
+    )
+    found = rows_of(disk, TYPES, fileformat="csv", header="true")
+    assert found == [ROW, {**EMPTY, "s": ""}, EMPTY]
+    disk.put("a.csv", b"7;NA\n8;'NA'\n9;'a\\'b'\n")
+    two = pa.schema([("i", pa.int32()), ("s", pa.string())])
+    given = {"sep": ";", "quote": "'", "escape": "\\", "nullValue": "NA"}
+    found = rows_of(disk, two, fileformat="csv", **given)
+    assert [row["s"] for row in found] == [None, "NA", "a'b"]
+
+
+def test_json_values_as_spark_reads_them(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    nested = pa.struct([("x", pa.int16()), ("days", pa.list_(pa.date32()))])
+    schema = TYPES.append(pa.field("raw", pa.binary())).append(pa.field("n", nested))
+    line = (
+        b'{"s": "say \\"x, y\\"", "i": 7, "extra": [1], "d": "2026-01-02", "m": 1.50, "b": true, '
+        b'"t": "2026-01-02T03:04:05.000600Z", "raw": "YWJj", "n": {"x": 1, "days": ["2026-01-02"]}}'
+    )
+    disk.put("a.json", line + b'\n\n{}\n{"i": null}')
+    empty = dict.fromkeys(schema.names)
+    deep = {"x": 1, "days": [date(2026, 1, 2)]}
+    assert rows_of(disk, schema, fileformat="json") == [
+        {**ROW, "raw": b"abc", "n": deep}, empty, empty,
+    ]  # fmt: skip
+
+
+def test_parquet_columns_are_found_by_name_and_cast_where_no_value_changes(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    words = pa.array(["a", "b"]).dictionary_encode()
+    table = pa.table({"WORD": words, "id": pa.array([1, 2], pa.int16()), "more": [1, 2]})
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    disk.put("a.parquet", out.getvalue())
+    schema = pa.schema([("id", pa.int64()), ("word", pa.string()), ("later", pa.float64())])
+    assert rows_of(disk, schema) == [
+        {"id": 1, "word": "a", "later": None}, {"id": 2, "word": "b", "later": None},
+    ]  # fmt: skip
+    parsed = FileOptions.parse(disk.given, streaming=True)
+    assert FileSource(parsed).schema == pa.schema(
+        [("WORD", pa.string()), ("id", pa.int16()), ("more", pa.int64())]
+    )
+
+
+ID = pa.schema([("id", pa.int8())])
+
+
+@pytest.mark.parametrize(
+    ("content", "schema", "given", "error", "text"),
+    [
+        (b"1\n300\n", ID, {"fileformat": "csv"}, RowError, "conversion error to int8"),
+        (b"1,2\n", ID, {"fileformat": "csv"}, RowError, "Expected 1 columns"),
+        (b"ID2\n1\n", ID, {"fileformat": "csv", "header": "true"}, SchemaError, "no column id"),
+        (b"id,ID\n1,2\n", pa.schema([("iD", pa.int8())]), {"fileformat": "csv", "header": "true"},
+         SchemaError, "several columns that could be iD"),
+        (b'{"id": "x"}\n', ID, {"fileformat": "json"}, RowError, "cannot be read as what it is"),
+        (b'{"id": 1\n', ID, {"fileformat": "json"}, RowError, "cannot be read as what it is"),
+        (b'{"id": "?"}\n', pa.schema([("id", pa.binary())]), {"fileformat": "json"}, RowError,
+         "is not Base64"),
+        (b"{}\n", pa.schema([("id", pa.map_(pa.string(), pa.int8()))]), {"fileformat": "json"},
+         SchemaError, "cannot be read from JSON"),
+        (b"\xff\n", TEXT, {"fileformat": "text"}, RowError, "UTF8"),
+        (b"PAR1no", ID, {}, RowError, "cannot be read as what it is"),
+        (packed([1, 300], "parquet"), ID, {}, RowError, "column id .* cannot be read as int8"),
+        (packed([1], "arrow"), pa.schema([("word", pa.list_(pa.int8()))]), {"fileformat": "arrow"},
+         SchemaError, "word of the file .* is string"),
+        (b"", None, {"fileformat": "json"}, SchemaError, "do not hold one"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_an_error_that_names_the_file_or_column(
+    content: bytes,
+    schema: pa.Schema | None,
+    given: Mapping[str, str],
+    error: type[AbsError],
+    text: str,
+    tmp_path: Path,
+) -> None:
+    disk = Folder(tmp_path)
+    disk.put("a", content)
+    with pytest.raises(error, match=text):
+        rows_of(disk, schema, **given)
+
+
+@pytest.mark.services
+def test_an_object_that_is_replaced_while_it_is_read_is_never_read_mixed(
+    s3: S3Service, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in credentials(s3).items():
+        monkeypatch.setenv(name, value)
+    disk = Bucket(s3, prefix)
+    numbers = list(range(100))
+    disk.put("a.json", packed(numbers, "json"))
+    options = FileOptions.parse({**disk.given, "fileformat": "json"}, streaming=True)
+    source = FileSource(replace(options, chunk=200), table_of([]).schema)
+    start = source.initial()
+    (split,) = source.splits(start, source.latest(start, Limit()))
+    reader = source.open(split)
+    assert reader.read(1.0) is not None
+    disk.put("a.json", packed([n + 1 for n in numbers], "json"))
+    with pytest.raises(ReplayMismatchError, match=r"s3://.*/a\.json has changed"):
+        [reader.read(1.0) for _ in range(100)]
+
+
+def test_a_local_file_that_is_replaced_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    disk.put("a", packed(list(range(100)), "parquet"))
+    options = FileOptions.parse({**disk.given, "batchsize": "10"}, streaming=True)
+    source = FileSource(options, table_of([]).schema)
+    start = source.initial()
+    (split,) = source.splits(start, source.latest(start, Limit()))
+    reader = source.open(split)
+    assert reader.read(1.0) is not None
+    disk.put("a", packed(list(range(1, 101)), "parquet"))
+    with pytest.raises(ReplayMismatchError, match="has changed"):
+        reader.read(1.0)
