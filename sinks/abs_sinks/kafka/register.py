@@ -24,11 +24,13 @@ from collections.abc import Sequence
 
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
+from abs_core.crash import CrashPoint, reached
 from abs_core.errors import (
     AbsError,
     ContentionError,
     CorruptionError,
     FencedError,
+    NotPreparedError,
     ProtocolError,
     TargetError,
     UnavailableError,
@@ -68,16 +70,7 @@ class KafkaRegister:
         return self._given or session_of(self._options)
 
     def load(self, job: str) -> Stored | None:
-        tail = self._session.tail(partition_of(job))
-        try:
-            cell = tail.load(job, PATIENCE)
-        except MissingError:
-            if self._session.topic_exists():
-                raise  # it is being made, or the broker is starting: not known is not empty
-            return None
-        except BlockedError:
-            with self._session.turn(job):
-                cell = self._open(job, SHORT_TIMEOUT_MS).cell
+        cell = self.load_text(job)
         return None if cell is None else Stored(self._state(job, cell), cell.version)
 
     def compare_and_set(
@@ -92,28 +85,54 @@ class KafkaRegister:
         state: JobState,
         rows: Rows | None = None,
         timeout_ms: int = SHORT_TIMEOUT_MS,
+        point: CrashPoint | None = None,
     ) -> Version | Conflict:
-        """``compare_and_set``, with other records in the same transaction.
+        """``compare_and_set``, with other records in the same transaction; see ``swap_text``."""
+        return self.swap_text(job, expected, state_to_text(state), rows, timeout_ms, point)
+
+    def load_text(self, key: str) -> Cell | None:
+        """The cell under a key. Raises as ``load``."""
+        tail = self._session.tail(partition_of(key))
+        try:
+            return tail.load(key, PATIENCE)
+        except MissingError:
+            if self._session.topic_exists():
+                raise  # it is being made, or the broker is starting: not known is not empty
+            return None
+        except BlockedError:
+            with self._session.turn(key):
+                return self._open(key, SHORT_TIMEOUT_MS).cell
+
+    def swap_text(
+        self,
+        key: str,
+        expected: Version | None,
+        text: str,
+        rows: Rows | None = None,
+        timeout_ms: int = SHORT_TIMEOUT_MS,
+        point: CrashPoint | None = None,
+    ) -> Version | Conflict:
+        """Compare and set the cell under a key, with other records in the same transaction.
 
         Args:
             rows: sends them; may be called several times, each time for a transaction of its own.
             timeout_ms: for how long the transaction may be open.
+            point: is reached when all is sent and nothing committed.
 
         Raises:
             AbsError: from ``rows``; nothing was changed.
             UnavailableError: the outcome is not known.
         """
         version = version_after(expected)
-        with self._session.turn(job):
+        with self._session.turn(key):
+            if self._is_past(key, expected):
+                return Conflict()
             unsure = False
             for attempt in range(TRIES):
-                if attempt:
-                    time.sleep(random.uniform(0.0, 0.05 * attempt))  # noqa: S311 - jitter
-                elif self._is_past(job, expected):
-                    return Conflict()
-                producer = self._session.producer(job)
+                time.sleep(random.uniform(0.0, 0.05 * attempt))  # noqa: S311 - jitter
+                producer = self._session.producer(key)
                 if producer is None or not _is_at(producer, expected, timeout_ms):
-                    producer = self._open(job, timeout_ms)
+                    producer = self._open(key, timeout_ms)
                 held = producer.cell
                 if held is not None and held.version == version:
                     return version  # it took effect, although its reply was lost
@@ -121,11 +140,17 @@ class KafkaRegister:
                     if unsure and held is not None and held.number > Cell(version, "").number:
                         break  # ours may have been there before theirs
                     return Conflict()
-                if self._prepared(producer, job, version, state, rows):
-                    if self._committed(producer):
-                        return version
-                    unsure = True
-        raise UnavailableError("The register is being written by others.", job=job)
+                try:
+                    prepared = self._prepared(producer, key, version, text, rows)
+                except NotPreparedError:
+                    # A successor sweeps what it has fenced: then the register tells more.
+                    if self._is_past(key, expected, look=True):
+                        return Conflict()
+                    raise
+                if prepared and self._committed(producer, point):
+                    return version
+                unsure = unsure or prepared
+        raise UnavailableError("The register is being written by others.", job=key)
 
     def jobs(self) -> Sequence[Stored]:
         """Every job in this topic, by name."""
@@ -134,6 +159,7 @@ class KafkaRegister:
                 Stored(self._state(job, cell), cell.version)
                 for partition in range(PARTITIONS)
                 for job, cell in self._session.tail(partition).all(LONG_PATIENCE).items()
+                if "+" not in job  # beside the registers lie ledgers (``committer_wal``)
             ]
         except MissingError:
             return []
@@ -188,40 +214,40 @@ class KafkaRegister:
                 ) from error
             return True
 
-    def _is_past(self, job: str, expected: Version | None) -> bool:
-        """Whether the cell is known to be at another version, without fencing anybody."""
-        producer = self._session.producer(job)
-        if producer is not None and _is_at(producer, expected, 0):
+    def _is_past(self, key: str, expected: Version | None, *, look: bool = False) -> bool:
+        """Whether the cell is known to be at another version, without fencing anybody.
+
+        Args:
+            look: also where this process wrote it last, and may have been fenced since.
+        """
+        producer = self._session.producer(key)
+        if producer is not None and _is_at(producer, expected, 0) and not look:
             return False
         try:
-            cell = self._session.tail(partition_of(job)).load(job, PATIENCE)
+            cell = self._session.tail(partition_of(key)).load(key, PATIENCE)
         except (BlockedError, MissingError):
             return False
         return (None if cell is None else cell.version) != expected
 
     def _prepared(
-        self,
-        producer: FencedProducer,
-        job: str,
-        version: Version,
-        state: JobState,
-        rows: Rows | None,
+        self, producer: FencedProducer, key: str, version: Version, text: str, rows: Rows | None
     ) -> bool:
         """Whether all of the change is held; where not, it was fenced, and nothing is changed."""
-        text = state_to_text(state)
         limit = self._session.topic().max_message_bytes
-        records = records_of(job, version, text, max(limit - ENVELOPE - len(job), limit // 2))
+        records = records_of(key, version, text, max(limit - ENVELOPE - len(key), limit // 2))
         old = [] if producer.cell is None else _tombstones(producer.cell)
         try:
-            producer.prepare(rows, [*old, *records], partition_of(job))
+            producer.prepare(rows, [*old, *records], partition_of(key))
         except (FencedError, ContentionError):
             producer.usable = False
             return False
-        producer.next = Cell(version, text, tuple(key for key, _ in records[:-1]))
+        producer.next = Cell(version, text, tuple(name for name, _ in records[:-1]))
         return True
 
-    def _committed(self, producer: FencedProducer) -> bool:
+    def _committed(self, producer: FencedProducer, point: CrashPoint | None) -> bool:
         """Whether it is known to be; where not, the cell must be opened again to tell."""
+        if point is not None:
+            reached(point)
         try:
             producer.commit()
         except AbsError:

@@ -126,6 +126,14 @@ def session_of(options: KafkaOptions) -> Session:
         return _sessions[key]
 
 
+def close_session(options: KafkaOptions) -> None:
+    """Close the session of this process for these brokers and this topic."""
+    with _lock:
+        found = _sessions.pop((os.getpid(), options.kafka, options.registertopic), None)
+    if found is not None:
+        found.close()
+
+
 def close_sessions() -> None:
     """Close every session of this process. Open transactions stay as they are."""
     with _lock:

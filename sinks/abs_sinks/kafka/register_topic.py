@@ -1,11 +1,13 @@
 """The topic that holds registers: how it is made, and what is asked of one that is there.
 
 ``PARTITIONS`` partitions, and a job's cell always in the same one: readers of committed data wait for
-the oldest open transaction of a partition, so jobs in one partition can make each other wait; with
-many, few share. The count is a constant and not the topic's, because a cell must be found again after
-somebody has added partitions. Compacted, with small segments: only closed segments are compacted, and
-what is not is what a search for a job that never ran must read. Replicas and ``min.insync.replicas``
-are the broker's defaults, that is, the operator's choice for what must not be lost; preflight looks.
+the oldest open transaction of a partition, so jobs in one partition can make each other wait, for the
+milliseconds of a commit (``register_session.end_writers`` says what keeps it from being longer); with
+more than one, fewer share. The count is a constant and not the topic's, because a cell must be found
+again after somebody has added partitions. Compacted, with small segments: only closed segments are
+compacted, and what is not is what a search for a job that never ran must read. Replicas and
+``min.insync.replicas`` are the broker's defaults, that is, the operator's choice for what must not be
+lost; preflight looks.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from confluent_kafka.cimpl import NewTopic
 from abs_core.errors import PreflightError, UnavailableError
 from abs_sinks.kafka.faults import mapped
 
-PARTITIONS = 16
+PARTITIONS = 4
 SEGMENT_BYTES = 4 << 20
 SECONDS = 15.0
 
@@ -50,7 +52,7 @@ class RegisterTopic:
 
 def partition_of(job: str) -> int:
     """The partition of a job's cell. All tokens of a batch job (``job@token``) share one."""
-    return crc32(job.partition("@")[0].encode()) % PARTITIONS
+    return crc32(job.partition("+")[0].partition("@")[0].encode()) % PARTITIONS
 
 
 def find_topic(admin: AdminClient, name: str) -> RegisterTopic | None:

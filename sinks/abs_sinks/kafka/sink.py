@@ -12,13 +12,19 @@ from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_sinks.kafka.committer import TransactionCommitter
+from abs_sinks.kafka.committer_idempotent import WinnersCommitter
+from abs_sinks.kafka.committer_wal import WalCoCommitter, WalCommitter
 from abs_sinks.kafka.guarantee import guarantee
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.preflight import preflight
 from abs_sinks.kafka.producers import Producers
 from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.segments import store_of
 from abs_sinks.kafka.target import identity
+from abs_sinks.kafka.winners import data_topic
 from abs_sinks.kafka.writer_2pc import TransactionWriter
+from abs_sinks.kafka.writer_idempotent import AttemptWriter
+from abs_sinks.kafka.writer_wal import LogWriter
 
 
 class KafkaSink:
@@ -32,9 +38,20 @@ class KafkaSink:
         schema: of every batch.
         co_commit: whether the register lies in this cluster (``register``). Pass False where it is
             elsewhere, as for an epoch over several sinks.
+
+    Raises:
+        OptionError: the protocol needs the register in this cluster, or one topic for all records.
     """
 
     def __init__(self, options: KafkaOptions, schema: pa.Schema, *, co_commit: bool = True) -> None:
+        if options.protocol == "idempotent":
+            data_topic(options)
+        if options.protocol == "idempotent" and not co_commit:
+            raise OptionError(
+                "protocol=idempotent needs the register in the topic's own cluster: the winners of an "
+                "epoch are written in the transaction that decides it.",
+                remedy="set protocol=2pc or protocol=wal.",
+            )
         self._options = options
         self._schema = schema
         self._co_commit = co_commit
@@ -58,11 +75,21 @@ class KafkaSink:
             case "2pc":
                 pool = self._producers_of(task)
                 return TransactionWriter(self._options, self._schema, task, pool)
-            case other:
-                raise OptionError(f"protocol={other} is not there yet.", remedy="set protocol=2pc.")
+            case "wal":
+                return LogWriter(self._options, self._schema, task, store_of(self._options))
+            case _:
+                return AttemptWriter(self._options, self._schema, task)
 
     def committer(self) -> Committer:
-        return TransactionCommitter(self._options, self._all_producers)
+        """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this cluster."""
+        transactions = TransactionCommitter(self._options, self._all_producers)
+        if self._options.protocol == "idempotent":
+            return WinnersCommitter(self._options, transactions)
+        wal = self._options.protocol == "wal"
+        if not wal and self._options.common.wal is None:
+            return transactions
+        kind = WalCoCommitter if wal and self._co_commit else WalCommitter
+        return kind(self._options, store_of(self._options), transactions)
 
     def register(self) -> RegisterStore:
         return KafkaRegister(self._options)

@@ -168,7 +168,7 @@ def test_a_part_that_is_missing_or_damaged_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("partitions", "policy", "said"),
-    [(PARTITIONS, "delete", "cleanup.policy"), (3, "compact", "3 partitions of 16")],
+    [(PARTITIONS, "delete", "cleanup.policy"), (3, "compact", "3 partitions of 4")],
 )
 def test_a_topic_that_cannot_hold_registers_is_refused(
     kafka: KafkaService, partitions: int, policy: str, said: str

@@ -1,0 +1,201 @@
+"""Protocol wal: an epoch's segments become records in ONE transaction, with the proof that they did.
+
+Where the register lies in this cluster the proof is the register itself (``WalCoCommitter``): the
+transaction carries all records and the cell, atomic over partitions and topics. Where it lies elsewhere
+(an epoch over several sinks), a decision names segments, and the proof is a **ledger**: a cell of its
+own beside the registers (``<job>+wal``) that lists the handles whose records are committed, written in
+the transaction that commits them. Either cell is written by its fenced producer only, so two
+coordinators cannot both commit a segment, and one that was overtaken commits nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+
+from abs_core.cell import DEFAULT_PATIENCE
+from abs_core.contracts import Committer, Conflict, Version
+from abs_core.crash import CrashPoint, reached
+from abs_core.errors import AbsError, CorruptionError, ProtocolError
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.protocol import sweepable
+from abs_core.wal import SegmentStore
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.segments import is_whole, sending
+
+log = logging.getLogger(__name__)
+
+
+class WalCommitter:
+    """A ``Committer`` for segments, and for what the job left under other protocols.
+
+    Args:
+        store: where the segments are.
+        others: acts on handles of other protocols.
+    """
+
+    def __init__(self, options: KafkaOptions, store: SegmentStore, others: Committer) -> None:
+        self._options = options
+        self._store = store
+        self._others = others
+        self._register = KafkaRegister(options)
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        """See ``Committer``. Every segment is read: what a decision names must be whole.
+
+        Raises:
+            CorruptionError: a segment is damaged.
+        """
+        mine, theirs = _split(committables)
+        found = dict(self._others.inspect(theirs)) if theirs else {}
+        gone = [c for c in mine if not is_whole(self._store, c)]
+        found |= {c.handle: Inspection(Outcome.PREPARED) for c in mine}
+        for committable in gone:
+            done = committable.handle in self._ledger(committable.handle.job)[1]
+            outcome = Outcome.COMMITTED if done else Outcome.UNKNOWN
+            found[committable.handle] = Inspection(outcome)
+        return found
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        """See ``Committer``. All segments of one job are committed in one transaction, or none."""
+        mine, theirs = _split(committables)
+        found = dict(self._others.commit(theirs)) if theirs else {}
+        for job in sorted({c.handle.job for c in mine}):
+            of_job = [c for c in mine if c.handle.job == job]
+            found |= DEFAULT_PATIENCE.retry(lambda of=of_job, job=job: self._commit(job, of))  # type: ignore[misc]
+        self._delete([c.handle for c in mine if found[c.handle] is Outcome.COMMITTED])
+        return found
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        listed = {e.handle for job in {h.job for h in handles} for e in self._store.list(job)}
+        mine = [handle for handle in handles if handle in listed]
+        for number, handle in enumerate(mine):
+            if number:
+                reached(CrashPoint.BETWEEN_ABORTS)
+            self._store.delete([handle])
+        theirs = [handle for handle in handles if handle not in listed]
+        if theirs:
+            self._others.abort(theirs)
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        """See ``Committer``; with None, of every job."""
+        mine = [
+            InDoubt(
+                entry.handle,
+                entry.age_seconds,
+                f"segment of {entry.size} bytes in {self._store.url}"
+                f"{'' if entry.sealed else ', not sealed'}",
+            )
+            for entry in self._store.list(job)
+        ]
+        return [*mine, *self._others.in_doubt(job)]  # type: ignore[arg-type]
+
+    def forget(self, state: JobState) -> None:
+        """Take handles out of the ledger that nobody can ask for again."""
+        self._others.forget(state)
+        try:
+            version, done = self._ledger(state.job)
+            kept = {h for h in done if not sweepable(state, state.generation, h)}
+            if kept != done:
+                self._register.swap_text(_ledger_of(state.job), version, _to_text(kept))
+        except AbsError as error:
+            log.debug("the ledger of job %s stays as it is for now: %s", state.job, error)
+
+    def _commit(self, job: str, committables: Sequence[Committable]) -> dict[HandleName, Outcome]:
+        while True:
+            version, done = self._ledger(job)
+            left = [c for c in committables if c.handle not in done]
+            ready = [c for c in left if is_whole(self._store, c)]
+            found = dict.fromkeys((c.handle for c in committables), Outcome.COMMITTED)
+            found |= dict.fromkeys((c.handle for c in left if c not in ready), Outcome.UNKNOWN)
+            if not ready:
+                return found
+            swapped = self._register.swap_text(
+                _ledger_of(job),
+                version,
+                _to_text(done | {c.handle for c in ready}),
+                sending(self._options, self._store, ready),
+                self._options.transaction_timeout_ms,
+                CrashPoint.BETWEEN_COMMITS,
+            )
+            if not isinstance(swapped, Conflict):
+                return found
+
+    def _ledger(self, job: str) -> tuple[Version | None, set[HandleName]]:
+        cell = self._register.load_text(_ledger_of(job))
+        return (None, set()) if cell is None else (cell.version, _from_text(job, cell.text))
+
+    def _delete(self, handles: Sequence[HandleName]) -> None:
+        """Their records are committed. What cannot be deleted now is swept later."""
+        try:
+            self._store.delete(handles)
+        except AbsError as error:
+            log.warning("committed segments stay for now: %s", error)
+
+
+class WalCoCommitter(WalCommitter):
+    """A ``CoCommitter``: records and register are one transaction."""
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        """See ``CoCommitter``.
+
+        Raises:
+            CorruptionError: a segment is damaged; nothing was changed.
+            RefusedError: the records take longer than the transaction may be open.
+        """
+        mine, theirs = _split(committables)
+        if theirs:
+            raise ProtocolError(
+                "A handle was not made under protocol=wal.",
+                job=state.job,
+                handle=str(theirs[0].handle),
+                remedy="restart the query: its epoch is written again.",
+            )
+        rows = sending(self._options, self._store, mine) if mine else None
+        swapped = self._register.swap(
+            state.job,
+            expected,
+            state,
+            rows,
+            self._options.transaction_timeout_ms,
+            CrashPoint.INSIDE_CO_COMMIT,
+        )
+        if not isinstance(swapped, Conflict):
+            self._delete([c.handle for c in mine])
+        return swapped
+
+
+def _split(committables: Sequence[Committable]) -> tuple[list[Committable], list[Committable]]:
+    """Those of segments, and the others."""
+    mine = [c for c in committables if dict(c.extra).get("protocol") == "wal"]
+    return mine, [c for c in committables if c not in mine]
+
+
+def _ledger_of(job: str) -> str:
+    return f"{job}+wal"  # no job's key has a plus sign
+
+
+def _to_text(handles: set[HandleName]) -> str:
+    return json.dumps({"committed": sorted(map(str, handles))})
+
+
+def _from_text(job: str, text: str) -> set[HandleName]:
+    try:
+        names = [HandleName.parse(name) for name in json.loads(text)["committed"]]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _unreadable(job) from error
+    if None in names:
+        raise _unreadable(job)
+    return {name for name in names if name is not None}
+
+
+def _unreadable(job: str) -> CorruptionError:
+    return CorruptionError(
+        "The ledger of what is committed under protocol=wal cannot be read.",
+        job=job,
+        remedy="do not delete it: it is the proof. Restore the register's topic from a backup.",
+    )

@@ -1,0 +1,136 @@
+"""The harness of ``testing`` for ``wal`` and ``idempotent``: it looks into log, ledger and winners.
+
+check_sink(partial(open_log, "127.0.0.1:9092", Variant("wal")))
+check_sink(partial(open_attempts, "127.0.0.1:9092"))
+"""
+
+from __future__ import annotations
+
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+from kafka import TopicPartition
+from kafka.consumer.fetcher import ConsumerRecord
+from kafka.errors import UnknownTopicOrPartitionError
+
+from abs_core.attempts import HEADER, read_winners, side_topic
+from abs_core.testing import Row
+from abs_core.wal import FolderSegments
+from abs_sinks.kafka.control import admin
+from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register_session import close_session
+from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant
+from abs_sinks.kafka.topics import topic_facts
+
+EMPTY_LEDGER = '{"committed": []}'
+
+
+class RegisterHarness(TopicHarness):
+    """A topic and a register's topic of their own."""
+
+    def __init__(
+        self, bootstrap: str, variant: Variant, more: Mapping[str, str] | None = None
+    ) -> None:
+        named = {"registertopic": f"register-{secrets.token_hex(6)}"}
+        super().__init__(bootstrap, variant, {**named, **(more or {})})
+
+    def close(self) -> None:
+        super().close()
+        close_session(self.options)
+        names = [self.options.registertopic, side_topic(self.topic)]
+        made = topic_facts(self.options.kafka, names, again=True)
+        with suppress(UnknownTopicOrPartitionError):  # where the request is sent again
+            admin(self.options.kafka).delete_topics(list(made))
+
+    def offsets_used(self) -> int:
+        """How many offsets records, aborted records and markers have taken, over all partitions."""
+        places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
+        self._await_markers()
+        ends: dict[TopicPartition, int] = self._reader().end_offsets(places)
+        return sum(ends.values())
+
+
+class LogHarness(RegisterHarness):
+    """The same, with a write-ahead log of its own.
+
+    Args:
+        folder: the log.
+    """
+
+    def __init__(self, bootstrap: str, variant: Variant, folder: Path) -> None:
+        super().__init__(bootstrap, variant, {"wal": folder.as_uri()})
+        self.folder = folder
+
+    def leftovers(self, job: str) -> Sequence[str]:
+        ledger = KafkaRegister(self.options).load_text(f"{job}+wal")
+        proofs = [] if ledger is None or ledger.text == EMPTY_LEDGER else [ledger.text]
+        return [
+            *(f"segment {entry.handle}" for entry in FolderSegments(self.folder).list(job)),
+            *(f"ledger {text}" for text in proofs),
+            *super().leftovers(job),
+        ]
+
+
+class AttemptHarness(RegisterHarness):
+    """A topic that is read by the winners of its side topic."""
+
+    def read(self) -> Sequence[Row]:
+        """What a reader that follows ``abs_core.attempts`` sees, partition by partition."""
+        self._await_markers()
+        side = side_topic(self.topic)
+        there = side in topic_facts(self.options.kafka, [side], again=True)
+        winners = (
+            read_winners(r.value for r in self._records(side, 1)) if there else read_winners([])
+        )
+        found: list[Row] = []
+        for number in range(PARTITIONS):
+            records = [r for r in self._records(self.topic, PARTITIONS) if r.partition == number]
+            judged = winners.judge(
+                pa.array([dict(r.headers).get(HEADER) for r in records], pa.binary())
+            )
+            keep = judged.keep.to_pylist()
+            read = [r for r, kept in zip(records[: judged.stop], keep, strict=False) if kept]
+            found += [(int(r.key), r.value.decode()) for r in read]
+        return found
+
+    def _records(self, topic: str, partitions: int) -> list[ConsumerRecord]:
+        """All committed records, in the order of each partition."""
+        consumer = self._reader()
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        consumer.assign(places)
+        consumer.seek_to_beginning(*places)
+        ends = consumer.end_offsets(places)
+        found: list[ConsumerRecord] = []
+        while any(consumer.position(place) < ends[place] for place in places):
+            for records in consumer.poll(timeout_ms=100).values():
+                found += records
+        return found
+
+
+@contextmanager
+def open_log(bootstrap: str, variant: Variant) -> Iterator[LogHarness]:
+    """A harness for ``protocol=wal`` on a new, empty topic.
+
+    Args:
+        bootstrap: host:port of a broker where topics may be made.
+    """
+    with tempfile.TemporaryDirectory(prefix="abs-wal-") as folder:
+        harness = LogHarness(bootstrap, variant, Path(folder))
+        try:
+            yield harness
+        finally:
+            harness.close()
+
+
+@contextmanager
+def open_attempts(bootstrap: str) -> Iterator[AttemptHarness]:
+    """A harness for ``protocol=idempotent`` on a new, empty topic."""
+    harness = AttemptHarness(bootstrap, Variant("idempotent"))
+    try:
+        yield harness
+    finally:
+        harness.close()

@@ -1,0 +1,134 @@
+"""Protocol idempotent: the topic it may write to, and the side topic with its winners.
+
+One partition: all winners records in one order. Kept longer than the data: a segment of the data is
+deleted when its newest record is too old, so its oldest records live for as long as the topic keeps a
+segment open, and longer; the side topic adds that and a day.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from abs_core.attempts import side_topic
+from abs_core.errors import OptionError, PreflightError, UnavailableError
+from abs_core.model import Finding, Severity
+from abs_sinks.kafka.faults import mapped
+from abs_sinks.kafka.options import KafkaOptions, topic_name
+from abs_sinks.kafka.register_topic import topic_config
+from abs_sinks.kafka.settings import Settings
+from abs_sinks.kafka.topics import topic_facts
+
+DAY_MS = 86_400_000
+SECONDS = 15.0
+
+log = logging.getLogger("abs_sinks.kafka.librdkafka")
+_lock = threading.Lock()
+_ready: set[tuple[Settings, str]] = set()
+
+
+def data_topic(options: KafkaOptions) -> str:
+    """The one topic that protocol idempotent writes to.
+
+    Raises:
+        OptionError: the topic is left to a column, or its name leaves no room for the side topic's.
+    """
+    if options.topic is None:
+        raise OptionError(
+            "protocol=idempotent writes to one topic, and the option topic is not given.",
+            remedy="set topic; or set protocol=2pc, which takes the column topic.",
+        )
+    topic_name(side_topic(options.topic))
+    return options.topic
+
+
+def winners_topic(options: KafkaOptions) -> str:
+    """The side topic of the job's data, made where it is missing, and looked at once per process.
+
+    Raises:
+        PreflightError: the data's topic is compacted or missing, or the side topic loses winners.
+    """
+    topic = data_topic(options)
+    name = side_topic(topic)
+    key = options.kafka, topic
+    with _lock:
+        if key in _ready:
+            return name
+        given: dict[str, Any] = {**dict(options.kafka.pairs), "logger": log}
+        admin = AdminClient(given)
+        wrong = findings(options, admin)
+        if wrong:
+            raise PreflightError(wrong[0].what, remedy=wrong[0].remedy)
+        if name not in topic_facts(options.kafka, [name], again=True):
+            _make(admin, name, _needed_ms(topic_config(admin, topic)))
+            _await(options.kafka, name)
+        _ready.add(key)
+    return name
+
+
+def findings(options: KafkaOptions, admin: AdminClient) -> list[Finding]:
+    """What keeps the protocol from its promise, for preflight; nothing is made or changed."""
+    topic = data_topic(options)
+    name = side_topic(topic)
+    known = topic_facts(options.kafka, [topic, name], again=True)
+    if topic not in known:
+        return [Finding(Severity.ERROR, f"Topic {topic} does not exist.", "create it.")]
+    if known[topic].compacted:
+        return [
+            Finding(
+                Severity.ERROR,
+                f"Topic {topic} is compacted, and protocol=idempotent cannot write to it: what a "
+                "late loser wrote would be the newest value of its key, and the winner's is deleted.",
+                "set protocol=2pc or protocol=wal.",
+            )
+        ]
+    if name not in known:
+        return []
+    side, needed = topic_config(admin, name), _needed_ms(topic_config(admin, topic))
+    kept, wrong = int(side["retention.ms"]), []
+    if side["cleanup.policy"].strip() != "delete":
+        wrong.append(f"its cleanup.policy is {side['cleanup.policy']}, and must be delete")
+    if known[name].partitions != 1:
+        wrong.append(f"it has {known[name].partitions} partitions, and must have one")
+    if kept != -1 and (needed == -1 or kept < needed):
+        wrong.append(f"its retention.ms is {kept}, and must be {needed} or more (-1: for ever)")
+    if side["retention.bytes"] != "-1":
+        wrong.append("its retention.bytes is limited")
+    if not wrong:
+        return []
+    what = f"The side topic {name} would lose winners before the data: {'; '.join(wrong)}."
+    return [Finding(Severity.ERROR, what, "alter its settings.")]
+
+
+def _needed_ms(data: dict[str, str]) -> int:
+    retention = int(data["retention.ms"])
+    return -1 if retention == -1 else retention + int(data["segment.ms"]) + DAY_MS
+
+
+def _make(admin: AdminClient, name: str, retention_ms: int) -> None:
+    config = {
+        "cleanup.policy": "delete",
+        "retention.bytes": "-1",
+        "retention.ms": str(retention_ms),
+    }
+    new = NewTopic(name, num_partitions=1, replication_factor=-1, config=config)
+    with mapped(f"making the side topic {name}"):
+        try:
+            admin.create_topics([new], operation_timeout=SECONDS)[name].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def _await(settings: Settings, name: str) -> None:
+    deadline = time.monotonic() + SECONDS
+    while name not in topic_facts(settings, [name], again=True):
+        if time.monotonic() > deadline:
+            raise UnavailableError(f"The side topic {name} was made, and is not to be seen yet.")
+        time.sleep(0.02)
