@@ -38,10 +38,14 @@ class FolderHarness:
 
     def __init__(self, path: str, given: Mapping[str, str]) -> None:
         self.path = f"{path.rstrip('/')}/{secrets.token_hex(6)}"
-        self.options = S3Options.parse({**given, "path": self.path})
-        self.new_sink: Callable[[], Sink] = partial(new_sink, self.options)
+        self.use(S3Options.parse({**given, "path": self.path}))
         self._objects = Objects(self.options)
         self._uploads = Uploads(self.options)
+
+    def use(self, options: S3Options) -> None:
+        """Build sinks with these options from now on, on the same folder."""
+        self.options = options
+        self.new_sink: Callable[[], Sink] = partial(new_sink, options)
 
     def keys(self) -> list[str]:
         """Every object in the folder that a reader sees."""
@@ -50,9 +54,17 @@ class FolderHarness:
         return [found.key for found in listed if not found.key.startswith(ours)]
 
     def read(self) -> Sequence[Row]:
+        if self.options.protocol == "idempotent":
+            return self.committed()
+        return self._rows(self.keys())
+
+    def committed(self) -> Sequence[Row]:
+        """What a reader sees that goes by manifests."""
+        return self._rows([file.key for file in committed_files(self.options)])
+
+    def _rows(self, keys: Sequence[str]) -> Sequence[Row]:
         rows: list[Row] = []
-        seen = [file.key for file in committed_files(self.options)]
-        for key in self.keys() if self.options.protocol != "idempotent" else seen:
+        for key in keys:
             body = self._objects.get(key)
             assert body is not None, f"{key} is gone"
             table = pq.read_table(pa.BufferReader(body.data))

@@ -1,0 +1,115 @@
+"""Manifests: what readers see under idempotent, and that it stays little to read and to commit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from abs_core.model import JobState
+from abs_core.testing.case import Case, rows
+from abs_core.testing.cuts import Cut, Halted
+from abs_sinks.s3 import S3Register, committed_files
+from abs_sinks.s3.manifests import FOLD, CommittedFile, ManifestName, Manifests
+from abs_sinks.s3.testing import FolderHarness
+
+pytestmark = pytest.mark.services
+
+LEFT, RIGHT = rows(0, 3), rows(10, 3)
+STATE = JobState("0123456789abcdef", "job", "target", "lineage", 2, "run", frontier=9)
+
+
+@pytest.fixture
+def protocol() -> str:
+    return "idempotent"
+
+
+def test_many_epochs_list_few_manifests_and_name_every_file(harness: FolderHarness) -> None:
+    manifests = Manifests(harness.options, "job")
+    listed: tuple[str, ...] = ()
+    epochs = FOLD * FOLD + FOLD + 3
+    most = 0
+    for epoch in range(epochs):
+        state = replace(STATE, frontier=epoch)
+        listed = manifests.add(listed, state, epoch, [CommittedFile(f"key{epoch}", 1, "00")])
+        most = max(most, len(listed))
+    assert most <= 3 * FOLD
+    levels = [name.level for text in listed if (name := ManifestName.parse(text)) is not None]
+    assert levels == [2, 1, 0, 0, 0]
+    found = [file.key for name in listed for file in manifests.read(name)]
+    assert found == [f"key{epoch}" for epoch in range(epochs)]
+    assert manifests.names_of(listed, 5) >= {"key5"}
+
+
+def test_a_reader_sees_whole_epochs_and_no_loser(harness: FolderHarness) -> None:
+    case = Case(harness)
+    run = case.run()
+    run.attempt(0).write(*LEFT).pre_commit()  # it loses
+    shares = run.tasks(0, LEFT, RIGHT)
+    assert len(harness.keys()) == 3, "objects are put at once"
+    case.holds(when="before the epoch is finished")
+    run.commit(0, shares)
+    case.finished(LEFT, RIGHT, when="after the epoch")
+    assert [file.key for file in committed_files(harness.options)] == harness.keys()
+
+
+def test_a_folder_of_several_protocols_reads_as_one(harness: FolderHarness) -> None:
+    Case(harness).run("one").epoch(0, LEFT)
+    by_manifest = harness.options
+    common = replace(by_manifest.common, protocol="2pc")
+    harness.use(replace(by_manifest, common=common))
+    case = Case(harness)
+    case.run("two").epoch(0, RIGHT)
+    assert len(committed_files(harness.options)) == 2
+    assert len(committed_files(by_manifest)) == 1
+
+
+def test_a_job_may_change_its_protocol_and_keeps_what_it_committed(harness: FolderHarness) -> None:
+    parts = [rows(10 * number, 2) for number in range(4)]
+    for epoch, protocol in enumerate(("idempotent", "2pc", "wal", "idempotent")):
+        common = replace(harness.options.common, protocol=protocol)
+        harness.use(replace(harness.options, common=common))
+        Case(harness).run().epoch(epoch, parts[epoch])
+    common = replace(harness.options.common, protocol="2pc")
+    harness.use(replace(harness.options, common=common))
+    assert sorted(row for part in parts for row in part) == sorted(harness.committed())
+
+
+def test_a_sweep_never_deletes_what_a_manifest_names(harness: FolderHarness) -> None:
+    case = Case(harness)
+    with pytest.raises(Halted):  # its markers stay
+        case.run(cut=Cut("forget")).epoch(0, LEFT, RIGHT)
+    committer = case.sink().committer()
+    doubts = committer.in_doubt("job")
+    assert len(doubts) == 2
+    committer.abort([doubt.handle for doubt in doubts])
+    assert committer.in_doubt("job") == []
+    case.finished(LEFT, RIGHT, when="after a sweep of committed handles")
+
+
+def test_a_change_of_the_register_keeps_its_manifests(harness: FolderHarness) -> None:
+    case = Case(harness)
+    case.run().epoch(0, LEFT)
+    before = S3Register(harness.options).cell("job")
+    assert before is not None
+    case.run().begin(1)  # raises the generation, by a store that has not read the cell
+    after = S3Register(harness.options).cell("job")
+    assert after is not None
+    assert after[0].manifests == before[0].manifests != ()
+    assert after[0].state.generation == before[0].state.generation + 1
+
+
+def test_a_reader_whose_manifest_is_folded_meanwhile_begins_anew(harness: FolderHarness) -> None:
+    case = Case(harness)
+    run = case.run()
+    for epoch in range(FOLD + 1):
+        run.epoch(epoch, rows(10 * epoch, 1))
+    found = S3Register(harness.options).cell("job")
+    assert found is not None
+    names = [ManifestName.parse(name) for name in found[0].manifests]
+    assert [(name.level, name.first, name.last) for name in names if name] == [
+        (1, 0, FOLD - 1),
+        (0, FOLD, FOLD),
+    ]
+    assert len(Manifests(harness.options, "job").all()) == 2, "folded ones are deleted"
+    case.finished(*[rows(10 * epoch, 1) for epoch in range(FOLD + 1)], when="after a fold")
