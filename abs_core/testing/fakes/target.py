@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 
 from abs_core.errors import RefusedError, UnavailableError
 
@@ -33,6 +34,7 @@ class FakeTarget:
         self.name = "memory" if path is None else str(path)
         self._path = ":memory:" if path is None else str(path)
         self._open: sqlite3.Connection | None = None
+        self._lock = Lock()
 
     @property
     def _connection(self) -> sqlite3.Connection:
@@ -47,21 +49,22 @@ class FakeTarget:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """All or nothing, one at a time; a failure of the database is mapped to its error here."""
-        try:
-            connection = self._connection
-            connection.execute("BEGIN IMMEDIATE")
+        with self._lock:  # the embedded runtime writes from several threads
             try:
-                yield connection
-            except BaseException:
-                connection.execute("ROLLBACK")
-                raise
-            connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            raise UnavailableError(
-                f"The fake target {self.name} does not answer: {error}"
-            ) from error
-        except sqlite3.Error as error:
-            raise RefusedError(f"The fake target {self.name} refused: {error}") from error
+                connection = self._connection
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                except BaseException:
+                    connection.execute("ROLLBACK")
+                    raise
+                connection.execute("COMMIT")
+            except sqlite3.OperationalError as error:
+                raise UnavailableError(
+                    f"The fake target {self.name} does not answer: {error}"
+                ) from error
+            except sqlite3.Error as error:
+                raise RefusedError(f"The fake target {self.name} refused: {error}") from error
 
     def close(self) -> None:
         """Close the connection; a target in memory stays, as the server it stands for does."""

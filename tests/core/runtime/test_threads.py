@@ -1,0 +1,288 @@
+"""The runtime with real threads, a real snapshot store and a sink that commits in two phases."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from threading import Event
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from abs_core.errors import ConfigError, IdentityError, ProtocolError, UnavailableError
+from abs_core.runtime import WAYS, EventTime, Graph, Job, Restore, Settings, describe
+from abs_core.runtime.tables import TableSource
+from abs_core.state.local_store import LocalSnapshotStore
+from abs_core.testing.fakes import FakeSink, FakeTarget
+from abs_core.testing.harness import SCHEMA
+from tests.core.runtime.jobs.counting import count, expected, graph, tables
+
+OFTEN = Settings(interval=0.02)
+
+
+class Bench:
+    """A target, a register in it, and a snapshot store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.target = FakeTarget(folder / "target.db")
+        self.sink = FakeSink(self.target, "2pc", "append")
+        self.store = LocalSnapshotStore(folder / "snapshots")
+        self.savepoints = LocalSnapshotStore(folder / "savepoints")
+
+    def job(self, what: Graph, way: str = "aligned", **more: object) -> Job:
+        more.setdefault("settings", OFTEN)
+        return Job(what, self.store, self.sink.register(), way=way, **more)  # type: ignore[arg-type]
+
+    def rows(self) -> list[tuple[int, str]]:
+        with self.target.transaction() as db:
+            found: list[tuple[int, str]] = db.execute("SELECT id, value FROM data").fetchall()
+        return found
+
+    def prepared(self) -> int:
+        with self.target.transaction() as db:
+            return int(db.execute("SELECT count(*) FROM prepared").fetchone()[0])
+
+    def check(self, rows: int) -> None:
+        ids, values = expected(rows)
+        found = self.rows()
+        assert sorted(id_ for id_, _ in found) == ids
+        assert sorted(value for _, value in found) == values
+        assert self.prepared() == 0
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_commits_each_row_once(bench: Bench, way: str) -> None:
+    bench.job(graph(bench.sink, rows=2_000), way).run()
+    bench.check(2_000)
+
+
+def test_a_finished_job_that_is_started_again_writes_nothing(bench: Bench) -> None:
+    for _ in range(2):
+        bench.job(graph(bench.sink, rows=300)).run()
+    bench.check(300)
+
+
+class _Fails:
+    """Fails once, after some batches."""
+
+    def __init__(self, after: int) -> None:
+        self.left = after
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        self.left -= 1
+        if self.left == 0:
+            raise RuntimeError("planted")
+        return batch
+
+
+def test_a_failed_region_is_restored_while_the_other_goes_on(bench: Bench) -> None:
+    built = graph(bench.sink, rows=2_000)
+    other = built.source("other", TableSource(tables(2_000), 20))
+    (
+        other.map("fails", _Fails(30), parallelism=1)
+        .key_by("key")
+        .process("count2", count, SCHEMA, lambda c: {"count": c.value("count")})
+        .sink("out2", bench.sink)
+    )
+    restored: list[str] = []
+    bench.job(built, observe=lambda what, task, n: restored.append(what)).run()
+    assert "restored" in restored
+    ids, values = expected(2_000)
+    assert Counter(id_ for id_, _ in bench.rows()) == Counter(ids + ids)
+    assert Counter(value for _, value in bench.rows()) == Counter(values + values)
+    assert bench.prepared() == 0
+
+
+def test_a_region_that_fails_for_ever_ends_the_job(bench: Bench) -> None:
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise RuntimeError("planted")
+
+    built = Graph("failing")
+    built.source("rows", TableSource(tables(100))).map("fails", fail).sink("out", bench.sink)
+    with pytest.raises(UnavailableError, match="RuntimeError"):
+        bench.job(built, restarts=2).run()
+    assert bench.rows() == []
+
+
+def stop_with_savepoint(bench: Bench, what: Graph) -> int:
+    """Run until a savepoint is committed; its checkpoint."""
+    stop, asked, taken = Event(), [], []
+
+    def observe(what: str, task: object, checkpoint: int) -> None:
+        if what == "committed" and not asked:
+            asked.append(checkpoint)
+            job.ask_savepoint()
+        elif what == "committed" and bench.savepoints.completed():
+            taken.append(checkpoint)
+            stop.set()
+
+    job = bench.job(what, savepoints=bench.savepoints, observe=observe)
+    job.run(stop=stop)
+    return bench.savepoints.completed()[0]
+
+
+@pytest.mark.parametrize("parallelism", [1, 3])
+def test_a_job_goes_on_from_a_savepoint_with_another_parallelism(
+    bench: Bench, parallelism: int
+) -> None:
+    rows = 20_000
+    at = stop_with_savepoint(bench, graph(bench.sink, rows=rows))
+    restore = Restore(at, bench.savepoints)
+    if at != bench.store.completed()[-1]:
+        restore = Restore()  # a checkpoint came after it: the sinks are committed to that one
+    bench.job(graph(bench.sink, parallelism=parallelism, rows=rows)).run(restore)
+    bench.check(rows)
+
+
+def test_an_older_snapshot_needs_consent(bench: Bench) -> None:
+    bench.job(graph(bench.sink, rows=6_000)).run()
+    completed = bench.store.completed()
+    assert len(completed) > 1
+    with pytest.raises(ProtocolError, match="not what the sinks are committed to"):
+        bench.job(graph(bench.sink, rows=6_000)).run(Restore(completed[0]))
+    bench.check(6_000)
+
+
+def test_state_that_no_operator_claims_is_refused_unless_allowed(bench: Bench) -> None:
+    bench.job(graph(bench.sink, rows=300)).run()
+    changed = Graph("counting", parallelism=2)
+    rows = changed.source("rows", TableSource(tables(300)))
+    rows.map("other", lambda b: b.select([])).sink("out", bench.sink)
+    with pytest.raises(ConfigError, match="count"):
+        bench.job(changed).run()
+    bench.job(changed).run(Restore(drop_state=True))
+    bench.check(300)
+
+
+def test_snapshots_without_their_register_are_refused(bench: Bench, tmp_path: Path) -> None:
+    bench.job(graph(bench.sink, rows=300)).run()
+    sink = FakeSink(FakeTarget(tmp_path / "other.db"), "2pc", "append")
+    with pytest.raises(IdentityError, match="knows"):
+        Job(graph(sink, rows=300), bench.store, sink.register()).run()
+
+
+def test_a_graph_with_loops_is_refused_by_drain(bench: Bench) -> None:
+    with pytest.raises(ConfigError, match="loops"):
+        bench.job(collatz(bench), "drain").run()
+
+
+def collatz(bench: Bench) -> Graph:
+    """Each number goes round until it is 1; out come (start, how often)."""
+
+    def step(batch: pa.RecordBatch) -> pa.RecordBatch:
+        n = batch["n"]
+        half = pc.divide(n, 2)
+        odd = pc.equal(pc.subtract(n, pc.multiply(half, 2)), 1)
+        grown = pc.if_else(odd, pc.add(pc.multiply(n, 3), 1), half)
+        return pa.record_batch(
+            [
+                batch["id"],
+                pc.if_else(pc.equal(n, 1), n, grown),
+                pc.add(batch["steps"], pc.if_else(pc.equal(n, 1), 0, 1)),
+            ],
+            names=["id", "n", "steps"],
+        )
+
+    def body(head):  # type: ignore[no-untyped-def]
+        stepped = head.key_by("id").map("step", step)
+        again = stepped.filter("again", lambda b: pc.greater(b["n"], 1))
+        leave = stepped.filter("leave", lambda b: pc.equal(b["n"], 1))
+        return again, leave
+
+    starts = list(range(1, 200))
+    table = pa.table({"id": starts, "n": starts, "steps": [0] * len(starts)})
+    built = Graph("collatz", parallelism=2)
+    (
+        built.source("starts", TableSource([table], 10))
+        .iterate("loop", body)
+        .map(
+            "text",
+            lambda b: pa.record_batch([b["id"], b["steps"].cast(pa.string())], schema=SCHEMA),
+        )
+        .sink("out", bench.sink)
+    )
+    return built
+
+
+def steps(n: int) -> int:
+    taken = 0
+    while n > 1:
+        n, taken = (3 * n + 1 if n % 2 else n // 2), taken + 1
+    return taken
+
+
+@pytest.mark.parametrize("way", ["aligned", "unaligned", "stop_the_world"])
+def test_a_loop_yields_each_record_once(bench: Bench, way: str) -> None:
+    bench.job(collatz(bench), way, settings=Settings(interval=0.005)).run()
+    assert sorted(bench.rows()) == [(n, str(steps(n))) for n in range(1, 200)]
+
+
+def as_text(name: str):  # type: ignore[no-untyped-def]
+    return lambda b: pa.record_batch([b["key"], b[name].cast(pa.string())], schema=SCHEMA)
+
+
+@pytest.mark.parametrize("slide", [None, 5])
+def test_windows_hold_what_their_time_says(bench: Bench, slide: int | None) -> None:
+    times = [(n * 7) % 10 + n // 10 * 10 for n in range(200)]  # out of order by up to 10
+    table = pa.table({"key": [n % 3 for n in range(200)], "ts": times})
+    built = Graph("windows", parallelism=2)
+    (
+        built.source("rows", TableSource([table], 7), event_time=EventTime("ts", 10), parallelism=1)
+        .key_by("key")
+        .window("windows", "ts", 10, "count", slide=slide)
+        .map(
+            "text",
+            lambda b: pa.record_batch(
+                [
+                    b["key"],
+                    pc.binary_join_element_wise(
+                        b["window_start"].cast(pa.string()), b["count"].cast(pa.string()), ":"
+                    ),
+                ],
+                schema=SCHEMA,
+            ),
+        )
+        .sink("out", bench.sink)
+    )
+    bench.job(built).run()
+    due: Counter[tuple[int, int]] = Counter()
+    for n, time in enumerate(times):
+        for start in range(-10, 210, slide or 10):
+            if start <= time < start + 10:
+                due[n % 3, start] += 1
+    assert sorted(bench.rows()) == sorted((k, f"{s}:{c}") for (k, s), c in due.items())
+
+
+def test_a_join_yields_each_pair_once(bench: Bench) -> None:
+    left = pa.table({"key": [n % 10 for n in range(100)], "l": list(range(100))})
+    right = pa.table({"key": [n % 20 for n in range(60)], "r": list(range(60))})
+    built = Graph("join", parallelism=2)
+    lefts = built.source("left", TableSource([left], 9)).key_by("key")
+    rights = built.source("right", TableSource([right], 9)).key_by("key")
+    lefts.join(
+        "join", rights, lambda a, b: {"id": a["key"], "value": f"{a['l']}-{b['r']}"}, SCHEMA
+    ).sink("out", bench.sink)
+    bench.job(built).run()
+    due = [(l % 10, f"{l}-{r}") for l in range(100) for r in range(60) if l % 10 == r % 20]
+    assert sorted(bench.rows()) == sorted(due)
+
+
+def test_reduce_folds_batches(bench: Bench) -> None:
+    built = Graph("reduce", parallelism=2)
+    rows = built.source("rows", TableSource(tables(1_000), 50)).key_by("key")
+    rows.reduce("sum", "sum", "id").map("text", as_text("sum")).sink("out", bench.sink)
+    bench.job(built).run()
+    final = {key: max(int(v) for k, v in bench.rows() if k == key) for key in range(7)}
+    assert final == {key: sum(range(key, 1_000, 7)) for key in range(7)}
+
+
+def test_the_plan_is_told_as_text(bench: Bench) -> None:
+    told = describe(collatz(bench))
+    assert "loop [iteration head x2]" in told
+    assert "<- loop-tail forward (back-edge)" in told
