@@ -16,6 +16,11 @@ from abs_core.events import Observer, RolledForward
 from abs_core.model import Committable, Decision, HandleName, JobState, Outcome
 from abs_core.protocol import Identity, Verdict
 
+OFFSETS = "offsets"
+"""In a committable's ``extra``: where its rows are in the target, for people."""
+
+_SHOWN = 20
+
 
 class RollForward:
     """For one run of a job.
@@ -99,7 +104,8 @@ class RollForward:
             return
         raise HandleLostError(
             f"{len(lost)} of {len(decision.committables)} handles of a decided epoch are not "
-            "committed, and will not be. Something outside this job ended them; the first is named.",
+            "committed, and will not be. Something outside this job ended them; the first is named."
+            f"{_committed_elsewhere(decision, lost)}",
             job=self._who.job,
             epoch=decision.epoch,
             handle=str(lost[0].handle),
@@ -121,6 +127,17 @@ class RollForward:
                 handle=str(min(waiting)),
             )
         return outcomes
+
+
+def _committed_elsewhere(decision: Decision, lost: Sequence[Committable]) -> str:
+    """Where the rest of the epoch is in the target, for sinks that say so (``offsets`` in extra)."""
+    kept = [c for c in decision.committables if c not in lost]
+    places = [places for c in kept if (places := dict(c.extra).get(OFFSETS))]
+    if not places:
+        return ""
+    shown = "; ".join(places[:_SHOWN])
+    more = f" and {len(places) - _SHOWN} more handles" if len(places) > _SHOWN else ""
+    return f" Committed of the same epoch: {shown}{more}."
 
 
 def present(cell: Cell, who: Identity) -> JobState:

@@ -12,7 +12,8 @@ POSTGRES: Mapping[str, str] = {
 }
 
 # One node cannot replicate; few internal partitions load fast; a killed broker is let back in
-# after one session timeout (4 s; 12.6 s with the defaults).
+# after one session timeout (4 s; 12.6 s with the defaults). Timeouts of transactions are looked for
+# every second instead of every ten.
 KAFKA: Mapping[str, str] = {
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
@@ -21,6 +22,7 @@ KAFKA: Mapping[str, str] = {
     "transaction.state.log.num.partitions": "4",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "500",

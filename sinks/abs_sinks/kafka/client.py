@@ -30,7 +30,6 @@ def producer_settings(
     options: KafkaOptions,
     transactional_id: str | None,
     on_delivery: Callable[[Any, Any], None],
-    on_error: Callable[[Any], None] = lambda error: None,
 ) -> dict[str, Any]:
     """Configuration of a producer that reports failed messages only, to ``on_delivery``.
 
@@ -41,7 +40,6 @@ def producer_settings(
     Args:
         transactional_id: None: no transactions, but idempotence.
         on_delivery: called from ``poll`` and ``flush`` with (error, message) for each failure.
-        on_error: called from there with errors of the client as a whole.
     """
     timeout = options.transaction_timeout_ms
     defaults: dict[str, Any] = {
@@ -51,6 +49,7 @@ def producer_settings(
         "queue.buffering.max.messages": "1000000",
         "allow.auto.create.topics": "false",
         "log.connection.close": "false",
+        "log_level": "2",  # lost connections are tried again; what fails for good is an error
     }
     if not {"message.timeout.ms", "delivery.timeout.ms"} & {n for n, _ in options.kafka.pairs}:
         defaults["message.timeout.ms"] = str(min(timeout, 300_000))
@@ -58,7 +57,6 @@ def producer_settings(
         "enable.idempotence": "true",
         "delivery.report.only.error": True,
         "on_delivery": on_delivery,
-        "error_cb": on_error,
         "logger": log,
     }
     if transactional_id is not None:

@@ -213,7 +213,7 @@ class Producers:
             fence_for_good(self._options, slot.name)
             slot.aborting = False
         failures = Failures()
-        config = producer_settings(self._options, str(slot.name), failures.report, failures.fatal)
+        config = producer_settings(self._options, str(slot.name), failures.report)
         with mapped("initialising a transactional producer"):
             producer = Producer(config)
             producer.init_transactions(INIT_SECONDS)

@@ -7,7 +7,7 @@ what librdkafka can take (see benchmarks); ``produce_batch`` would ignore topic,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields, replace
 from itertools import repeat
 from typing import Any
@@ -18,7 +18,7 @@ import xxhash
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from abs_core.errors import AbsError, UnavailableError
-from abs_sinks.kafka.faults import to_abs_error
+from abs_sinks.kafka.faults import mapped, to_abs_error
 from abs_sinks.kafka.records import Header, Records, header_lists
 
 CHUNK = 16_384
@@ -29,7 +29,7 @@ _SHOWN_KEY = 40
 
 
 class Failures:
-    """What was not delivered; ``report`` is the producer's ``on_delivery``, ``fatal`` its ``error_cb``.
+    """What was not delivered; ``report`` is the producer's ``on_delivery``.
 
     A record that was refused is named by topic, partition, key and size: its own text could be a
     secret. Only the first is kept.
@@ -45,16 +45,12 @@ class Failures:
             return
         self.count += 1
         if self._first is None:
-            self._first = to_abs_error(error, f"delivering {_named(message)}")
-
-    def fatal(self, error: KafkaError) -> None:
-        """The producer's ``error_cb``: a fatal error (fenced, above all) fails every record.
-
-        Without it the binding raises such an error out of whatever is called next.
-        """
-        if error.fatal() and self._first is None:
-            self.count += 1
-            self._first = to_abs_error(error, "sending records")
+            try:
+                what = _named(message)
+            except SystemError:
+                # The binding calls this with an exception pending where the producer was fenced.
+                what = "a record"
+            self._first = to_abs_error(error, f"delivering {what}")
 
     def raise_any(self) -> None:
         """Raise the first failure, if there is any.
@@ -116,9 +112,8 @@ class Sender:
             AbsError: one was not delivered, or the brokers did not answer in time.
         """
         deadline = time.monotonic() + self._patience
-        while (left := self._producer.flush(1.0)) and time.monotonic() < deadline:
-            self._failures.raise_any()
-        self._failures.raise_any()
+        while (left := self._serve(self._producer.flush, 1.0)) and time.monotonic() < deadline:
+            pass
         if left:
             raise UnavailableError(
                 f"{left} records are not acknowledged after {self._patience:g} s.",
@@ -142,8 +137,7 @@ class Sender:
         produce: Any = self._producer.produce
         deadline = time.monotonic() + self._patience
         while time.monotonic() < deadline:
-            self._producer.poll(_FULL_PAUSE)
-            self._failures.raise_any()
+            self._serve(self._producer.poll, _FULL_PAUSE)
             try:
                 produce(*row)
             except BufferError:
@@ -153,6 +147,25 @@ class Sender:
             f"The queue has been full for {self._patience:g} s: the brokers take no records.",
             remedy="see whether the brokers are up and in sync; the epoch is tried again.",
         )
+
+    def _serve(self, call: Callable[[float], int], seconds: float) -> int:
+        """Let librdkafka report for so long; what the call returns.
+
+        Raises:
+            AbsError: a record was not delivered, or the producer failed for good.
+        """
+        try:
+            with mapped("waiting for acknowledgements"):
+                found = call(seconds)
+        except SystemError as error:
+            # The binding has lost a fatal error: it was pending while a failure was reported.
+            self._failures.raise_any()
+            raise UnavailableError(
+                "The Kafka client failed for good while sending.",
+                remedy="the epoch is tried again, with a new one.",
+            ) from error
+        self._failures.raise_any()
+        return found
 
     def _feed(self, records: Records) -> None:
         for column in (records.keys, records.values):

@@ -8,16 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 
+from abs_services import KafkaService
+
 with warnings.catch_warnings():
     # kafka-python reads its own files by importlib.resources.read_text, as it is imported.
     warnings.simplefilter("ignore", DeprecationWarning)
     importlib.import_module("kafka.admin")
 
+from abs_sinks.kafka.control import close_all
 
-@pytest.fixture(scope="session", autouse=True)
-def control_clients_are_closed() -> Iterator[None]:
-    """They live as long as the process; sockets left open at its end are warned of."""
-    yield
-    from abs_sinks.kafka.control import close_all
 
+@pytest.fixture(scope="session")
+def kafka(kafka: KafkaService) -> Iterator[KafkaService]:
+    """The broker that all tests of this process share; this process's clients end before it."""
+    yield kafka
     close_all()

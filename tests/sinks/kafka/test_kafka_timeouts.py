@@ -1,0 +1,109 @@
+"""A transaction that its broker has timed out: replayed before the decision, never lost in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from abs_core.cell import Patience
+from abs_core.errors import AbsError, FencedError, HandleLostError, NotPreparedError
+from abs_core.model import Outcome, Wrote
+from abs_core.testing.case import Case, raises, rows, within
+from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.engine import Run
+from abs_services import KafkaService
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.endtxn import State, describe
+from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
+
+pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
+
+LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
+
+
+@pytest.fixture
+def harness(kafka: KafkaService) -> Iterator[TopicHarness]:
+    kafka.start()
+    with open_topic(kafka.bootstrap, Variant("2pc", own_register=False)) as harness:
+        yield harness
+
+
+@pytest.fixture
+def case(harness: TopicHarness) -> Iterator[Case]:
+    case = Case(harness)
+    yield case
+    case.close()
+
+
+def test_what_has_too_little_time_left_is_not_decided(case: Case, harness: TopicHarness) -> None:
+    harness.new_sink = harness.sink_for(_short(harness, 29_000))
+    run = case.run()
+    shares = run.tasks(0, LEFT)
+    error = raises(NotPreparedError, lambda: run.commit(0, shares))
+    assert "s left" in str(error)
+    assert run.state().open == ()
+
+
+def test_a_timeout_before_and_after_the_decision_is_seen(case: Case, harness: TopicHarness) -> None:
+    # Decided: of two handles one has a short timeout; the coordinator dies after the decision.
+    run = case.run("decided")
+    kept = run.task(0, 0, LEFT)
+    long, harness.new_sink = harness.new_sink, harness.sink_for(_short(harness))
+    lost = case.run("decided", run=run.who.run).task(0, 1, RIGHT)
+    undecided = case.run("undecided")
+    replayed = undecided.task(0, 0, MORE)
+    harness.new_sink = long
+    # Any time left will do for it: else it would not decide what is about to end.
+    careless = Patience(seconds=5.0, min_seconds_left=0.0)
+    cut = Cut("commit")
+    halted = Run(
+        case.sink(), "decided", run=run.who.run, store=run.store, cut=cut, patience=careless
+    )
+    raises(Halted, lambda: halted.commit(0, [kept, lost]))
+    assert isinstance(lost, Wrote)
+    committable = lost.committable
+    assert committable is not None
+    name = str(committable.held_as)
+
+    def aborted() -> bool:
+        now = describe(harness.options.kafka, [name])[name]
+        return now is not None and now.state is State.COMPLETE_ABORT
+
+    assert within(30, aborted), "the broker does not time the transaction out"
+    found = run.committer.inspect([committable])[committable.handle]
+    assert found.outcome is Outcome.ABORTED
+
+    # Before the decision: nothing is lost, the epoch is written again.
+    assert within(30, lambda: not harness.leftovers("undecided"))
+    raises(NotPreparedError, lambda: undecided.commit(0, [replayed]))
+    case.run("undecided").epoch(0, MORE)
+
+    # After it: an error that names the handle, what else of the epoch is there, and the way out.
+    error = raises(HandleLostError, lambda: case.run("decided").epoch(0, LEFT, RIGHT))
+    assert error.handle == str(committable.handle)
+    assert f"{harness.topic}-" in str(error), "the offsets of the epoch's other handle"
+    assert "accept-loss" in str(error)
+    assert run.state().open, "the decision stays"
+    case.holds(LEFT, MORE, when="after a handle was lost")
+    assert harness.hidden() == 0
+
+
+def test_a_zombie_is_fenced_by_the_sweep_of_its_successor(case: Case) -> None:
+    zombie = case.run().attempt(0).write(*LEFT)
+    assert zombie.writer._writer._sender is not None  # type: ignore[attr-defined]
+    zombie.writer._writer._sender.flush()  # type: ignore[attr-defined]
+    case.run().begin(0)
+    error = raises(AbsError, lambda: zombie.write(*RIGHT).pre_commit())
+    assert isinstance(error, FencedError | NotPreparedError), error
+    zombie.writer.abort()
+    case.run().epoch(0, LEFT)
+    case.finished(LEFT, when="after a zombie was fenced")
+
+
+def _short(harness: TopicHarness, milliseconds: int = 1000) -> KafkaOptions:
+    """The broker aborts what is open for longer; it looks every second."""
+    settings = harness.options.kafka
+    given = {**dict(settings.pairs), "transaction.timeout.ms": str(milliseconds)}
+    return replace(harness.options, kafka=replace(settings, pairs=tuple(sorted(given.items()))))
