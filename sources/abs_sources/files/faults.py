@@ -32,15 +32,6 @@ def nothing_there(name: str) -> RefusedError:
     )
 
 
-def not_looked_into(name: str) -> RefusedError:
-    """Files would be left out in silence."""
-    return RefusedError(
-        f"The folder {name} looks like a part of a partitioned data set; it would not be read.",
-        remedy="set recursiveFileLookup=true, which reads files at any depth (columns that are in "
-        "folder names are not added), or name the folders in the path by a glob.",
-    )
-
-
 @contextmanager
 def mapped_os(name: str) -> Iterator[None]:
     """Errors of the operating system; FileNotFoundError passes.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from abs_sources.files.faults import changed, gone, mapped_os, not_looked_into, nothing_there
+from abs_sources.files.faults import changed, gone, mapped_os, nothing_there
 from abs_sources.files.model import Found, OpenFile, Pin
 from abs_sources.files.pattern import Pattern
 
@@ -49,8 +49,6 @@ class LocalStore:
                     if entry.is_dir():
                         if self.pattern.enters(path):
                             yield from self._walk(entry.path, path)
-                        elif self.pattern.leaves_out(path):
-                            raise not_looked_into(entry.path)
                     elif self.pattern.wants(path):
                         yield _found(entry.path, path, entry.stat())
                 except FileNotFoundError:

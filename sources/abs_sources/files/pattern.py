@@ -2,7 +2,8 @@
 
 Names that begin with ``_`` or ``.``, or end with ``._COPYING_``, are hidden, and so is all that is in
 a hidden folder; unless the path itself names that folder. Globs are Hadoop's: ``*``, ``?``, ``[a-z]``,
-``{a,b}``, each within one name.
+``{a,b}``, each within one name. Folders called ``column=value`` are those of a partitioned data set:
+they are looked into, however deep.
 """
 
 from __future__ import annotations
@@ -52,40 +53,26 @@ class Pattern:
         if not path:
             name = self.root.rsplit("/", 1)[-1]
             return not self.levels and (self.names is None or _matches(name, self.names))
-        parts = path.split("/")
-        deeper = len(parts) - len(self.levels)
+        *folders, name = path.split("/")
         return (
-            (deeper in (0, 1) or (deeper > 1 and self.recursive))
-            and not any(is_hidden(part) for part in parts)
-            and all(_matches(part, globs) for part, globs in zip(parts, self.levels, strict=False))
-            and (self.names is None or _matches(parts[-1], self.names))
+            len(folders) + 1 >= len(self.levels)
+            and not is_hidden(name)
+            and (not folders or self._looks_into(folders))
+            and (len(folders) >= len(self.levels) or _matches(name, self.levels[-1]))
+            and (self.names is None or _matches(name, self.names))
         )
 
     def enters(self, folder: str) -> bool:
         """Whether a folder below the root can hold files that belong to the source."""
-        parts = folder.split("/")
-        return (
-            (len(parts) <= len(self.levels) or self.recursive)
-            and not any(is_hidden(part) for part in parts)
-            and all(_matches(part, globs) for part, globs in zip(parts, self.levels, strict=False))
-        )
+        return self._looks_into(folder.split("/"))
 
-    def leaves_out(self, folder: str) -> bool:
-        """Whether this is a folder of a partitioned data set that the source would not look into."""
-        at = len(folder.split("/")) - 1
-        name = folder.rsplit("/", 1)[-1]
+    def _looks_into(self, folders: list[str]) -> bool:
+        named, deeper = folders[: len(self.levels)], folders[len(self.levels) :]
         return (
-            at == len(self.levels)
-            and not self.recursive
-            and "=" in name
-            and not is_hidden(name)
-            and self.enters_above(folder)
+            not any(is_hidden(folder) for folder in folders)
+            and all(_matches(name, globs) for name, globs in zip(named, self.levels, strict=False))
+            and (self.recursive or all("=" in name for name in deeper))
         )
-
-    def enters_above(self, folder: str) -> bool:
-        """Whether the folder that holds this one is one whose files belong to the source."""
-        above = folder.rsplit("/", 1)[0] if "/" in folder else ""
-        return not above or self.enters(above)
 
 
 def is_hidden(name: str) -> bool:

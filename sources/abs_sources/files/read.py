@@ -22,6 +22,7 @@ from abs_sources.files.columnar import (
     read_arrow,
     read_parquet,
 )
+from abs_sources.files.folders import FolderColumns, with_folders
 from abs_sources.files.lines import is_compressed, read_csv, read_json, read_text
 from abs_sources.files.model import OpenFile, Piece, Pin, Store
 from abs_sources.files.options import FileOptions
@@ -52,7 +53,7 @@ def stored_schema(options: FileOptions, store: Store, pins: Sequence[Pin]) -> pa
         )
     opened = store.open(pins[0])
     try:
-        return reads(opened.content, store.name(pins[0].path))
+        return with_folders(reads(opened.content, store.name(pins[0].path)), pins[0].path)
     finally:
         opened.close()
 
@@ -64,8 +65,10 @@ class FileReader:
         self, options: FileOptions, store: Store, schema: pa.Schema, piece: Piece, at: Progress
     ) -> None:
         self.at = at
+        self._folders = FolderColumns(schema, piece.pin.path, store.name(piece.pin.path))
         self._file: OpenFile = store.open(piece.pin)
-        self._steps = _steps(options, self._file, schema, piece, at, store.name(piece.pin.path))
+        inside, name = self._folders.inside, store.name(piece.pin.path)
+        self._steps = _steps(options, self._file, inside, piece, at, name)
 
     def read(self) -> pa.RecordBatch | None:
         """The next batch, whose content is the pinned one; None at the end of the piece.
@@ -80,7 +83,7 @@ class FileReader:
             raise
         self._file.check()
         self.at = at
-        return batch
+        return None if batch is None else self._folders.add(batch)
 
     def close(self) -> None:
         self._file.close()

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from abs_sources.files.bucket import NotThereError, OtherContentError, Server, client, mapped
-from abs_sources.files.faults import changed, gone, not_looked_into
+from abs_sources.files.faults import changed, gone
 from abs_sources.files.model import Found, OpenFile, Pin
 from abs_sources.files.pattern import Pattern
 
@@ -50,15 +50,8 @@ class S3Store:
             for page in pages.paginate(Bucket=self.bucket, Prefix=prefix):
                 for item in page.get("Contents", ()):
                     path = item["Key"][len(self.pattern.root) :].lstrip("/")
-                    self._refuse_partitions(path)
                     if not item["Key"].endswith("/"):  # consoles make such objects for folders
                         yield _found(path, item)
-
-    def _refuse_partitions(self, path: str) -> None:
-        parts = path.split("/")
-        folder = "/".join(parts[: len(self.pattern.levels) + 1])
-        if len(parts) > len(self.pattern.levels) + 1 and self.pattern.leaves_out(folder):
-            raise not_looked_into(self.name(folder))
 
 
 class _S3File:

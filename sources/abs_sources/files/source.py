@@ -14,7 +14,7 @@ from abs_core.source import Limit, Offsets, Reader, Split
 from abs_sources.files.cells import Cells, MemoryCells
 from abs_sources.files.faults import changed
 from abs_sources.files.log import PER_ENTRY, SeenLog, seen_as
-from abs_sources.files.model import Found, Pin
+from abs_sources.files.model import Found, Pin, Store
 from abs_sources.files.options import FileOptions
 from abs_sources.files.pack import pack
 from abs_sources.files.read import (
@@ -64,15 +64,18 @@ class FileSource:
     Args:
         options: what to read.
         schema: of the batches; None: the first file's, for formats that hold it.
+        store: where to find the files, if not where the options say.
     """
 
-    def __init__(self, options: FileOptions, schema: pa.Schema | None = None) -> None:
+    def __init__(
+        self, options: FileOptions, schema: pa.Schema | None = None, store: Store | None = None
+    ) -> None:
         if options.fileformat == "text" and schema is not None and not _is_text(schema):
             raise SchemaError(
                 "Text files have one column of strings.", remedy='give the schema "value string".'
             )
         self._options = options
-        self._store = options.store()
+        self._store = store or options.store()
         self._schema = schema
         self._cells: Cells = options.cells() or MemoryCells()
         self._log = SeenLog(self._cells, options.path.name)
@@ -176,7 +179,7 @@ class FileSource:
     def until_now(self) -> FileSource:
         """This source, without files that come later; those in the log already belong to it."""
         self._log.refresh()
-        closed = FileSource(self._options, self._schema)
+        closed = FileSource(self._options, self._schema, self._store)
         paths = frozenset(found.pin.path for found in self._store.find())
         closed._cells = self._cells
         closed._log = SeenLog(self._cells, self._options.path.name)

@@ -27,7 +27,7 @@ def put(disk: Folder, name: str, second: int) -> None:
 
 
 def words(source: FileSource, start: str, end: str) -> list[str]:
-    found = []
+    found: list[str] = []
     for split in source.splits(start, end):
         reader = source.open(split)
         while not reader.finished:
@@ -59,10 +59,10 @@ def test_the_newest_come_first_where_that_is_asked_for(tmp_path: Path) -> None:
         put(disk, name, second)
     source = source_on(disk, latestFirst="true")
     start = source.initial()
-    first = source.latest(start, Limit(files=1))
+    newest = source.latest(start, Limit(files=1))
     put(disk, "d", 40)
-    second = source.latest(first, Limit(files=1))
-    assert words(source, start, second) == ["c", "d"]
+    end = source.latest(newest, Limit(files=1))
+    assert words(source, start, end) == ["c", "d"]
 
 
 def test_a_file_that_appears_late_with_an_old_time_is_not_lost(tmp_path: Path) -> None:
@@ -115,16 +115,13 @@ def test_a_path_names_a_folder_a_file_or_a_glob(
     assert sorted(found) == expected
 
 
-def test_folders_of_a_partitioned_data_set_are_not_left_out_in_silence(tmp_path: Path) -> None:
+def test_folders_of_a_partitioned_data_set_are_looked_into(tmp_path: Path) -> None:
     disk = Folder(tmp_path)
-    put(disk, "day=1/a", 1)
-    source = source_on(disk)
-    with pytest.raises(RefusedError, match="recursiveFileLookup=true"):
-        source.latest(source.initial(), Limit())
-    assert epochs(source_on(disk, recursiveFileLookup="true"), Limit()) == [["day=1/a"]]
-    assert epochs(source_on(disk, path=f"{disk.path}/day=*", log=f"{tmp_path}/l"), Limit()) == [
-        ["day=1/a"]
-    ]
+    for name in ("day=1/a", "day=1/hour=2/b", "day=1/deep/no", "_x=1/c", "top/no"):
+        put(disk, name, 1)
+    assert epochs(source_on(disk), Limit()) == [["_x=1/c", "day=1/a", "day=1/hour=2/b"]]
+    by_glob = source_on(disk, path=f"{disk.path}/day=*", log=f"{tmp_path}/other")
+    assert epochs(by_glob, Limit()) == [["day=1/a", "day=1/hour=2/b"]]
 
 
 def test_a_missing_folder_is_an_error_and_not_an_empty_source(tmp_path: Path) -> None:
@@ -157,6 +154,7 @@ def test_a_pattern_enters_only_folders_that_can_hold_what_it_names() -> None:
         True, True, False, False,
     ]  # fmt: skip
     assert not pattern.enters("2026-01/in/deeper")
+    assert pattern.enters("2026-01/in/day=1")
 
 
 def test_all_that_is_wrong_with_the_options_is_told_at_once(tmp_path: Path) -> None:

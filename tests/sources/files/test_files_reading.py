@@ -35,10 +35,13 @@ Row = dict[str, Any]
 
 
 def rows_of(
-    disk: Disk, schema: pa.Schema | None, how: Mapping[str, Any] | None = None, **options: str
+    disk: Disk,
+    schema: pa.Schema | None,
+    options: Mapping[str, str] | None = None,
+    how: Mapping[str, Any] | None = None,
 ) -> list[Row]:
     """All rows of the place, in the order of splits and batches."""
-    parsed = FileOptions.parse({**disk.given, **options}, streaming=True)
+    parsed = FileOptions.parse({**disk.given, **(options or {})}, streaming=True)
     source = FileSource(replace(parsed, log=None, **(how or {})), schema)
     start = source.initial()
     found: list[Row] = []
@@ -74,7 +77,7 @@ def test_lines_are_the_same_however_a_file_is_cut(
     content = text.encode()
     disk.put("f.txt.gz" if packing else "f.txt", gzip.compress(content) if packing else content)
     how = {"chunk": chunk, "partition_bytes": piece}
-    found = [row["value"] for row in rows_of(disk, TEXT, how, fileformat="text")]
+    found = [row["value"] for row in rows_of(disk, TEXT, {"fileformat": "text"}, how)]
     expected = text.split("\n")
     expected = [line.removesuffix("\r") for line in expected[: -1 if expected[-1] == "" else None]]
     assert found == expected
@@ -87,7 +90,7 @@ def test_a_big_file_in_many_splits_has_each_row_once(form: str, piece: int, tmp_
     numbers = list(range(203))
     disk.put("a", packed(numbers, form))
     how = {"partition_bytes": piece, "chunk": 64}
-    found = rows_of(disk, table_of([]).schema, how, fileformat=form)
+    found = rows_of(disk, table_of([]).schema, {"fileformat": form}, how)
     assert sorted(row["id"] for row in found) == numbers
     assert all(row["word"] == f"word {row['id']}" for row in found)
 
@@ -137,12 +140,12 @@ def test_csv_values_as_spark_reads_them(tmp_path: Path) -> None:
         b'"say ""x, y""",7,z,2026-01-02,2026-01-02T03:04:05.000600Z,1.50,true\n'
         b'"",,,,,,\n,,,,,,\n',
     )
-    found = rows_of(disk, TYPES, fileformat="csv", header="true")
+    found = rows_of(disk, TYPES, {"fileformat": "csv", "header": "true"})
     assert found == [ROW, {**EMPTY, "s": ""}, EMPTY]
     disk.put("a.csv", b"7;NA\n8;'NA'\n9;'a\\'b'\n")
     two = pa.schema([("i", pa.int32()), ("s", pa.string())])
     given = {"sep": ";", "quote": "'", "escape": "\\", "nullValue": "NA"}
-    found = rows_of(disk, two, fileformat="csv", **given)
+    found = rows_of(disk, two, {"fileformat": "csv", **given})
     assert [row["s"] for row in found] == [None, "NA", "a'b"]
 
 
@@ -157,7 +160,7 @@ def test_json_values_as_spark_reads_them(tmp_path: Path) -> None:
     disk.put("a.json", line + b'\n\n{}\n{"i": null}')
     empty = dict.fromkeys(schema.names)
     deep = {"x": 1, "days": [date(2026, 1, 2)]}
-    assert rows_of(disk, schema, fileformat="json") == [
+    assert rows_of(disk, schema, {"fileformat": "json"}) == [
         {**ROW, "raw": b"abc", "n": deep}, empty, empty,
     ]  # fmt: skip
 
@@ -177,6 +180,23 @@ def test_parquet_columns_are_found_by_name_and_cast_where_no_value_changes(tmp_p
     assert FileSource(parsed).schema == pa.schema(
         [("WORD", pa.string()), ("id", pa.int16()), ("more", pa.int64())]
     )
+
+
+def test_values_in_folder_names_are_columns(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    null = "__HIVE_DEFAULT_PARTITION__"
+    disk.put("day=2026-01-02/w%20=a%2Fb/1.parquet", packed([1], "parquet"))
+    disk.put(f"day={null}/w%20={null}/2.parquet", packed([2], "parquet"))
+    schema = pa.schema([("day", pa.date32()), ("id", pa.int64()), ("w ", pa.string())])
+    found = sorted(rows_of(disk, schema), key=lambda row: str(row["id"]))
+    assert found == [
+        {"day": date(2026, 1, 2), "id": 1, "w ": "a/b"}, {"day": None, "id": 2, "w ": None},
+    ]  # fmt: skip
+    stored = FileSource(FileOptions.parse(disk.given, streaming=True)).schema
+    assert stored == pa.schema([*table_of([]).schema, ("day", pa.string()), ("w ", pa.string())])
+    disk.put("day=later/w%20=x/3.parquet", packed([3], "parquet"))
+    with pytest.raises(RowError, match="day=later, which cannot be read as date32"):
+        rows_of(disk, schema)
 
 
 ID = pa.schema([("id", pa.int8())])
@@ -215,7 +235,7 @@ def test_what_cannot_be_read_is_an_error_that_names_the_file_or_column(
     disk = Folder(tmp_path)
     disk.put("a", content)
     with pytest.raises(error, match=text):
-        rows_of(disk, schema, **given)
+        rows_of(disk, schema, given)
 
 
 @pytest.mark.services

@@ -1,0 +1,79 @@
+"""Columns that are in folder names: ``column=value``, as Hive and Spark write partitioned data sets."""
+
+from __future__ import annotations
+
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+from abs_core.errors import RowError
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+"""What stands for null (Spark: ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+
+
+def folder_values(path: str) -> dict[str, str | None]:
+    """What the folders of a file's path say; of two of one name, the deeper one."""
+    pairs = (folder.partition("=") for folder in path.split("/")[:-1] if "=" in folder)
+    return {
+        unquote(name): None if value == NULL else unquote(value) for name, _, value in pairs if name
+    }
+
+
+def with_folders(schema: pa.Schema, path: str) -> pa.Schema:
+    """A file's own schema with the columns of its folders after it, as text: no type is guessed."""
+    more = [name for name in folder_values(path) if name not in schema.names]
+    return pa.schema([*schema, *(pa.field(name, pa.string()) for name in more)])
+
+
+class FolderColumns:
+    """Puts the values that are in a file's path into its batches.
+
+    Args:
+        schema: of the batches as they shall be. Of a column that is both in the path and in the
+            file, the path's value is taken, as in Spark.
+        path: of the file, below the source's root.
+        name: of the file, for people.
+
+    Raises:
+        RowError: a value cannot be read as the schema's type.
+    """
+
+    def __init__(self, schema: pa.Schema, path: str, name: str) -> None:
+        values = folder_values(path)
+        self._schema = schema
+        self._constants = {
+            field.name: _read(values[field.name], field, name)
+            for field in schema
+            if field.name in values
+        }
+
+    @property
+    def inside(self) -> pa.Schema:
+        """What is to be read from the file itself."""
+        return pa.schema([f for f in self._schema if f.name not in self._constants])
+
+    def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with all columns; free where no folder names one."""
+        if not self._constants:
+            return batch
+        columns = [
+            pa.repeat(self._constants[name], batch.num_rows)
+            if name in self._constants
+            else batch.column(name)
+            for name in self._schema.names
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def _read(value: str | None, field: pa.Field, name: str) -> pa.Scalar:
+    text = pa.array([value], pa.string())
+    try:
+        if pa.types.is_timestamp(field.type):  # written in UTC, and without saying so
+            text = text.cast(pa.timestamp(field.type.unit))
+        return text.cast(field.type)[0]
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise RowError(
+            f"The folder of {name} says {field.name}={value}, which cannot be read as {field.type}.",
+            remedy="give a schema that holds it by .schema(...).",
+        ) from error
