@@ -18,6 +18,7 @@ Progress = list[int] | int | None
 Step = tuple[pa.RecordBatch, Progress]
 
 _ARROW = b"ARROW1"
+_INSTANT = pa.timestamp("us", "UTC")
 
 
 @contextmanager
@@ -36,9 +37,16 @@ def malformed(name: str) -> Iterator[None]:
 
 
 def parquet_schema(content: pa.NativeFile, name: str) -> pa.Schema:
-    """The schema of a Parquet file, as engines take it."""
+    """The schema of a Parquet file, as engines take it.
+
+    The old timestamps of 96 bits, which Spark still writes, say nothing of a zone: they are in UTC.
+    """
     with malformed(name):
-        return engine_schema(pq.ParquetFile(content).schema_arrow)
+        file = pq.ParquetFile(content)
+        columns = (file.schema.column(n) for n in range(len(file.schema)))
+        old = {column.path for column in columns if column.physical_type == "INT96"}
+        fields = engine_schema(file.schema_arrow)
+        return pa.schema([f.with_type(_INSTANT) if f.name in old else f for f in fields])
 
 
 def read_parquet(

@@ -199,6 +199,15 @@ def test_values_in_folder_names_are_columns(tmp_path: Path) -> None:
         rows_of(disk, schema)
 
 
+def test_old_timestamps_of_spark_are_instants(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    moment = datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC)
+    out = io.BytesIO()
+    pq.write_table(pa.table({"t": [moment]}), out, use_deprecated_int96_timestamps=True)
+    disk.put("a.parquet", out.getvalue())
+    assert rows_of(disk, None) == [{"t": moment}]
+
+
 ID = pa.schema([("id", pa.int8())])
 
 
