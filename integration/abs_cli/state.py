@@ -1,12 +1,15 @@
 """Where registers and handles are, for the commands that look after them.
 
-PostgreSQL for now; a register lies in its sink's own system, so each sink adds its own here.
+A register lies in its sink's own system: a URL says which. ``kafka://host:port,host:port/topic`` names
+a register's topic (``abs-register`` where none is given), with librdkafka's settings as its query
+(``?security.protocol=ssl&ssl.ca.location=...``); any other URL is libpq's, of a PostgreSQL database.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 import typer
 
@@ -14,44 +17,74 @@ from abs_core.errors import ConfigError
 from abs_core.model import JobState
 from abs_core.protocol import Identity
 
-if (
-    TYPE_CHECKING
-):  # a driver and Arrow take a second to import; `abs --help` shall not wait for them
+if TYPE_CHECKING:
+    # Drivers and Arrow take a second to import; `abs --help` shall not wait for them.
+    from collections.abc import Mapping, Sequence
+
+    from abs_core.contracts import Conflict, Stored, Version
     from abs_core.coordinator import Coordinator
-    from abs_sinks.postgres import PostgresRegister
-    from abs_sinks.postgres.committer import PostgresCommitter
+    from abs_core.model import Committable, HandleName, InDoubt, Inspection, Outcome
 
 Url = Annotated[
     str,
     typer.Option(
-        "--url", envvar="ABS_POSTGRES_URL", help="The database: as the sink's option url."
+        "--url",
+        envvar=["ABS_REGISTER_URL", "ABS_POSTGRES_URL"],
+        help="The database, as the sink's option url; or kafka://host:port/registertopic.",
     ),
 ]
 Schema = Annotated[
-    str, typer.Option("--stateschema", help="The schema of registers: as the sink's option.")
+    str,
+    typer.Option(
+        "--stateschema", help="PostgreSQL: the schema of registers, as the sink's option."
+    ),
 ]
 Job = Annotated[str, typer.Argument(help="The job's key, as `abs register list` shows it.")]
 
 
+class Register(Protocol):
+    """A ``RegisterStore`` that can be looked through."""
+
+    def load(self, job: str) -> Stored | None: ...
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict: ...
+
+    def jobs(self) -> Sequence[Stored]: ...
+
+    def retire(self, job: str) -> bool: ...
+
+
+class AnyCommitter(Protocol):
+    """A ``Committer`` that knows what is in doubt of every job."""
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]: ...
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]: ...
+
+    def abort(self, handles: Sequence[HandleName]) -> None: ...
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]: ...
+
+    def forget(self, state: JobState) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class State:
-    """The registers of one state schema, and what acts on their handles."""
+    """The registers of one place, and what acts on their handles."""
 
-    register: PostgresRegister
-    committer: PostgresCommitter
+    register: Register
+    committer: AnyCommitter
 
     @classmethod
     def at(cls, url: str, schema: str) -> State:
-        """Does not connect."""
-        import pyarrow as pa
+        """Does not connect.
 
-        from abs_sinks.postgres import PostgresOptions, PostgresRegister
-        from abs_sinks.postgres.committer import PostgresCommitter
-
-        # The table is not looked at: handles are ended by name.
-        named = {"url": url, "dbtable": f'"{schema}".register', "stateschema": schema}
-        options = PostgresOptions.parse(named)
-        return cls(PostgresRegister(options), PostgresCommitter(options, pa.schema([])))
+        Raises:
+            OptionError: the URL cannot be read.
+        """
+        return _kafka(url) if url.startswith("kafka://") else _postgres(url, schema)
 
     def of(self, job: str) -> JobState:
         """The state of a job.
@@ -76,3 +109,29 @@ class State:
 
         who = Identity(state.job, state.lineage, state.run, state.target)
         return Coordinator(who, self.register, self.committer)
+
+
+def _postgres(url: str, schema: str) -> State:
+    import pyarrow as pa
+
+    from abs_sinks.postgres import PostgresOptions, PostgresRegister
+    from abs_sinks.postgres.committer import PostgresCommitter
+
+    # The table is not looked at: handles are ended by name.
+    named = {"url": url, "dbtable": f'"{schema}".register', "stateschema": schema}
+    options = PostgresOptions.parse(named)
+    return State(PostgresRegister(options), PostgresCommitter(options, pa.schema([])))
+
+
+def _kafka(url: str) -> State:
+    from abs_sinks.kafka.committer import TransactionCommitter
+    from abs_sinks.kafka.options import KafkaOptions
+    from abs_sinks.kafka.register import KafkaRegister
+
+    parts = urlsplit(url)
+    given = {f"kafka.{name}": value for name, value in parse_qsl(parts.query)}
+    given["kafka.bootstrap.servers"] = parts.netloc
+    if parts.path.strip("/"):
+        given["registertopic"] = parts.path.strip("/")
+    options = KafkaOptions.parse(given)
+    return State(KafkaRegister(options), TransactionCommitter(options))
