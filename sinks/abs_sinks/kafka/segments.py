@@ -22,20 +22,18 @@ ROOM = 0.8
 
 
 def store_of(options: KafkaOptions) -> SegmentStore:
-    """The store that the option ``wal`` names; a folder in the checkpoint where it is not given.
+    """The store that the option ``wal`` names.
 
     Raises:
-        OptionError: neither says where.
+        OptionError: it names none.
     """
-    if options.common.wal is not None:
-        return segment_store(options.common.wal)
-    if options.common.checkpoint is None:
+    if options.common.wal is None:
         raise OptionError(
             "protocol=wal needs the option wal: where tasks leave their records until the epoch is "
             "committed.",
             remedy="set wal=file:///... : a folder that every executor and the driver see.",
         )
-    return segment_store(f"{options.common.checkpoint.rstrip('/')}/abs-wal")
+    return segment_store(options.common.wal)
 
 
 def sending(
