@@ -56,9 +56,10 @@ def main(folder: Path, way: str, url: str | None) -> None:
     if url is None:
         sink: Sink = FakeSink(FakeTarget(folder / "target.db"), "2pc", "append")
     else:
+        from abs_sinks.postgres.options import PostgresOptions
         from abs_sinks.postgres.sink import PostgresSink
 
-        sink = PostgresSink({"url": url, "dbtable": "counted"})
+        sink = PostgresSink(PostgresOptions.parse({"url": url, "dbtable": "counted"}), SCHEMA)
     Job(
         graph(sink),
         LocalSnapshotStore(folder / "snapshots"),

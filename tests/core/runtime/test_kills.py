@@ -1,0 +1,104 @@
+"""A job in a process of its own, killed with SIGKILL again and again, commits each row once."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+
+import psycopg
+import pytest
+
+from abs_core.crash import VARIABLE, CrashPoint
+from abs_core.testing.fakes import FakeTarget
+from tests.core.runtime.jobs.counting import expected
+
+JOB = Path(__file__).parent / "jobs" / "counting.py"
+
+
+def start(folder: Path, way: str, *more: str, crash: str = "") -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(JOB), str(folder), way, *more],
+        env={VARIABLE: crash} if crash else None,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def killed_again_and_again(folder: Path, way: str, kills: int, *more: str) -> int:
+    """Kill the job at random moments, then let it end; how often it was killed."""
+    chance = Random(way)
+    killed = 0
+    for _ in range(kills):
+        process = start(folder, way, *more)
+        try:
+            process.wait(timeout=0.6 + chance.random())
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGKILL)
+            killed += 1
+        process.communicate()
+    finish(folder, way, *more)
+    return killed
+
+
+def finish(folder: Path, way: str, *more: str) -> None:
+    process = start(folder, way, *more)
+    out, _ = process.communicate(timeout=100)
+    assert out == "done\n"
+
+
+def rows_of(folder: Path) -> list[tuple[int, str]]:
+    target = FakeTarget(folder / "target.db")
+    with target.transaction() as db:
+        assert db.execute("SELECT count(*) FROM prepared").fetchone() == (0,)
+        found: list[tuple[int, str]] = db.execute("SELECT id, value FROM data").fetchall()
+    target.close()
+    return found
+
+
+def check(found: list[tuple[int, str]]) -> None:
+    ids, values = expected()
+    assert sorted(id_ for id_, _ in found) == ids
+    assert sorted(value for _, value in found) == values
+
+
+@pytest.mark.parametrize("way", ["aligned", "unaligned"])
+def test_a_job_that_is_killed_commits_each_row_once(tmp_path: Path, way: str) -> None:
+    assert killed_again_and_again(tmp_path, way, 3) > 0
+    check(rows_of(tmp_path))
+
+
+POINTS = [
+    CrashPoint.AFTER_START,
+    CrashPoint.BEFORE_PRE_COMMIT,
+    CrashPoint.AFTER_PRE_COMMIT,
+    CrashPoint.AFTER_DECIDE,
+    CrashPoint.BETWEEN_COMMITS,
+    CrashPoint.AFTER_FINISH,
+]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_job_that_dies_between_two_durable_effects_commits_each_row_once(
+    tmp_path: Path, point: CrashPoint
+) -> None:
+    nth = 1 if point is CrashPoint.AFTER_START else 2
+    process = start(tmp_path, "aligned", crash=f"{point}#{nth}")
+    process.communicate(timeout=100)
+    assert process.returncode == -signal.SIGKILL
+    finish(tmp_path, "aligned")
+    check(rows_of(tmp_path))
+
+
+@pytest.mark.services
+def test_a_killed_job_commits_each_row_once_to_postgresql(tmp_path: Path, database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE counted (id bigint, value text)")
+        assert killed_again_and_again(tmp_path, "aligned", 2, database) > 0
+        check(connection.execute("SELECT id, value FROM counted").fetchall())
+        in_doubt = connection.execute(
+            "SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()"
+        )
+        assert in_doubt.fetchone() == (0,)
