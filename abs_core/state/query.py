@@ -1,0 +1,240 @@
+"""Queryable state: value and reducing states of a running job, read over Arrow Flight.
+
+A client sends key columns and gets them back with a column ``value`` (null: no value). What it gets is
+labelled in the schema's metadata: ``version`` is ``committed`` (as of the last completed checkpoint) or
+``live``, and then ``dirty`` is ``true``: a failure may take it back. Keys of one answer are read one
+after the other, not at one instant: a checkpoint may complete between them.
+
+Every call needs the token. The server listens on the loopback interface, unless it is given a
+certificate: without one the token could be read on the network.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import flight
+
+from abs_core.errors import AbsError, ConfigError, DataError, RefusedError, UnavailableError
+from abs_core.state.codecs import BYTES, FLOAT64, INT64, TEXT
+from abs_core.state.contracts import Place, StateBackend, Version
+from abs_core.state.keygroups import encode_keys, groups_of
+
+_BY_CODEC = {codec.name: codec for codec in (INT64, FLOAT64, TEXT, BYTES)} | {"json": TEXT}
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Published:
+    """An operator's state: its subtasks' places and backends; all key groups are covered."""
+
+    subtasks: Sequence[tuple[Place, StateBackend]]
+
+    def read(self, state: str, columns: Sequence[pa.Array], version: Version) -> pa.Array:
+        """The values of the keys, typed where the state's codec is one of Arrow's."""
+        keys = encode_keys(columns)
+        groups = groups_of(keys, self.subtasks[0][0].max_parallelism)
+        raw: list[bytes | None] = [None] * len(keys)
+        shape = "value:bytes"
+        for place, backend in self.subtasks:
+            rows = np.flatnonzero((groups >= place.groups.start) & (groups < place.groups.stop))
+            found = backend.read(state, [keys[row] for row in rows], version)
+            shape = dict(backend.states()).get(state, shape)
+            for row, value in zip(rows.tolist(), found, strict=True):
+                raw[row] = value
+        return _BY_CODEC.get(shape.partition(":")[2], BYTES).decode_array(raw)
+
+
+class QueryServer:
+    """Serves reads of what is published. A context manager; serves from the start.
+
+    Args:
+        token: what clients must bear; not empty. It is kept out of every message (I9).
+        host: an address to listen on.
+        port: 0 for any that is free.
+        tls: certificate chain and private key, PEM; needed for a host that is not loopback.
+
+    Raises:
+        ConfigError: no token, or an open address without a certificate.
+        UnavailableError: the port is taken.
+    """
+
+    def __init__(
+        self, token: str, host: str = LOOPBACK, port: int = 0, tls: tuple[str, str] | None = None
+    ) -> None:
+        if not token:
+            raise ConfigError("Queryable state needs a token.", remedy="secrets.token_urlsafe().")
+        if tls is None and not _is_loopback(host):
+            raise ConfigError(
+                f"Queryable state would send its token in the clear on {host}.",
+                remedy="listen on 127.0.0.1, or give a certificate and its key (tls).",
+            )
+        scheme = "grpc" if tls is None else "grpc+tls"
+        self._published: dict[str, Published] = {}
+        try:
+            self._server = _Flight(
+                f"{scheme}://{host}:{port}",
+                self._published,
+                middleware={"token": _TokenCheck(token)},
+                tls_certificates=None if tls is None else [tls],
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise UnavailableError(f"Can't listen on {host}:{port}: {error}.") from error
+        self.address = f"{scheme}://{host}:{self._server.port}"
+
+    def publish(self, operator: str, subtasks: Sequence[tuple[Place, StateBackend]]) -> None:
+        """Let an operator's state be read, in place of what was published under its id before."""
+        self._published[operator] = Published(tuple(subtasks))
+
+    def withdraw(self, operator: str) -> None:
+        """No more reads of it; before its backends are closed."""
+        self._published.pop(operator, None)
+
+    def close(self) -> None:
+        """Wait for reads under way, then end."""
+        self._server.shutdown()
+
+    def __enter__(self) -> QueryServer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class QueryClient:
+    """Reads states of a running job.
+
+    Args:
+        address: ``QueryServer.address``.
+        token: the server's.
+        root_certificates: PEM of who signed the server's certificate, where it has one.
+    """
+
+    def __init__(self, address: str, token: str, root_certificates: str | None = None) -> None:
+        self._options = flight.FlightCallOptions(
+            headers=[(b"authorization", f"Bearer {token}".encode())], timeout=30.0
+        )
+        self._client = flight.FlightClient(address, tls_root_certs=root_certificates)
+
+    def read(
+        self,
+        operator: str,
+        state: str,
+        keys: pa.RecordBatch,
+        version: Version = Version.COMMITTED,
+    ) -> pa.Table:
+        """The key columns, and ``value``; ``schema.metadata`` tells which version it is.
+
+        Raises:
+            ConfigError: there is no such operator or state, or these can't be its keys.
+            RefusedError: the token is wrong.
+            UnavailableError: no server answers, or the state was closed meanwhile.
+        """
+        command = json.dumps({"operator": operator, "state": state, "version": version})
+        descriptor = flight.FlightDescriptor.for_command(command)
+        with _mapped():
+            writer, reader = self._client.do_exchange(descriptor, self._options)
+            with writer:
+                writer.begin(keys.schema)
+                writer.write_batch(keys)
+                writer.done_writing()
+                return reader.read_all()
+
+    def states(self) -> Mapping[str, Mapping[str, str]]:
+        """By operator: the shapes of its states, by name."""
+        with _mapped():
+            (result,) = self._client.do_action("states", self._options)
+            told: Mapping[str, Mapping[str, str]] = json.loads(result.body.to_pybytes())
+        return told
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _Flight(flight.FlightServerBase):  # type: ignore[misc]
+    def __init__(self, location: str, published: dict[str, Published], **options: Any) -> None:
+        super().__init__(location, **options)
+        self._published = published
+
+    def do_exchange(self, _: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        with _told():
+            asked = json.loads(descriptor.command)
+            version = Version(asked["version"])
+            published = self._published.get(asked["operator"])
+            if published is None:
+                raise ConfigError(
+                    f"No state of an operator {asked['operator']!r} is published.",
+                    remedy=f"choose one of {', '.join(sorted(self._published)) or 'none yet'}.",
+                )
+            keys = reader.read_all().combine_chunks()
+            columns = [keys[name].combine_chunks() for name in keys.column_names]
+            columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
+            values = published.read(asked["state"], columns, version)
+            label = {"version": version.value, "dirty": str(version is Version.LIVE).lower()}
+            answer = keys.append_column("value", values).replace_schema_metadata(label)
+            writer.begin(answer.schema)
+            writer.write_table(answer)
+
+    def do_action(self, _: Any, action: Any) -> list[bytes]:
+        if action.type != "states":
+            raise flight.FlightServerError(f"There is no action {action.type!r}.")
+        told = {
+            operator: {name: shape for _, one in found.subtasks for name, shape in one.states()}
+            for operator, found in list(self._published.items())
+        }
+        return [json.dumps(told).encode()]
+
+
+class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+    def __init__(self, token: str) -> None:
+        super().__init__()
+        self._expected = f"Bearer {token}".encode()
+
+    def start_call(self, _: Any, headers: Mapping[str, Sequence[str]]) -> None:
+        given = next((v[0] for k, v in headers.items() if k.lower() == "authorization"), "")
+        if not hmac.compare_digest(given.encode(), self._expected):
+            raise flight.FlightUnauthenticatedError("The token is missing or wrong.")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Errors as Flight can carry them."""
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        raise flight.FlightServerError(f"config: {error}") from error
+    except AbsError as error:
+        raise flight.FlightUnavailableError(str(error)) from error
+    except (KeyError, ValueError, TypeError, pa.ArrowException) as error:
+        raise flight.FlightServerError(f"config: This can't be read: {error!r}.") from error
+
+
+@contextmanager
+def _mapped() -> Iterator[None]:
+    try:
+        yield
+    except (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError) as error:
+        raise RefusedError("The token of queryable state is wrong.") from error
+    except flight.FlightServerError as error:
+        said = str(error).partition(". Detail:")[0].partition("config: ")[2]
+        raise ConfigError(said or "The query was refused.") from error
+    except (pa.ArrowException, OSError) as error:
+        said = str(error).partition(". Detail:")[0]
+        raise UnavailableError(
+            f"Queryable state does not answer: {said}.", remedy="does the job run, and is it there?"
+        ) from error

@@ -1,0 +1,176 @@
+"""What the three ways to keep operators' state in PostgreSQL share: tables, fence, reads.
+
+Rows belong to a *scope*, a digest of job and operator, not to a subtask: a rescale moves nothing. The
+fence row of a scope holds the generation at work; a transaction that writes holds it ``FOR SHARE`` and
+looks at it, so once a run has raised it, no older run's write can come to count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, LiteralString
+
+from psycopg import Connection, sql
+
+from abs_core.errors import ContentionError, FencedError
+from abs_core.state.contracts import Place
+from abs_core.state.external import Changes, Entry
+from abs_core.state.keygroups import GroupRange, groups_of
+from abs_sinks.postgres.connection import leased
+from abs_sinks.postgres.faults import mapped
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.state import StateSchema, in_turn
+
+_FENCE = """
+CREATE TABLE IF NOT EXISTS {schema}.keyed_fence (
+    scope text PRIMARY KEY, job text NOT NULL, operator text NOT NULL, generation bigint NOT NULL);
+"""
+_RAISE_TRIES = 5
+
+_ENTRIES = (
+    "and state = %(state)s and (key, sub) in"
+    " (select * from unnest(%(keys)s::bytea[], %(subs)s::bytea[]))"
+)
+_ONE_KEY = "and state = %(state)s and key = %(key)s"
+_GROUPS = "and state = %(state)s and key_group >= %(start)s and key_group < %(stop)s"
+
+
+class StateTables:
+    """The rows of one scope; a subclass says how they tell committed from pending.
+
+    Args:
+        options: say which server, and the schema for the tables.
+        place: whose state it is.
+    """
+
+    tables: LiteralString
+    """DDL of what this way needs, with ``IF NOT EXISTS``; ``{schema}`` is the schema."""
+
+    source: LiteralString
+    """Selects key, sub, value of committed rows; ``{{filter}}`` narrows them."""
+
+    def __init__(self, options: PostgresOptions, place: Place) -> None:
+        self.options = options
+        self.place = place
+        self.scope = hashlib.sha256(f"{place.job}\0{place.operator}".encode()).hexdigest()[:24]
+        self._schema = StateSchema(options)
+
+    def visible(self) -> Mapping[str, Any]:
+        """The parameters of ``source``."""
+        raise NotImplementedError
+
+    # Reads
+
+    def get(self, state: str, entries: Sequence[Entry]) -> Mapping[Entry, bytes]:
+        keys, subs = [key for key, _ in entries], [sub for _, sub in entries]
+        return dict(self._select(_ENTRIES, state=state, keys=keys, subs=subs))
+
+    def items(self, state: str, key: bytes) -> Mapping[Entry, bytes]:
+        return dict(self._select(_ONE_KEY, state=state, key=key))
+
+    def scan(self, groups: GroupRange, state: str) -> Sequence[tuple[Entry, bytes]]:
+        return self._select(_GROUPS, state=state, start=groups.start, stop=groups.stop)
+
+    def close(self) -> None:
+        """Connections are the process's, and stay for others."""
+
+    def _select(self, narrow: LiteralString, **values: object) -> list[tuple[Entry, bytes]]:
+        query = self.sql(
+            "select key, sub, value from (" + self.source + ") s where value is not null",
+            filter=sql.SQL(narrow),
+        )
+        parameters = {"scope": self.scope, **self.visible(), **values}
+        with leased(self.options) as connection, mapped("reading operators' state"):
+            rows = connection.execute(query, parameters, binary=True).fetchall()
+        return [((bytes(key), bytes(sub)), bytes(value)) for key, sub, value in rows]
+
+    # Writes
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection[Any]]:
+        """A transaction that counts only while this generation is at work.
+
+        Raises:
+            FencedError: a higher one is; nothing is written.
+        """
+        with leased(self.options) as connection, mapped("writing operators' state"):
+            connection.execute("begin")
+            fence = self.sql(
+                "select generation from {schema}.keyed_fence where scope = %s for share"
+            )
+            row = connection.execute(fence, (self.scope,)).fetchone()
+            self._check(None if row is None else row[0])
+            yield connection
+
+    def raise_fence(self, clear: Any = None) -> None:
+        """Make this generation the one at work; then no lower one's transaction is open any more.
+
+        Args:
+            clear: called before each try; ends prepared transactions, which hold the fence.
+
+        Raises:
+            FencedError: a higher generation is at work.
+            ContentionError: a transaction holds the fence for too long.
+        """
+        lift = self.sql(
+            "insert into {schema}.keyed_fence as f values (%(scope)s, %(job)s, %(operator)s, %(g)s)"
+            " on conflict (scope) do update set generation = %(g)s where f.generation < %(g)s"
+        )
+        look = self.sql("select generation from {schema}.keyed_fence where scope = %s")
+        place = self.place
+        values = {"scope": self.scope, "job": place.job, "operator": place.operator}
+        with leased(self.options) as connection:
+            self._schema.ensure(connection)
+            with mapped("creating the tables of operators' state"):
+                in_turn(connection, lambda: connection.execute(self.sql(_FENCE + self.tables)))
+            for last in [*[False] * (_RAISE_TRIES - 1), True]:
+                if clear is not None:
+                    clear(connection)
+                try:
+                    with mapped("fencing older runs"):
+                        # Not where it is raised already: this run's own writers hold it.
+                        row = connection.execute(look, (self.scope,)).fetchone()
+                        if row is None or row[0] < place.generation:
+                            connection.execute(lift, {**values, "g": place.generation})
+                            row = connection.execute(look, (self.scope,)).fetchone()
+                    break
+                except ContentionError:
+                    if last:
+                        raise
+        self._check(None if row is None else row[0])
+
+    def columns(self, changes: Changes) -> dict[str, list[Any]]:
+        """The changes as parallel lists, for ``unnest``."""
+        states = [name for name, entries in changes.items() for _ in entries]
+        pairs = [entry for entries in changes.values() for entry in entries]
+        keys = [key for key, _ in pairs]
+        return {
+            "states": states,
+            "groups": groups_of(keys, self.place.max_parallelism).tolist(),
+            "keys": keys,
+            "subs": [sub for _, sub in pairs],
+            "values": [value for entries in changes.values() for value in entries.values()],
+        }
+
+    def sql(self, text: LiteralString, **parts: sql.Composable) -> sql.Composed:
+        """A statement in the state schema."""
+        # The filter is put in first: its %(names)s are for the server's driver.
+        return sql.SQL(text).format(schema=sql.Identifier(self._schema.name), **parts)
+
+    def _check(self, generation: int | None) -> None:
+        if generation != self.place.generation:
+            raise FencedError(
+                f"Generation {self.place.generation} of operator {self.place.operator} is not at "
+                f"work any more: {generation} is.",
+                job=self.place.job,
+                remedy="a newer run has taken over: stop this one.",
+            )
+
+
+UNNESTED: LiteralString = (
+    "unnest(%(states)s::text[], %(groups)s::int[], %(keys)s::bytea[], %(subs)s::bytea[],"
+    " %(values)s::bytea[]) as c(state, key_group, key, sub, value)"
+)
+"""The lists of ``columns`` as a table."""

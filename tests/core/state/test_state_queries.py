@@ -1,0 +1,124 @@
+"""Queryable state over Flight: labelled, by token only, on loopback by default."""
+
+from __future__ import annotations
+
+import operator as operators
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+
+from abs_core.errors import ConfigError, RefusedError, UnavailableError
+from abs_core.state.codecs import INT64, JSON
+from abs_core.state.contracts import Place, Version
+from abs_core.state.heap import HeapBackend
+from abs_core.state.keygroups import GroupRange, encode_key, key_group
+from abs_core.state.local_store import LocalSnapshotStore
+from abs_core.state.query import QueryClient, QueryServer
+from abs_core.state.states import MapState, ReducingState, ValueState
+
+TOKEN = "t0p-s3cret"
+NAMES = [f"user{n}" for n in range(50)]
+KEYS = pa.record_batch({"name": NAMES})
+
+
+@pytest.fixture
+def subtasks(new_store: Callable[[], LocalSnapshotStore]) -> list[tuple[Place, HeapBackend]]:
+    places = [Place("job", "count", n, GroupRange.of(n, 3, 16), 16) for n in range(3)]
+    return [(place, HeapBackend(new_store(), place)) for place in places]
+
+
+@pytest.fixture
+def server(subtasks: list[tuple[Place, HeapBackend]]) -> Iterator[QueryServer]:
+    with QueryServer(TOKEN) as server:
+        server.publish("count", subtasks)
+        yield server
+
+
+@pytest.fixture
+def client(server: QueryServer) -> Iterator[QueryClient]:
+    client = QueryClient(server.address, TOKEN)
+    yield client
+    client.close()
+
+
+def add(subtasks: list[tuple[Place, HeapBackend]], amount: int) -> None:
+    for place, backend in subtasks:
+        state = ReducingState(backend, "total", INT64, operators.add)
+        for n, name in enumerate(NAMES[:40]):
+            if key_group(encode_key(name), 16) in place.groups:
+                state.add(encode_key(name), n * amount)
+
+
+def complete(subtasks: list[tuple[Place, HeapBackend]], number: int) -> None:
+    for _, backend in subtasks:
+        backend.snapshot(number).persist()
+        backend.notify_complete(number)
+
+
+def test_live_and_committed_values_are_told_apart(
+    subtasks: list[tuple[Place, HeapBackend]], client: QueryClient
+) -> None:
+    add(subtasks, 1)
+    complete(subtasks, 1)
+    add(subtasks, 10)
+    committed = client.read("count", "total", KEYS)
+    live = client.read("count", "total", KEYS, Version.LIVE)
+    assert committed["name"].to_pylist() == live["name"].to_pylist() == NAMES
+    assert committed["value"].to_pylist() == [*range(40), *[None] * 10]
+    assert live["value"].to_pylist() == [*(11 * n for n in range(40)), *[None] * 10]
+    assert committed.schema.metadata == {b"version": b"committed", b"dirty": b"false"}
+    assert live.schema.metadata == {b"version": b"live", b"dirty": b"true"}
+    assert live.schema.field("value").type == pa.int64()
+
+
+def test_what_there_is_can_be_listed(
+    subtasks: list[tuple[Place, HeapBackend]], client: QueryClient
+) -> None:
+    add(subtasks, 1)
+    ValueState(subtasks[0][1], "last", JSON)
+    assert client.states() == {"count": {"total": "value:int64", "last": "value:json"}}
+
+
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x"])
+def test_without_the_token_nothing_is_told(server: QueryServer, token: str) -> None:
+    client = QueryClient(server.address, token)
+    for call in (lambda: client.read("count", "total", KEYS), client.states):
+        with pytest.raises(RefusedError) as caught:
+            call()
+        assert TOKEN not in f"{caught.value}{caught.value.__cause__}"
+    client.close()
+
+
+def test_what_is_not_there_is_a_clear_error(
+    subtasks: list[tuple[Place, HeapBackend]], client: QueryClient
+) -> None:
+    add(subtasks, 1)
+    MapState(subtasks[0][1], "deep", INT64, INT64)
+    with pytest.raises(ConfigError, match="choose one of count"):
+        client.read("other", "total", KEYS)
+    for state in ("nothing", "deep"):
+        with pytest.raises(ConfigError, match="choose one of total"):
+            client.read("count", state, KEYS)
+    with pytest.raises(ConfigError, match="can't be a key"):
+        client.read("count", "total", pa.record_batch({"name": [1.5]}))
+
+
+def test_a_withdrawn_or_ended_server_is_a_clear_error(
+    server: QueryServer, client: QueryClient
+) -> None:
+    server.withdraw("count")
+    with pytest.raises(ConfigError, match="none yet"):
+        client.read("count", "total", KEYS)
+    server.close()
+    with pytest.raises(UnavailableError):
+        client.read("count", "total", KEYS)
+
+
+def test_it_listens_on_loopback_or_with_a_certificate_and_never_without_a_token() -> None:
+    with pytest.raises(ConfigError, match="in the clear"):
+        QueryServer(TOKEN, host="0.0.0.0")
+    with pytest.raises(ConfigError, match="needs a token"):
+        QueryServer("")
+    with QueryServer(TOKEN) as server:
+        assert server.address.startswith("grpc://127.0.0.1:")

@@ -1,0 +1,134 @@
+"""Keyed state in PostgreSQL, in its three ways, keeps the contract of every state backend."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from abs_core.errors import FencedError, HandleLostError, ProtocolError
+from abs_core.state.contracts import NewBackend, SnapshotStore
+from abs_core.state.local_store import LocalSnapshotStore
+from abs_core.testing.check_state import RULES, Rule, check_state
+from abs_core.testing.state_case import FLAT, KEYS, SHAPES, Model, StateCase, StateSubject
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.state_2pc import two_phase_backends
+from abs_sinks.postgres.state_mvcc import mvcc_backends
+from abs_sinks.postgres.state_opaque import opaque_backends
+
+pytestmark = pytest.mark.services
+WAYS: dict[str, Callable[[PostgresOptions], NewBackend]] = {
+    "mvcc": mvcc_backends,
+    "2pc": two_phase_backends,
+    "opaque": opaque_backends,
+}
+
+
+def no_damage(store: SnapshotStore, key: str, change: object) -> None:
+    raise AssertionError(f"there is no blob {key}")
+
+
+@pytest.fixture
+def options(shared_database: str) -> PostgresOptions:
+    return PostgresOptions.parse({"url": shared_database, "dbtable": "beside"})
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def subject(way: str, options: PostgresOptions, tmp_path: Path) -> StateSubject:
+    def new_store() -> LocalSnapshotStore:
+        return LocalSnapshotStore(tmp_path / secrets.token_hex(4))
+
+    return StateSubject(WAYS[way](options), new_store, no_damage, in_flight=1)
+
+
+@pytest.fixture
+def case(subject: StateSubject) -> StateCase:
+    return StateCase(subject, f"job{secrets.token_hex(6)}")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_state_in_postgres_keeps(rule: Rule, subject: StateSubject) -> None:
+    check_state(subject, [rule])
+
+
+def test_a_second_checkpoint_in_flight_is_refused(case: StateCase) -> None:
+    case.fill("v")
+    case.snapshot()
+    with pytest.raises(ProtocolError, match="is in flight"):
+        case.backends[0].snapshot(2)
+
+
+@pytest.mark.parametrize("way", ["2pc", "opaque"], indirect=True)
+def test_a_zombie_is_fenced_before_it_writes(case: StateCase) -> None:
+    case.fill("v")
+    saved, old = case.complete(), case.backends
+    case.start(1)
+    case.model = saved
+    old[0].table(FLAT, SHAPES[FLAT]).put(KEYS[0], b"of the zombie")
+    with pytest.raises(FencedError):
+        old[0].snapshot(9).persist()
+    case.holds("after the zombie")
+
+
+def test_going_back_further_than_it_can_is_refused(case: StateCase, way: str) -> None:
+    case.fill("1")
+    case.complete()
+    for text in ("2", "3"):
+        case.fill(text)
+        case.complete()
+    for number in (3, 2):
+        case.store.retire(number)
+    with pytest.raises(HandleLostError):
+        case.start(2)
+
+
+@pytest.mark.parametrize("way", ["mvcc"], indirect=True)
+def test_versions_go_back_by_one_checkpoint_and_a_rollback_touches_no_row(
+    case: StateCase, shared_database: str
+) -> None:
+    case.fill("1")
+    first = case.complete()
+    case.fill("2")
+    case.complete()
+    case.store.retire(2)
+    written = "select count(*), max(xmin::text::bigint) from abs.keyed_mvcc"
+    with psycopg.connect(shared_database, autocommit=True) as connection:
+        before = connection.execute(written).fetchone()
+        case.start(3, old=False)
+        assert connection.execute(written).fetchone() == before
+    case.model = first
+    case.holds("back at the first checkpoint, at another parallelism")
+
+
+@pytest.mark.parametrize("way", ["mvcc"], indirect=True)
+def test_versions_do_not_pile_up(case: StateCase, shared_database: str) -> None:
+    scopes = {backend.state.scope for backend in case.backends}  # type: ignore[attr-defined]
+    for step in range(6):
+        case.fill(str(step))
+        case.complete()
+    with psycopg.connect(shared_database) as connection:
+        count = "select count(*) from abs.keyed_mvcc where scope = any(%s)"
+        (rows,) = connection.execute(count, (list(scopes),)).fetchone() or (0,)
+    assert rows == 2 * (len(case.model.flat) + len(case.model.deep)), "more than two versions"
+
+
+@pytest.mark.parametrize("way", ["2pc"], indirect=True)
+def test_no_prepared_transaction_is_left(case: StateCase, shared_database: str) -> None:
+    case.fill("1")
+    case.complete()
+    case.fill("2")
+    case.persist(case.snapshot())
+    case.crash(expect=Model())
+    case.backends[0].table(FLAT, SHAPES[FLAT]).get(KEYS[0])
+    with psycopg.connect(shared_database) as connection:
+        scope = case.backends[0].state.scope  # type: ignore[attr-defined]
+        left = "select count(*) from pg_prepared_xacts where gid like %s"
+        assert connection.execute(left, (f"abs-state:{scope}:%",)).fetchone() == (0,)
