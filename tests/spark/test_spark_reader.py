@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from abs_core.errors import SchemaError, UnavailableError
+from abs_core.errors import ConfigError, SchemaError, UnavailableError
 from abs_core.source import Limit, Split
 from abs_spark import reader as readers
 from abs_spark.reader import SplitPartition, StreamReader
@@ -147,3 +149,20 @@ def test_spark_reads_a_batch_of_all_there_is(spark: SparkSession, tmp_path: Path
     frame = spark.read.format("abs-counting").load(str(tmp_path))
     assert frame.schema == spark_schema(SCHEMA)
     assert sorted(row.n for row in frame.collect()) == list(range(100))
+
+
+def test_a_spark_without_limits_refuses_them_and_reads_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)  # as in Spark 4.1
+    found = importlib.util.find_spec("abs_spark.limits")
+    assert found is not None
+    assert found.loader is not None
+    old = importlib.util.module_from_spec(found)
+    found.loader.exec_module(old)
+    assert not old.HAS_LIMITS
+    monkeypatch.setattr(readers, "HAS_LIMITS", old.HAS_LIMITS)
+    with pytest.raises(ConfigError, match=r"use Spark 4\.2"):
+        stream_reader(CountingSource(tmp_path), Limit(rows=1))
+    grow(tmp_path, 3)
+    assert stream_reader(CountingSource(tmp_path)).latestOffset() == {"next": 3}
