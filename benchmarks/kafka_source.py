@@ -19,6 +19,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -34,7 +35,7 @@ from abs_core.source import Limit
 from abs_services import services
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka.client import consumer_settings
-from benchmarks.machine import load
+from benchmarks.machine import load, machine
 from benchmarks.meter import metered
 from benchmarks.pairs import Side, interleave
 from benchmarks.ratios import Sample
@@ -167,7 +168,8 @@ def main(
     spark_jars: Annotated[Path | None, typer.Option(help="Folder of its Kafka jars.")] = None,
 ) -> None:
     """Ratios in interleaved pairs."""
-    load_before, started = load(), datetime.now(UTC).isoformat(timespec="seconds")
+    load_before, began = load(), time.monotonic()
+    started = datetime.now(UTC).isoformat(timespec="seconds")
     with ExitStack() as stack:
         broker = stack.enter_context(services().kafka())
         topic = Topic(broker.bootstrap, "bench", rows // PARTITIONS * PARTITIONS, size)
@@ -186,13 +188,19 @@ def main(
         samples=samples,
         comparisons=comparisons,
         facts={"rows": f"{rows:,}", "bytes of a value": size, "partitions": PARTITIONS},
-        notes=("CPU is of the clients and their Spark; the broker's is in it, too, as a child",),
+        notes=(
+            "wall of the Spark sides is of load() and save() into noop, in a warm session",
+            "CPU is of this process and of all below it: clients, Spark, and a native broker",
+        ),
     )
     show(result, console)
     document = {
         "started": started,
+        "seconds": round(time.monotonic() - began),
+        "command": f"python -m benchmarks.kafka_source --pairs {pairs} --rows {rows} --size {size}",
         "load before": load_before,
         "load after": load(),
+        "environment": machine("pyspark", "pyarrow", "confluent-kafka"),
         "results": [as_json(result)],
     }
     save(RESULTS, {"kafka_source": document})

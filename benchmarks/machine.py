@@ -29,8 +29,8 @@ _SETTINGS = (
 )
 
 
-def environment(url: str) -> dict[str, str]:
-    """Machine, versions and server settings, in the order in which they are printed."""
+def machine(*packages: str) -> dict[str, str]:
+    """Machine, commit and versions of packages, in the order in which they are printed."""
     facts = {
         "cores": str(len(psutil.Process().cpu_affinity())),
         "cpu": _cpu_model(),
@@ -40,7 +40,12 @@ def environment(url: str) -> dict[str, str]:
         "java": _java_version(),
         "commit": _commit(),
     }
-    facts |= {name: version(name) for name in _PACKAGES}
+    return facts | {name: version(name) for name in packages}
+
+
+def environment(url: str) -> dict[str, str]:
+    """The same with a PostgreSQL server's settings."""
+    facts = machine(*_PACKAGES)
     with psycopg.connect(url) as connection:
         for name in _SETTINGS:
             row = connection.execute("SELECT current_setting(%s)", (name,)).fetchone()
