@@ -89,6 +89,7 @@ class Producers:
             slot = self._await_ready()
             if slot is None:
                 slot = self._new_slot()
+                slot.use = Use.WRITING  # nobody else may take it when it is ready
         if slot.producer is None:
             self._make_now(slot)
         with self._changed:
@@ -192,10 +193,11 @@ class Producers:
 
     def _run(self) -> None:
         while (slot := self._work.get()) is not None:
-            if self._closed:
-                continue
             try:
-                self._make(slot)
+                if not self._closed:
+                    self._make(slot)
+                elif slot.aborting:
+                    fence_for_good(self._options, slot.name)
             except AbsError as error:
                 # The id is given up: what it has open ends by its timeout, or with the next run.
                 log.warning("transactional id %s cannot be initialised: %s", slot.name, error)

@@ -115,7 +115,10 @@ class TopicHarness:
         self.new_sink = self.sink_for(replace(self.options, kafka=settings))
 
     def read(self) -> Sequence[Row]:
-        """As a reader with read_committed does, to the end.
+        return [(int(key or b""), (value or b"").decode()) for key, value in self.records()]
+
+    def records(self) -> list[tuple[bytes | None, bytes | None]]:
+        """Keys and values, as a reader with read_committed gets them, to the end.
 
         Where an open transaction would hold such a reader up, the log itself is read: what its
         markers say is committed is there, though that reader gets it later.
@@ -126,23 +129,23 @@ class TopicHarness:
         if stable == last:
             return self._read_committed(places, stable)
         return [
-            (int(record.key or b""), (record.value or b"").decode())
+            (record.key, record.value)
             for place in places
             for record in committed(self.options.kafka, self.topic, place.partition, last[place])
         ]
 
     def _read_committed(
         self, places: list[TopicPartition], ends: Mapping[TopicPartition, int]
-    ) -> list[Row]:
+    ) -> list[tuple[bytes | None, bytes | None]]:
         consumer = self._reader()
         consumer.assign(places)
         consumer.seek_to_beginning(*places)
-        found: list[Row] = []
+        found: list[tuple[bytes | None, bytes | None]] = []
         deadline = time.monotonic() + READ_SECONDS
         while any(consumer.position(place) < ends[place] for place in places):
             assert time.monotonic() < deadline, f"cannot read up to {ends}"
             for records in consumer.poll(timeout_ms=100).values():
-                found += [(int(r.key), r.value.decode()) for r in records]
+                found += [(record.key, record.value) for record in records]
         return found
 
     def _ends(

@@ -20,11 +20,20 @@ pytestmark = pytest.mark.services
 EPOCHS = [(rows(0, 3), rows(10, 3)), (rows(20, 3), rows(30, 3))]
 
 CASES = [
-    pytest.param(api, nth, loss, id=f"{loss}-{nth}-{api.name.lower()}")
+    pytest.param(
+        api,
+        nth,
+        loss,
+        id=f"{loss}-{nth}-{api.name.lower()}",
+        marks=() if api in (Api.END_TXN, Api.DESCRIBE_TRANSACTIONS) else pytest.mark.campaign,
+    )
     for api, nth in (
         (Api.END_TXN, 1),
         (Api.END_TXN, 2),
         (Api.DESCRIBE_TRANSACTIONS, 1),
+        (Api.DESCRIBE_TRANSACTIONS, 2),
+        (Api.DESCRIBE_PRODUCERS, 1),
+        (Api.LIST_TRANSACTIONS, 1),
         (Api.PRODUCE, 1),
         (Api.ADD_PARTITIONS_TO_TXN, 1),
         (Api.INIT_PRODUCER_ID, 1),
