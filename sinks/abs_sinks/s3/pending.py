@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from functools import reduce
 from hashlib import md5
 
@@ -114,11 +115,10 @@ class PendingUploads:
         return f"{crc:016x}" == upload.crc
 
     @staticmethod
-    def _is_whole(upload: Upload, parts: list[tuple[str, int]]) -> bool:
-        # A part that was sent twice is listed once.
-        return tuple(etag for etag, _ in parts) == upload.etags and upload.size == sum(
-            size for _, size in parts
-        )
+    def _is_whole(upload: Upload, sizes: Mapping[tuple[int, str], int]) -> bool:
+        """Whether every part is there as it was sent."""
+        found = [sizes.get(numbered) for numbered in enumerate(upload.etags, 1)]
+        return upload.size == sum(size for size in found if size is not None) and None not in found
 
 
 def _etag_of(upload: Upload) -> str | None:

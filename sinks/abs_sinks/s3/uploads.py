@@ -130,19 +130,25 @@ class Uploads:
             )
         return str(answer["ETag"]).strip('"')
 
-    def parts(self, key: str, upload_id: str) -> list[tuple[str, int]] | None:
-        """ETag and size of each part, by number; None where there is no such upload."""
-        found: list[tuple[str, int]] = []
+    def parts(self, key: str, upload_id: str) -> dict[tuple[int, str], int] | None:
+        """Size of each part, by number and ETag; None where there is no such upload.
+
+        A part that was sent again replaces the older one; some servers (SeaweedFS) keep both, and
+        complete by ETag.
+        """
+        sizes: dict[tuple[int, str], int] = {}
         with mapped(f"looking at the upload of {self._name(key)}"):
             pages = client(self._options).get_paginator("list_parts")
             try:
                 for page in pages.paginate(Bucket=self._bucket, Key=key, UploadId=upload_id):
-                    found += [(p["ETag"].strip('"'), int(p["Size"])) for p in page.get("Parts", [])]
+                    for part in page.get("Parts", []):
+                        number, etag = int(part["PartNumber"]), str(part["ETag"]).strip('"')
+                        sizes[number, etag] = int(part["Size"])
             except ClientError as error:
                 if code_of(error) == "NoSuchUpload":
                     return None
                 raise
-        return found
+        return sizes
 
     def complete(self, upload: Upload, *, if_absent: bool = True) -> Completed | Refusal:
         """Make the object of its parts.

@@ -1,0 +1,99 @@
+"""Protocol wal: many small tasks become few files; segments are never taken for data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from abs_core.contracts import Task
+from abs_core.errors import CorruptionError, NotPreparedError
+from abs_core.testing.case import Case, rows
+from abs_core.wal import Seal, SegmentWriter, read_segment, verify
+from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.segments import S3Segments, segment_handle, segment_key
+from abs_sinks.s3.testing import FolderHarness
+from abs_sinks.s3.uploads import Uploads
+
+pytestmark = pytest.mark.services
+
+TASK = Task("0123456789abcdef", "job", 1, 0, 0, "ab")
+JOBS = ("a", "a.b", "..", "a%25b", "a@1", "a-b")
+
+
+@pytest.fixture
+def protocol() -> str:
+    return "wal"
+
+
+def test_many_tasks_become_one_file(harness: FolderHarness) -> None:
+    case = Case(harness)
+    parts = [rows(10 * task, 2) for task in range(12)]
+    run = case.run()
+    shares = run.tasks(0, *parts)
+    assert harness.keys() == []
+    run.commit(0, shares)
+    assert len(harness.keys()) == 1
+    case.finished(*parts, when="after an epoch of twelve tasks")
+
+
+def test_a_large_epoch_becomes_files_of_the_target_size(harness: FolderHarness) -> None:
+    harness.use(
+        replace(harness.options, targetfilesize=1 << 20, rowgroupsize=1 << 20, compression="none")
+    )
+    case = Case(harness)
+    parts = [[(n, f"{n:0100d}") for n in range(at, at + 12_000)] for at in (0, 20_000, 40_000)]
+    case.run().epoch(0, *parts)
+    assert 2 < len(harness.keys()) < 6
+    case.finished(*parts, when="after a large epoch")
+
+
+def test_a_segment_larger_than_a_part_is_an_upload_that_appears_whole(
+    harness: FolderHarness,
+) -> None:
+    options = replace(harness.options, partsize=5 << 20)
+    store = S3Segments(options)
+    schema = pa.schema([("id", pa.int64())])
+    batch = pa.record_batch([pa.array(range(1 << 20))], schema=schema)
+    writer = SegmentWriter(store, TASK.handle, schema)
+    writer.write(batch)
+    assert store.list("job") == []
+    assert len(harness.uploads()) == 1, "it is found by a sweep while it is written"
+    seal = writer.finish()
+    assert isinstance(seal, Seal)
+    assert verify(store, TASK.handle) == seal
+    (entry,) = store.list("job")
+    assert entry.size > seal.length
+    assert pa.Table.from_batches(read_segment(store, seal.committable())).num_rows == 1 << 20
+    assert list(Uploads(options).list(options.path.folder)) == []
+    store.delete([TASK.handle])
+    assert store.open(TASK.handle) is None
+
+
+def test_a_damaged_segment_decides_nothing(harness: FolderHarness) -> None:
+    case = Case(harness)
+    run = case.run()
+    shares = run.tasks(0, rows(0, 3))
+    (entry,) = S3Segments(harness.options).list("job")
+    key = segment_key(harness.options, entry.handle)
+    body = Objects(harness.options).get(key)
+    assert body is not None
+    flipped = bytes([body.data[50] ^ 0xFF])
+    Objects(harness.options).put(key, body.data[:50] + flipped + body.data[51:])
+    with pytest.raises(CorruptionError, match="not those that were written"):
+        run.commit(0, shares)
+    S3Segments(harness.options).delete([entry.handle])
+    with pytest.raises(NotPreparedError):
+        run.commit(0, shares)
+    case.run().epoch(0, rows(0, 3))
+    case.finished(rows(0, 3), when="after a segment was damaged, and lost")
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_segments_key_reads_back(harness: FolderHarness, job: str) -> None:
+    handle = replace(TASK, job=job).handle
+    key = segment_key(harness.options, handle)
+    assert segment_handle(key) == handle
+    assert "/_abs/" in key
+    assert not key.endswith((".parquet", ".json", ".csv", ".arrow", ".arrows"))
