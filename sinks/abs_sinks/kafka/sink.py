@@ -17,6 +17,7 @@ from abs_sinks.kafka.committer_wal import WalCoCommitter, WalCommitter
 from abs_sinks.kafka.guarantee import guarantee
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.preflight import preflight
+from abs_sinks.kafka.preflight_state import preflight_state
 from abs_sinks.kafka.producers import Producers
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.segments import store_of
@@ -95,7 +96,10 @@ class KafkaSink:
         return KafkaRegister(self._options)
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
-        return preflight(self._options, self._schema, job, tasks)
+        return [
+            *preflight(self._options, self._schema, job, tasks),
+            *preflight_state(self._options, job, own_register=self._co_commit),
+        ]
 
     def guarantee(self) -> Guarantee:
         return guarantee(self._options)

@@ -1,0 +1,104 @@
+"""What a job keeps besides its records: register, log, side topic. Can each be relied on?"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from confluent_kafka.admin import AdminClient
+
+from abs_core.errors import AbsError, ConfigError
+from abs_core.model import Finding, Severity
+from abs_core.wal import FolderSegments
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register_topic import find_topic
+from abs_sinks.kafka.segments import store_of
+from abs_sinks.kafka.settings import Settings
+from abs_sinks.kafka.target import identity
+from abs_sinks.kafka.topics import topic_facts
+from abs_sinks.kafka.winners import findings as side_findings
+
+log = logging.getLogger("abs_sinks.kafka.librdkafka")
+_LOCAL = ("localhost", "127.", "[::1]")
+
+
+def preflight_state(options: KafkaOptions, job: str, *, own_register: bool) -> Iterator[Finding]:
+    """Look, and change nothing.
+
+    Args:
+        job: the register key.
+        own_register: whether the register lies in this cluster.
+
+    Raises:
+        TargetError: the brokers cannot be looked at.
+    """
+    given: dict[str, Any] = {**dict(options.kafka.pairs), "logger": log}
+    admin = AdminClient(given)
+    if own_register or options.protocol == "wal":
+        yield from _register(options, admin)
+    if own_register:
+        yield from _others(options, job)
+    if options.protocol == "wal":
+        yield from _log(options, job)
+    if options.protocol == "idempotent":
+        yield from side_findings(options, admin)
+
+
+def _register(options: KafkaOptions, admin: AdminClient) -> Iterator[Finding]:
+    try:
+        found = find_topic(admin, options.registertopic)
+    except ConfigError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+        return
+    if found is None:
+        what = f"The register's topic {options.registertopic} does not exist; it will be made."
+        yield Finding(Severity.NOTE, what)
+        return
+    facts = topic_facts(options.kafka, [found.name], again=True).get(found.name)
+    if facts is not None and facts.replicas == 1:
+        yield Finding(
+            Severity.WARNING,
+            f"The register's topic {found.name} has one replica: with its broker's disk is lost what "
+            "is committed, and a job starts from nothing.",
+            "raise its replication factor to 3, and min.insync.replicas to 2.",
+        )
+
+
+def _others(options: KafkaOptions, job: str) -> Iterator[Finding]:
+    """Where a new job finds another job's target: perhaps it is that one, its checkpoint deleted."""
+    register = KafkaRegister(options)
+    if options.topic is None or register.load(job) is not None:
+        return
+    others = register.others_on(identity(options), job)
+    if others:
+        yield Finding(
+            Severity.WARNING,
+            f"This job is new, and topic {options.topic} has been written by another one: "
+            f"{', '.join(others[:5])}. If that was this job before its checkpoint was deleted, "
+            "everything would be written twice.",
+            "restore its checkpoint; if it is in place and the job had another name, set that again "
+            f"(job={others[0]}); or go on, if the input is new.",
+        )
+
+
+def _log(options: KafkaOptions, job: str) -> Iterator[Finding]:
+    try:
+        store = store_of(options)
+        store.list(job)
+    except AbsError as error:
+        yield Finding(Severity.ERROR, error.what, error.remedy)
+        return
+    if isinstance(store, FolderSegments) and not _is_local(options.kafka):
+        yield Finding(
+            Severity.NOTE,
+            f"The write-ahead log is a folder ({store.url}): every executor and the driver must see "
+            "the same one.",
+            "on several machines take a shared file system, or wal=s3://bucket/prefix.",
+        )
+
+
+def _is_local(settings: Settings) -> bool:
+    servers: Sequence[str] = settings.bootstrap.split(",")
+    return all(server.strip().startswith(_LOCAL) for server in servers)

@@ -1,0 +1,316 @@
+"""Protocols wal and idempotent keep the contract, whoever dies or is late, on a real broker."""
+
+from __future__ import annotations
+
+import gc
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import product
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from abs_core.attempts import side_topic
+from abs_core.contracts import Task
+from abs_core.crash import CrashPoint
+from abs_core.errors import (
+    CorruptionError,
+    NotPreparedError,
+    OptionError,
+    PreflightError,
+    UnavailableError,
+)
+from abs_core.model import Severity
+from abs_core.testing import Opener, applicable, run_check
+from abs_core.testing.case import Case, raises, rows
+from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
+from abs_services import KafkaService
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register_producer import FencedProducer
+from abs_sinks.kafka.sink import KafkaSink
+from abs_sinks.kafka.testing import KEYED, Variant, make_topic
+from abs_sinks.kafka.testing_modes import LogHarness, RegisterHarness, open_attempts, open_log
+from abs_sinks.kafka.winners import winners_topic
+
+pytestmark = [
+    pytest.mark.services,
+    # kafka-python leaves sockets to the collector when a broker is killed.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
+
+CO_COMMIT = {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
+TWO_STEP = {
+    CrashPoint.AFTER_INSPECT,
+    CrashPoint.AFTER_DECIDE,
+    CrashPoint.BETWEEN_COMMITS,
+    CrashPoint.AFTER_COMMIT,
+    CrashPoint.AFTER_FINISH,
+}
+POINTS = {
+    "wal": set(CrashPoint) - TWO_STEP,
+    "wal-foreign-register": set(CrashPoint) - CO_COMMIT,
+    # Its tasks leave nothing that could be aborted.
+    "idempotent": set(CrashPoint) - TWO_STEP - {CrashPoint.BETWEEN_ABORTS},
+}
+WORST = {
+    CrashPoint.AFTER_PRE_COMMIT,
+    CrashPoint.AFTER_DECIDE,
+    CrashPoint.BETWEEN_COMMITS,
+    CrashPoint.AFTER_COMMIT,
+    CrashPoint.INSIDE_CO_COMMIT,
+    CrashPoint.AFTER_CO_COMMIT,
+    CrashPoint.AFTER_ABANDON,
+}
+LEFT, RIGHT = rows(0, 3), rows(10, 3)
+
+OpenLog = Callable[[], AbstractContextManager[LogHarness]]
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """What a test leaves to the collector goes while its warnings are still its own."""
+    yield
+    gc.collect()
+
+
+@pytest.fixture
+def openers(kafka: KafkaService) -> dict[str, Opener]:
+    kafka.start()  # the test before may have left it killed
+    return {
+        "wal": partial(open_log, kafka.bootstrap, Variant("wal")),
+        "wal-foreign-register": partial(
+            open_log, kafka.bootstrap, Variant("wal", own_register=False)
+        ),
+        "idempotent": partial(open_attempts, kafka.bootstrap),
+    }
+
+
+@pytest.fixture
+def open_wal(kafka: KafkaService) -> OpenLog:
+    kafka.start()
+    return partial(open_log, kafka.bootstrap, Variant("wal"))
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as nursery:
+        yield nursery
+
+
+MODES = [
+    "wal",
+    "idempotent",
+    pytest.param("wal-foreign-register", marks=pytest.mark.campaign),
+]
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_the_sink_keeps_every_rule(openers: dict[str, Opener], mode: str) -> None:
+    opener = openers[mode]
+    checks = applicable(opener)
+    assert len(checks) > 30
+    # Each on a topic of its own, and mostly waiting for the broker.
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda check: run_check(opener, check), checks))
+
+
+@pytest.mark.parametrize("mode", POINTS)
+@pytest.mark.campaign
+def test_a_crash_at_any_point_loses_and_doubles_nothing(
+    openers: dict[str, Opener], nursery: Nursery, mode: str
+) -> None:
+    killed = check_crashes(openers[mode], nursery)
+    _report(killed)
+    assert set(killed.points) == POINTS[mode]
+
+
+@pytest.mark.parametrize("mode", ["wal", "idempotent"])
+def test_a_crash_at_the_worst_points_loses_and_doubles_nothing(
+    openers: dict[str, Opener], nursery: Nursery, mode: str
+) -> None:
+    points = [CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT]
+    pairs = [(points[0], points[1]), (points[1], points[0])]
+    killed = check_crash_pairs(openers[mode], nursery, pairs)
+    assert killed.points.total() == 4
+
+
+@pytest.mark.parametrize("mode", POINTS)
+@pytest.mark.campaign
+def test_a_crash_while_recovering_loses_and_doubles_nothing(
+    openers: dict[str, Opener], nursery: Nursery, mode: str
+) -> None:
+    points = sorted(WORST & POINTS[mode])
+    _report(check_crash_pairs(openers[mode], nursery, product(points, points)))
+
+
+@pytest.mark.parametrize("mode", ["wal", "idempotent"])
+def test_a_broker_killed_between_pre_commit_and_commit_changes_nothing(
+    openers: dict[str, Opener], kafka: KafkaService, mode: str
+) -> None:
+    with openers[mode]() as harness:
+        assert isinstance(harness, RegisterHarness)
+        case = Case(harness)
+        run = case.run()
+        run.epoch(0, LEFT)
+        shares = run.tasks(1, rows(20, 3), RIGHT)
+        kafka.kill()
+        kafka.start()
+        _retried(lambda: run.commit(1, shares))
+        case.finished(LEFT, rows(20, 3), RIGHT, when="after the broker was killed and came back")
+        assert harness.hidden() == 0, "a transaction is left open"
+        case.close()
+
+
+def test_a_broker_killed_inside_the_commit_loses_and_doubles_nothing(
+    open_wal: OpenLog, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit, killed = FencedProducer.commit, []
+
+    def killing(producer: FencedProducer) -> None:
+        if not killed and producer.next is not None and '"frontier":0' in producer.next.text:
+            killed.append(True)
+            kafka.kill()
+            kafka.start()
+        commit(producer)
+
+    with open_wal() as harness:
+        case = Case(harness)
+        run = case.run()
+        shares = run.tasks(0, LEFT, RIGHT)
+        monkeypatch.setattr(FencedProducer, "commit", killing)
+        _retried(lambda: run.commit(0, shares))
+        assert killed
+        case.finished(LEFT, RIGHT, when="after the broker was killed with all records sent")
+        assert harness.hidden() == 0, "a transaction is left open"
+        case.close()
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "missing"])
+def test_a_damaged_segment_is_named_and_nothing_is_visible(open_wal: OpenLog, damage: str) -> None:
+    with open_wal() as harness:
+        case = Case(harness)
+        run = case.run()
+        shares = run.tasks(0, LEFT, RIGHT)
+        path = sorted(harness.folder.iterdir())[1]
+        _damage(path, damage)
+        kind = NotPreparedError if damage == "missing" else CorruptionError
+        error = raises(kind, lambda: run.commit(0, shares))
+        assert error.handle == path.name.removesuffix(".arrows")
+        assert harness.read() == []
+        assert harness.hidden() == 0, "the aborted transaction is still open"
+        case.run().epoch(0, LEFT, RIGHT)
+        case.finished(LEFT, RIGHT, when="after the next run wrote the epoch again")
+        case.close()
+
+
+def test_a_damaged_segment_is_not_decided(openers: dict[str, Opener]) -> None:
+    """Where the register is elsewhere a decision is for good, so it is looked at before."""
+    with openers["wal-foreign-register"]() as harness:
+        assert isinstance(harness, LogHarness)
+        case = Case(harness)
+        run = case.run()
+        shares = run.tasks(0, LEFT)
+        _damage(next(harness.folder.iterdir()), "flipped")
+        raises(CorruptionError, lambda: run.commit(0, shares))
+        assert run.state().open == ()
+        case.run().epoch(0, LEFT)
+        case.finished(LEFT, when="after the next run")
+        case.close()
+
+
+def test_an_epoch_is_there_whole_or_not_at_all(open_wal: OpenLog) -> None:
+    """Offsets tell: all records of an epoch, of all partitions, end with the markers of one commit."""
+    with open_wal() as harness:
+        case = Case(harness)
+        run = case.run()
+        run.epoch(0, rows(0, 100), rows(100, 100), rows(200, 100))
+        case.finished(rows(0, 300), when="after an epoch of three tasks")
+        assert harness.offsets_used() == 300 + 3, "one marker in each of three partitions"
+        case.close()
+
+
+def test_idempotent_is_refused_where_its_promise_cannot_be_kept(kafka: KafkaService) -> None:
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "protocol": "idempotent"}
+    no_topic = KafkaOptions.parse(given)
+    with pytest.raises(OptionError, match="one topic"):
+        KafkaSink(no_topic, KEYED)
+    with pytest.raises(OptionError, match="own cluster"):
+        KafkaSink(KafkaOptions.parse({**given, "topic": "t"}), KEYED, co_commit=False)
+
+
+def test_a_compacted_topic_is_refused_before_a_record_is_sent(kafka: KafkaService) -> None:
+    kafka.start()
+    topic = f"t-{secrets.token_hex(6)}"
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "protocol": "idempotent", "topic": topic}
+    options = KafkaOptions.parse(given)
+    make_topic(options.kafka, topic, 1, {"cleanup.policy": "compact"})
+    writer = KafkaSink(options, KEYED).writer(Task("0" * 16, "job", 1, 0, 0, "ab"))
+    batch = pa.record_batch({"key": ["1"], "value": ["one"]}, schema=KEYED)
+    with pytest.raises(PreflightError, match="compacted"):
+        writer.write(batch)
+    writer.abort()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"retention.ms": "1000"}, "retention.ms"),
+        ({"cleanup.policy": "compact"}, "cleanup.policy"),
+        ({"retention.bytes": "1000"}, "retention.bytes"),
+    ],
+)
+def test_a_side_topic_that_loses_winners_first_is_refused(
+    kafka: KafkaService, wrong: dict[str, str], said: str
+) -> None:
+    kafka.start()
+    topic = f"t-{secrets.token_hex(6)}"
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "protocol": "idempotent", "topic": topic}
+    options = KafkaOptions.parse(given)
+    make_topic(options.kafka, topic, 1)
+    make_topic(options.kafka, side_topic(topic), 1, {"retention.ms": "-1", **wrong})
+    with pytest.raises(PreflightError, match=said):
+        winners_topic(options)
+
+
+def test_preflight_says_that_another_job_has_written_the_topic(open_wal: OpenLog) -> None:
+    with open_wal() as harness:
+        sink = harness.new_sink()
+        assert not [f for f in sink.preflight("job") if f.severity is Severity.ERROR]
+        case = Case(harness)
+        case.run("before").epoch(0, LEFT)
+        told = [f.what for f in sink.preflight("after") if f.severity is Severity.WARNING]
+        assert any("written by another one: before" in what for what in told), told
+        told = [f.what for f in sink.preflight("before") if f.severity is Severity.WARNING]
+        assert not any("another one" in what for what in told), told
+        case.close()
+
+
+def _damage(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    if how == "missing":
+        path.unlink()
+    elif how == "truncated":
+        path.write_bytes(data[:-10])
+    else:
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+
+
+def _retried(call: Callable[[], object], seconds: float = 90.0) -> None:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            call()
+        except UnavailableError:
+            assert time.monotonic() < deadline
+        else:
+            return
+
+
+def _report(killed: Killed) -> None:
+    print(f"{killed.histories} jobs, {killed.points.total()} kills, {len(killed.points)} points")
