@@ -7,7 +7,8 @@ interval that has one, else what it is now. A background thread may read this wh
 a writer keeps the undo before it changes the entry, a reader looks at the entry before the undo.
 
 What changed since the last completed checkpoint is the keys of the intervals since then: an increment.
-Once the increments outweigh the base, the next snapshot is written whole: chains stay short.
+Once the increments outweigh the base, the next snapshot is written whole: chains stay short. Failed
+checkpoints in a row add up: the undo of each interval is held until a checkpoint completes.
 """
 
 from __future__ import annotations
