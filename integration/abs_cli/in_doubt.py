@@ -17,7 +17,7 @@ from abs_cli.output import AsJson, errors, people, print_json
 from abs_cli.state import Job, Schema, State, Url
 from abs_core import protocol
 from abs_core.errors import ConfigError
-from abs_core.model import HandleName, InDoubt, JobState
+from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState
 
 app = typer.Typer(help="What is prepared and not committed.", no_args_is_help=True)
 
@@ -36,7 +36,7 @@ def list_handles(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = Fal
         for doubt, what in fates:
             handle = doubt.handle
             age = "" if doubt.age_seconds is None else f"{doubt.age_seconds:.0f} s"
-            where = str(handle.epoch), str(handle.partition)
+            where = ("", "") if _is_bounded(handle) else (str(handle.epoch), str(handle.partition))
             table.add_row(handle.job, *where, age, what, str(handle))
         people.print(table)
     if fates:
@@ -118,11 +118,16 @@ def fate(state: JobState | None, handle: HandleName) -> str:
     """What will become of a handle, by the register as it is now."""
     if state is None or state.register != handle.register:
         return "unknown: its register is not here"
-    if any(handle in decision.handles for decision in state.open):
+    if any(handle in decision.held for decision in state.open):
         return "decided: will be committed"
     if protocol.sweepable(state, state.generation, handle):
         return "will be aborted"
     return "undecided: its epoch is under way"
+
+
+def _is_bounded(handle: HandleName) -> bool:
+    """Whether it is the name of a place that is used again (Kafka), which says nothing of an epoch."""
+    return handle.epoch == NO_EPOCH
 
 
 def _orphan(text: str, names: list[HandleName], known: JobState | None) -> HandleName:
@@ -140,8 +145,8 @@ def _document(doubt: InDoubt, what: str) -> dict[str, object]:
     return {
         "handle": str(handle),
         "job": handle.job,
-        "epoch": handle.epoch,
-        "partition": handle.partition,
+        "epoch": None if _is_bounded(handle) else handle.epoch,
+        "partition": None if _is_bounded(handle) else handle.partition,
         "age_seconds": doubt.age_seconds,
         "fate": what,
         "detail": doubt.detail,
