@@ -52,7 +52,10 @@ class DataFile:
     def finish(self) -> Upload:
         """End the file; every part is acknowledged when it returns."""
         self.flush()
-        self._encoder.close()
+        try:
+            self._encoder.close()
+        except pa.ArrowException as error:
+            raise encoding_failed(error, self._options) from error
         return self._out.finish()
 
     def discard(self) -> None:

@@ -69,6 +69,7 @@ class PartFile:
         self._sent: list[Future[str]] = []
         self._size = 0
         self._crc = 0
+        self._given_up = False
         self.upload_id = self._uploads.create(key, metadata)
 
     def write(self, data: Any) -> int:
@@ -77,6 +78,8 @@ class PartFile:
         Raises:
             TargetError: a part could not be uploaded.
         """
+        if self._given_up:
+            return len(memoryview(data).cast("B"))  # a format's library closes itself at last
         with memoryview(data) as view:
             content = view.cast("B")
             at = 0
@@ -121,6 +124,8 @@ class PartFile:
 
     def discard(self) -> None:
         """Give the upload up, at best effort. Never raises."""
+        self._given_up = True
+        self._filling = bytearray()
         for sent in self._sent:
             sent.cancel()
         for sent in self._sent:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
-from abs_core.errors import SchemaError
+from abs_core.errors import SchemaError, TargetError
 from abs_core.model import HandleName, JobState, Outcome
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Register, S3Sink
@@ -216,3 +217,19 @@ def test_readers_that_list_see_what_is_committed_and_nothing_else(
         f"select id, k from read_parquet('{tmp_path}/**/*.parquet') order by id"
     )
     assert found.fetchall() == [(1, "a"), (2, "b"), (3, "a")]
+
+
+def test_a_server_that_refuses_a_part_fails_the_task_with_its_error_and_leaves_nothing(
+    options: Mapping[str, str],
+) -> None:
+    folder = written(options, partsize="5m", rowgroupsize="1m", compression="none")
+    files = TaskFiles(folder.options, pa.schema([("id", pa.int64())]), HANDLE)
+    batch = pa.record_batch({"id": range(100_000)})
+    files.write(batch)
+    (found,) = Uploads(folder.options).list(folder.options.path.folder)
+    Uploads(folder.options).abort(found.key, found.upload_id)  # as a newer run's sweep does
+    with pytest.raises(TargetError, match="NoSuchUpload"):
+        deque(map(files.write, [batch] * 100), maxlen=0)
+    files.discard()
+    assert list(Uploads(folder.options).list(folder.options.path.folder)) == []
+    assert folder.keys() == []
