@@ -269,7 +269,7 @@ def test_a_join_yields_each_pair_once(bench: Bench) -> None:
         "join", rights, lambda a, b: {"id": a["key"], "value": f"{a['l']}-{b['r']}"}, SCHEMA
     ).sink("out", bench.sink)
     bench.job(built).run()
-    due = [(l % 10, f"{l}-{r}") for l in range(100) for r in range(60) if l % 10 == r % 20]
+    due = [(n % 10, f"{n}-{r}") for n in range(100) for r in range(60) if n % 10 == r % 20]
     assert sorted(bench.rows()) == sorted(due)
 
 
