@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +13,19 @@ from abs_core.errors import ConfigError, ReplayMismatchError, SchemaError, Unava
 from abs_core.source import Limit, Offsets, Reader, Split
 from abs_sources.files.cells import Cells, MemoryCells
 from abs_sources.files.faults import changed
-from abs_sources.files.log import PER_ENTRY, SeenLog, seen_as
+from abs_sources.files.formats import is_divisible, stored_schema
+from abs_sources.files.log import SeenLog, seen_as
 from abs_sources.files.model import Found, Pin, Store
 from abs_sources.files.options import FileOptions
 from abs_sources.files.pack import pack
-from abs_sources.files.read import (
+from abs_sources.files.readers import (
     EndlessReader,
     PiecesReader,
     endless_split,
-    is_divisible,
     log_of,
     split_of,
-    stored_schema,
 )
+from abs_sources.files.taking import Taking, parts
 
 _TRIES = 20
 
@@ -129,12 +129,12 @@ class FileSource:
             self._log.refresh()
             begin = self._number(start)
             planned = self._log.files(begin, self._end(begin))
-            taking = _Taking(limit)
+            taking = Taking(limit)
             end = begin + sum(1 for pin in planned if taking.takes(pin))
             if taking.full or end < self._log.total:
                 return self._place(end)
             new = [pin for pin in self._unseen() if taking.takes(pin)]
-            if all(self._log.append(part) for part in _parts(new)):
+            if all(self._log.append(part) for part in parts(new)):
                 return self._place(end + len(new))
         raise UnavailableError(
             f"Others take files into the log of {self._options.path.name} all the time.",
@@ -251,33 +251,6 @@ class FileSource:
             remedy="put the log back that belongs to the checkpoint (option log); without it, what "
             "was read is not known: a query that begins anew, with a new checkpoint, reads all.",
         )
-
-
-class _Taking:
-    """Counts files against a limit; once a file is refused, all after it are."""
-
-    def __init__(self, limit: Limit) -> None:
-        self._limit = limit
-        self._files = 0
-        self._bytes = 0
-
-    @property
-    def full(self) -> bool:
-        return (self._limit.files is not None and self._files >= self._limit.files) or (
-            self._limit.bytes is not None and self._files > 0 and self._bytes >= self._limit.bytes
-        )
-
-    def takes(self, pin: Pin) -> bool:
-        if self.full:
-            return False
-        self._files += 1
-        self._bytes += pin.size
-        return True
-
-
-def _parts(pins: Sequence[Pin]) -> Iterator[Sequence[Pin]]:
-    for begin in range(0, len(pins), PER_ENTRY):
-        yield pins[begin : begin + PER_ENTRY]
 
 
 def _age(found: Found) -> tuple[int, str]:

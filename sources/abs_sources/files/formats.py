@@ -1,0 +1,101 @@
+"""Opens files in their formats: what they hold, and the rest of a piece of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from abs_core.errors import SchemaError
+from abs_sources.files.columnar import (
+    Progress,
+    Step,
+    arrow_schema_of,
+    parquet_schema,
+    read_arrow,
+    read_parquet,
+)
+from abs_sources.files.folders import FolderColumns, with_folders
+from abs_sources.files.lines import is_compressed, read_csv, read_json, read_text
+from abs_sources.files.model import OpenFile, Piece, Pin, Store
+from abs_sources.files.options import FileOptions
+
+TEXT = pa.schema([pa.field("value", pa.string())])
+_WHOLE = {"parquet", "arrow"}
+
+
+def is_divisible(options: FileOptions, path: str) -> bool:
+    """Whether reading may begin in the middle of this file."""
+    return options.fileformat in _WHOLE or not is_compressed(path)
+
+
+def stored_schema(options: FileOptions, store: Store, pins: Sequence[Pin]) -> pa.Schema:
+    """The schema that the first file holds.
+
+    Raises:
+        SchemaError: the format holds none, or there is no file yet.
+    """
+    if options.fileformat == "text":
+        return TEXT
+    reads = {"parquet": parquet_schema, "arrow": arrow_schema_of}.get(options.fileformat)
+    if reads is None or not pins:
+        why = "there is no file yet" if reads else f"{options.fileformat} files do not hold one"
+        raise SchemaError(
+            f"The schema of {options.path.name} is not known: {why}.",
+            remedy='give it, for instance by .schema("id bigint, word string").',
+        )
+    opened = store.open(pins[0])
+    try:
+        return with_folders(reads(opened.content, store.name(pins[0].path)), pins[0].path)
+    finally:
+        opened.close()
+
+
+class FileReader:
+    """The rest of one piece of one file."""
+
+    def __init__(
+        self, options: FileOptions, store: Store, schema: pa.Schema, piece: Piece, at: Progress
+    ) -> None:
+        self.at = at
+        self._folders = FolderColumns(schema, piece.pin.path, store.name(piece.pin.path))
+        self._file: OpenFile = store.open(piece.pin)
+        inside, name = self._folders.inside, store.name(piece.pin.path)
+        self._steps = _steps(options, self._file, inside, piece, at, name)
+
+    def read(self) -> pa.RecordBatch | None:
+        """The next batch, whose content is the pinned one; None at the end of the piece.
+
+        Raises:
+            ReplayMismatchError: the file is not what it was.
+        """
+        try:
+            batch, at = next(self._steps, (None, self.at))
+        except Exception:
+            self._file.check()  # a file that changed while it was read looks damaged
+            raise
+        self._file.check()
+        self.at = at
+        return None if batch is None else self._folders.add(batch)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _steps(
+    options: FileOptions, file: OpenFile, schema: pa.Schema, piece: Piece, at: Progress, name: str
+) -> Iterator[Step]:
+    content = file.content
+    if piece.pin.size == 0 and options.fileformat not in _WHOLE:
+        return iter(())
+    match options.fileformat:
+        case "parquet":
+            return read_parquet(content, piece, at, schema, options.batchsize, name)
+        case "arrow":
+            return read_arrow(content, piece, at, schema, options.batchsize, name)
+        case "json":
+            return read_json(content, piece, at, schema, options.chunk, name)
+        case "csv":
+            return read_csv(content, piece, at, schema, options.chunk, name, options.csv)
+        case _:
+            return read_text(content, piece, at, schema, options.chunk, name)

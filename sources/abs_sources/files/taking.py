@@ -1,0 +1,43 @@
+"""How many files one epoch takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from abs_core.source import Limit
+from abs_sources.files.log import PER_ENTRY
+from abs_sources.files.model import Pin
+
+
+class Taking:
+    """Counts files against a limit; once a file is refused, all after it are.
+
+    Args:
+        limit: of files and bytes; one file is taken whatever its size.
+    """
+
+    def __init__(self, limit: Limit) -> None:
+        self._limit = limit
+        self._files = 0
+        self._bytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether no more is taken."""
+        return (self._limit.files is not None and self._files >= self._limit.files) or (
+            self._limit.bytes is not None and self._files > 0 and self._bytes >= self._limit.bytes
+        )
+
+    def takes(self, pin: Pin) -> bool:
+        """Take the file, unless full; whether it was."""
+        if self.full:
+            return False
+        self._files += 1
+        self._bytes += pin.size
+        return True
+
+
+def parts(pins: Sequence[Pin]) -> Iterator[Sequence[Pin]]:
+    """Files as they are appended to a log: not too many at a time."""
+    for begin in range(0, len(pins), PER_ENTRY):
+        yield pins[begin : begin + PER_ENTRY]
