@@ -17,6 +17,8 @@ from abs_core.model import Finding, Guarantee, Severity, job_key
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from abs_sinks.options import CommonOptions
+
 _COLOUR = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 
@@ -35,18 +37,13 @@ def doctor(
 ) -> None:
     """Check a job's options, its server, table and role. Exit code 1 if it would not run.
 
-    With --sample it also checks that the input's columns fit the table.
+    With --sample it also checks that the input's columns fit. Options that begin with kafka. are of
+    a job that writes to Kafka.
     """
-    from abs_sinks.postgres import PostgresOptions
-    from abs_sinks.postgres.guarantee import guarantee
-    from abs_sinks.postgres.preflight import preflight
-
-    options = PostgresOptions.parse(_pairs(option))
-    common = options.common
-    job = None if common.job is None else job_key(common.job, common.epoch)
+    given = _pairs(option)
     schema = None if sample is None else _schema(sample)
-    findings = preflight(options, schema, job, tasks)
-    promise = guarantee(options)
+    look = _kafka if any(name.lower().startswith("kafka.") for name in given) else _postgres
+    findings, promise = look(given, schema, tasks)
     if as_json:
         listed = [dataclasses.asdict(finding) for finding in findings]
         print_json({"findings": listed, "guarantee": dataclasses.asdict(promise)})
@@ -54,6 +51,32 @@ def doctor(
         _show(findings, promise)
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(FAILED)
+
+
+def _postgres(
+    given: dict[str, str], schema: pa.Schema | None, tasks: int | None
+) -> tuple[list[Finding], Guarantee]:
+    from abs_sinks.postgres import PostgresOptions
+    from abs_sinks.postgres.guarantee import guarantee
+    from abs_sinks.postgres.preflight import preflight
+
+    options = PostgresOptions.parse(given)
+    return preflight(options, schema, _job(options.common), tasks), guarantee(options)
+
+
+def _kafka(
+    given: dict[str, str], schema: pa.Schema | None, tasks: int | None
+) -> tuple[list[Finding], Guarantee]:
+    from abs_sinks.kafka import KafkaOptions
+    from abs_sinks.kafka.guarantee import guarantee
+    from abs_sinks.kafka.preflight import preflight
+
+    options = KafkaOptions.parse(given)
+    return list(preflight(options, schema, _job(options.common), tasks)), guarantee(options)
+
+
+def _job(common: CommonOptions) -> str | None:
+    return None if common.job is None else job_key(common.job, common.epoch)
 
 
 def _show(findings: list[Finding], promise: Guarantee) -> None:
