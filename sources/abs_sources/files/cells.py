@@ -76,9 +76,11 @@ class FolderCells:
     def get(self, name: str) -> bytes | None:
         with self._mapped():
             try:
-                return (self.folder / name).read_bytes()
+                content = (self.folder / name).read_bytes()
             except FileNotFoundError:
                 return None
+            _flush(self.folder)  # its writer may have died between link and flush
+            return content
 
     def put_new(self, name: str, content: bytes) -> bool:
         with self._mapped():
