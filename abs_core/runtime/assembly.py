@@ -6,12 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from abs_core.errors import ConfigError
 from abs_core.model import JobState
 from abs_core.runtime.alignment import Way
 from abs_core.runtime.channel import Channel, Tally
 from abs_core.runtime.elements import Batch, TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.operators import Operator
+from abs_core.runtime.partition import Broadcast
 from abs_core.runtime.plan import Wired, wire
 from abs_core.runtime.sinks import SINK_STRIDE, SinkOperator
 from abs_core.runtime.sources import SourceOperator, first_entries, shared_out
@@ -142,13 +144,22 @@ def _source(node: Node, subtask: int, context: OwnContext) -> SourceOperator:
 
 
 def _replay(wired: Wired, parts: Sequence[Part]) -> list[tuple[int, Batch]]:
-    """This task's share of the logs: its own; after rescaling, as the channels would deal it out."""
+    """This task's share of the logs: its own; after rescaling, as the channels would deal it out.
+
+    Raises:
+        ConfigError: what was broadcast cannot be dealt out: each old task has a copy of it.
+    """
     node, subtask = wired.node, wired.id.subtask
     if len(parts) == node.parallelism:
         return list(parts[subtask].log)
     share = []
     by_port = {edge.port if not edge.back else 1: edge.partition for edge in node.inputs}
     for turn, (port, batch) in enumerate(entry for part in parts for entry in part.log):
+        if isinstance(by_port[port], Broadcast):
+            raise ConfigError(
+                f"Operator {node.id} cannot be rescaled from this snapshot: it holds broadcast data.",
+                remedy="go on with the old parallelism, or from an aligned snapshot.",
+            )
         if by_port[port].keyed:
             dealt = by_port[port].split(batch, node.parallelism, 0, turn)
             share += [(port, mine) for target, mine in dealt if target == subtask]

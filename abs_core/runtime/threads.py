@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import count
 from threading import Event, Thread
 
 from abs_core.errors import AbsError, ConfigError, DataError, TargetError, UnavailableError
@@ -156,11 +157,11 @@ class Execution:
     def _work(self, region: _Region, task: Task) -> None:
         wake, stop = self._wakes[task.id], region.stop
 
-        def pick(ready: Sequence[int]) -> int:
-            self_turn[0] += 1
-            return ready[self_turn[0] % len(ready)]
+        turns = count()
 
-        self_turn = [0]
+        def pick(ready: Sequence[int]) -> int:
+            return ready[next(turns) % len(ready)]
+
         try:
             while not stop.is_set():
                 wake.clear()

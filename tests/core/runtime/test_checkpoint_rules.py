@@ -1,0 +1,87 @@
+"""The coordinator's rules, one by one."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from abs_core.model import Committable, HandleName
+from abs_core.runtime import coordinator as rules
+from abs_core.runtime.alignment import WAYS
+from abs_core.runtime.coordinator import Acknowledged, Book, Pending, Settings
+from abs_core.runtime.elements import TaskId
+
+A, B = TaskId("a", 0), TaskId("b", 0)
+TASKS = frozenset({A, B})
+SINKS = frozenset({B})
+SETTINGS = Settings(interval=10, min_pause=3, timeout=20, in_flight=2)
+BOOK = Book(5, 0.0, 0.0)
+
+
+def due(book: Book, now: float, way: str = "aligned", *, asked: bool = False) -> Pending | None:
+    return rules.due(SETTINGS, WAYS[way], book, now, SINKS, asked=asked)
+
+
+def ack(task: TaskId, checkpoint: int, *epochs: int) -> Acknowledged:
+    names = [HandleName("0" * 16, "job", 1, epoch, 0, "a") for epoch in epochs]
+    return Acknowledged(task, 0, checkpoint, None, tuple(Committable(n, 1, "d") for n in names))
+
+
+def test_a_checkpoint_is_due_an_interval_after_the_last_one_began() -> None:
+    assert due(BOOK, 9) is None
+    assert due(BOOK, 10) == Pending(5, 10)
+
+
+def test_a_pause_is_kept_after_the_last_one_ended() -> None:
+    assert due(replace(BOOK, rested=9.0), 11) is None
+    assert due(replace(BOOK, rested=9.0), 12) is not None
+
+
+def test_no_more_are_under_way_than_allowed_and_one_where_tasks_are_held() -> None:
+    one = rules.begun(BOOK, Pending(5, 0.0))
+    assert due(one, 50) is not None
+    assert due(one, 50, "drain") is None
+    assert due(rules.begun(one, Pending(6, 0.0)), 50) is None
+
+
+def test_after_a_failure_a_whole_interval_passes() -> None:
+    failed = rules.aborted(rules.begun(BOOK, Pending(5, 0.0)), 5, 20.0)
+    assert failed.failed == 1
+    assert due(failed, 29) is None
+    assert due(failed, 30) == Pending(6, 30)
+
+
+def test_the_last_checkpoint_comes_when_every_sink_has_ended_also_where_there_is_no_other() -> None:
+    ended = replace(BOOK, ended=SINKS)
+    assert due(ended, 3, "none") == Pending(5, 3, last=True)
+    assert due(BOOK, 1000, "none") is None
+    assert due(rules.begun(ended, Pending(5, 3, last=True)), 1000) is None
+
+
+def test_a_checkpoint_is_decidable_when_all_have_acknowledged_and_none_before_it_is_open() -> None:
+    book = rules.begun(rules.begun(BOOK, Pending(5, 0.0)), Pending(6, 0.0))
+    for message in (ack(A, 6), ack(B, 6), ack(A, 5)):
+        book = rules.acknowledged(book, message)
+        assert rules.decidable(book, TASKS) is None
+    book = rules.acknowledged(book, ack(B, 5))
+    decided = rules.decidable(book, TASKS)
+    assert decided is not None
+    assert decided.checkpoint == 5
+
+
+def test_a_decision_names_handles_of_failed_checkpoints_and_none_twice() -> None:
+    book = rules.acknowledged(
+        rules.begun(replace(BOOK, decided=3), Pending(5, 0.0)), ack(B, 5, 3, 4, 5)
+    )
+    assert [c.handle.epoch for c in rules.handles(book, book.pending[0])] == [4, 5]
+
+
+def test_an_acknowledgement_of_a_checkpoint_that_is_over_changes_nothing() -> None:
+    assert rules.acknowledged(BOOK, ack(A, 4)) == BOOK
+
+
+def test_a_restart_drops_what_is_under_way_and_forgets_who_had_ended() -> None:
+    book = rules.begun(replace(BOOK, ended=SINKS), Pending(5, 0.0))
+    again = rules.restarted(book, SINKS, 4.0)
+    assert again.pending == ()
+    assert again.ended == frozenset()
+    assert again.next == 6
