@@ -208,6 +208,18 @@ def a_failed_checkpoint_is_part_of_the_next(case: StateCase) -> None:
     case.holds("restored from the next one")
 
 
+def a_crash_after_failed_checkpoints_goes_back_behind_them(case: StateCase) -> None:
+    case.fill("v")
+    saved = case.complete()
+    for text in ("first", "second"):
+        case.fill(text)
+        case.put({KEYS[0]: None})
+        case.persist(failed := case.snapshot())
+        case.abort(failed)
+    case.crash(expect=saved)
+    case.holds("restored")
+
+
 def a_crash_before_the_record_goes_back_to_the_one_before(case: StateCase) -> None:
     case.fill("v")
     saved = case.complete()
@@ -447,6 +459,7 @@ RULES: tuple[Rule, ...] = (
     increments_add_up_to_the_whole,
     a_sweep_leaves_what_the_kept_checkpoints_need,
     a_failed_checkpoint_is_part_of_the_next,
+    a_crash_after_failed_checkpoints_goes_back_behind_them,
     a_crash_before_the_record_goes_back_to_the_one_before,
     a_crash_after_the_record_keeps_the_checkpoint,
     an_older_run_that_goes_on_changes_nothing,

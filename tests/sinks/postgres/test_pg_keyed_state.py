@@ -9,15 +9,19 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from abs_core.errors import FencedError, HandleLostError, ProtocolError
+from abs_core.errors import AbsError, FencedError, HandleLostError, ProtocolError
 from abs_core.state.contracts import NewBackend, SnapshotStore
+from abs_core.state.external import Changes
 from abs_core.state.local_store import LocalSnapshotStore
+from abs_core.testing import check_state as rules
 from abs_core.testing.check_state import RULES, Rule, check_state
 from abs_core.testing.state_case import FLAT, KEYS, SHAPES, Model, StateCase, StateSubject
+from abs_sinks.postgres import state_opaque
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.state_2pc import two_phase_backends
-from abs_sinks.postgres.state_mvcc import mvcc_backends
+from abs_sinks.postgres.state_2pc import TwoPhaseState, two_phase_backends
+from abs_sinks.postgres.state_mvcc import MvccState, mvcc_backends
 from abs_sinks.postgres.state_opaque import opaque_backends
+from abs_sinks.postgres.state_tables import StateTables
 
 pytestmark = pytest.mark.services
 WAYS: dict[str, Callable[[PostgresOptions], NewBackend]] = {
@@ -33,7 +37,7 @@ def no_damage(store: SnapshotStore, key: str, change: object) -> None:
 
 @pytest.fixture
 def options(shared_database: str) -> PostgresOptions:
-    return PostgresOptions.parse({"url": shared_database, "dbtable": "beside"})
+    return PostgresOptions.parse({"url": shared_database, "dbtable": "beside", "locktimeout": "1"})
 
 
 @pytest.fixture(params=WAYS)
@@ -132,3 +136,63 @@ def test_no_prepared_transaction_is_left(case: StateCase, shared_database: str) 
         scope = case.backends[0].state.scope  # type: ignore[attr-defined]
         left = "select count(*) from pg_prepared_xacts where gid like %s"
         assert connection.execute(left, (f"abs-state:{scope}:%",)).fetchone() == (0,)
+
+
+def all_generations_count(patch: pytest.MonkeyPatch) -> None:
+    limits = dict.fromkeys(range(100), 1 << 60)
+    seen = {"generations": list(limits), "limits": list(limits.values())}
+    patch.setattr(MvccState, "visible", lambda _: seen)
+
+
+def older_runs_stay_prepared(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TwoPhaseState, "_settle", lambda *_: None)
+
+
+def what_is_prepared_is_committed(patch: pytest.MonkeyPatch) -> None:
+    persist = TwoPhaseState.persist
+
+    def early(
+        self: TwoPhaseState, checkpoint: int, changes: Changes
+    ) -> tuple[tuple[str, str], ...]:
+        extra = persist(self, checkpoint, changes)
+        self.commit(checkpoint)
+        return extra
+
+    patch.setattr(TwoPhaseState, "persist", early)
+
+
+def the_value_before_is_the_last_written(patch: pytest.MonkeyPatch) -> None:
+    careless = state_opaque._PUT.replace("t.checkpoint <= %(committed)s", "true")
+    patch.setattr(state_opaque, "_PUT", careless)
+
+
+def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StateTables, "_check", lambda *_: None)
+
+
+CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, Rule]] = {
+    all_generations_count: ("mvcc", rules.a_crash_before_the_record_goes_back_to_the_one_before),
+    older_runs_stay_prepared: ("2pc", rules.a_crash_after_the_record_keeps_the_checkpoint),
+    what_is_prepared_is_committed: (
+        "2pc",
+        rules.a_crash_before_the_record_goes_back_to_the_one_before,
+    ),
+    the_value_before_is_the_last_written: (
+        "opaque",
+        rules.a_crash_after_failed_checkpoints_goes_back_behind_them,
+    ),
+    nothing_is_fenced: ("opaque", rules.an_older_run_that_goes_on_changes_nothing),
+}
+
+
+@pytest.mark.parametrize(
+    ("bug", "way"), [(bug, way) for bug, (way, _) in CAUGHT.items()], indirect=["way"]
+)
+def test_the_check_catches(
+    bug: Callable[[pytest.MonkeyPatch], None],
+    subject: StateSubject,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bug(monkeypatch)
+    with pytest.raises((AssertionError, AbsError)):
+        check_state(subject, [CAUGHT[bug][1]])
