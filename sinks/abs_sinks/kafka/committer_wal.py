@@ -138,6 +138,10 @@ class WalCommitter:
 class WalCoCommitter(WalCommitter):
     """A ``CoCommitter``: records and register are one transaction."""
 
+    def forget(self, state: JobState) -> None:
+        """The register is the proof: there is no ledger, and none is looked for at each epoch."""
+        self._others.forget(state)
+
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:

@@ -31,17 +31,24 @@ class LogWriter:
         self._kept = columns_kept(schema, options)
         self._fit = Fit(options)
         self._rows = 0
-        kept = pa.schema([schema.field(name) for name in self._kept])
-        self._segment = SegmentWriter(store, task.handle, kept)
+        self._schema = pa.schema([schema.field(name) for name in self._kept])
+        self._segment = SegmentWriter(store, task.handle, self._schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
             return
         self._fit.check(records_of(batch, self._columns, self._rows), self._rows)
-        self._segment.write(batch.select(self._kept))
+        self._segment.write(self._selected(batch))
         first, self._rows = self._rows == 0, self._rows + batch.num_rows
         if first:
             reached(CrashPoint.AFTER_FIRST_BATCH)
+
+    def _selected(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The columns that are kept; whether a batch says that a column can be null is not minded."""
+        kept = batch.select(self._kept)
+        if kept.schema.types != self._schema.types:
+            return kept
+        return pa.RecordBatch.from_arrays(kept.columns, schema=self._schema)
 
     def pre_commit(self) -> Committable | None:
         if self._rows:

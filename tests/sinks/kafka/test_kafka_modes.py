@@ -121,6 +121,7 @@ def test_the_sink_keeps_every_rule(openers: dict[str, Opener], mode: str) -> Non
 
 @pytest.mark.parametrize("mode", POINTS)
 @pytest.mark.campaign
+@pytest.mark.timeout(3600)
 def test_a_crash_at_any_point_loses_and_doubles_nothing(
     openers: dict[str, Opener], nursery: Nursery, mode: str
 ) -> None:
@@ -141,6 +142,7 @@ def test_a_crash_at_the_worst_points_loses_and_doubles_nothing(
 
 @pytest.mark.parametrize("mode", POINTS)
 @pytest.mark.campaign
+@pytest.mark.timeout(3600)
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
     openers: dict[str, Opener], nursery: Nursery, mode: str
 ) -> None:
