@@ -309,7 +309,9 @@ class HeapBackend:
 
     def read(self, name: str, keys: Sequence[bytes], version: Version) -> Sequence[bytes | None]:
         self._shapes.check_query(name)
-        table = self._tables[name]
+        table = self._tables.get(name)
+        if table is None:  # it was empty when it was saved, and nobody has asked for it yet
+            return [None] * len(keys)
         return table.get_many(keys) if version is Version.LIVE else table.at(keys, self._committed)
 
     def close(self) -> None:

@@ -149,6 +149,10 @@ def an_empty_state_can_be_saved_and_restored(case: StateCase) -> None:
     case.complete()
     case.crash(expect=case.complete())
     case.holds("restored from nothing")
+    case.crash(expect=case.complete())
+    for version in Version:
+        (found,) = case.backend(KEYS[0]).read(FLAT, [KEYS[0]], version)
+        assert found is None, f"a restored empty state has the {version} value {found!r}"
 
 
 def a_state_that_nobody_asks_for_is_carried_along(case: StateCase) -> None:
