@@ -49,6 +49,9 @@ PATIENCE = 1.0
 LONG_PATIENCE = 3.0
 """The same for one of another job in the partition."""
 
+APPEARS_SECONDS = 15.0
+"""For how long a topic that was just made may be unknown to a broker."""
+
 TRIES = 8
 ENVELOPE = 1024
 """What a message needs besides its value: key, envelope, the batch's header."""
@@ -266,13 +269,20 @@ class KafkaRegister:
         return producer
 
     def _read(self, job: str) -> Cell | None:
-        """The cell, whoever holds up its partition."""
-        partition = partition_of(job)
-        try:
-            return self._session.tail(partition).load(job, LONG_PATIENCE)
-        except BlockedError:
-            self._session.end_writers(partition)
-            return self._session.tail(partition).load(job, LONG_PATIENCE)
+        """The cell, whoever holds up its partition; the topic is known to be there."""
+        tail = self._session.tail(partition_of(job))
+        deadline = time.monotonic() + APPEARS_SECONDS
+        while True:
+            try:
+                return tail.load(job, LONG_PATIENCE)
+            except MissingError:
+                # It was made just now, and this client has not heard of it yet.
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.02)
+            except BlockedError:
+                self._session.end_writers(partition_of(job))
+                return tail.load(job, LONG_PATIENCE)
 
     def _state(self, job: str, cell: Cell) -> JobState:
         where = f"topic {self._options.registertopic}, job {job!r}"
