@@ -179,6 +179,8 @@ def _rows(records: Records, topic: str | None, extra: list[Header]) -> Iterator[
     topics = repeat(topic or "") if records.topics is None else records.topics.to_pylist()
     keys = repeat(None) if records.keys is None else records.keys.to_pylist()
     partitions, timestamps = records.partitions, records.timestamps
+    if partitions is None and timestamps is None and records.headers is None and not extra:
+        return zip(topics, records.values.to_pylist(), keys, strict=False)  # the most common
     return zip(
         topics,
         records.values.to_pylist(),

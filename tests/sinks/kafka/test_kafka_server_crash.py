@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from abs_core.errors import AbsError
+from abs_core.model import Share
 from abs_core.testing.case import Case, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService
@@ -63,6 +64,7 @@ def test_a_broker_that_dies_at_every_step_loses_and_doubles_nothing(
     writer = last.attempt(2).write(*rows(40, 2))
     server.kill()
     server.start()  # with a transaction half written
+    share: Share
     try:
         share = writer.pre_commit()
     except AbsError:

@@ -1,0 +1,182 @@
+"""The Kafka 2pc writer, from Arrow batches to pre-commit, against the C client alone.
+
+    python -m benchmarks.kafka_writer --size 100
+    python -m benchmarks.kafka_writer --size 1000
+
+Sides, in one process, one transaction of all rows each:
+
+- ``bare loop``: ``confluent_kafka.Producer`` with the writer's own settings, ``produce`` in a loop over
+  columns that are Python lists beforehand, ``flush``: nothing is checked, nothing can be found again;
+- ``2pc writer``: ours: checks the batches and their fit, hashes them, sends them, asks coordinator and
+  partitions what they have.
+
+Producers are initialised before they are timed, as the writer has its own initialised by the epoch
+before. Commits are not in it; how long that of an epoch of 8 transactions takes is told besides.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Annotated
+
+import pyarrow as pa
+import typer
+from confluent_kafka import Producer
+from rich.console import Console
+
+from abs_core.contracts import Task
+from abs_core.model import Committable
+from abs_services import services
+from abs_sinks.kafka import KafkaOptions, KafkaSink
+from abs_sinks.kafka.client import producer_settings
+from abs_sinks.kafka.sending import Failures
+from abs_sinks.kafka.testing import make_topic
+from benchmarks.machine import load
+from benchmarks.meter import metered
+from benchmarks.pairs import Side, interleave
+from benchmarks.ratios import Bar, Sample
+from benchmarks.report import Comparison, Result, as_json, save, show
+
+RESULTS = Path(__file__).parent / "results"
+BAR = Bar(low=0.80)
+PARTITIONS = 4
+BATCH_ROWS = 10_000
+HANDLES = 8
+COMMITS = 10
+BARE, WRITER = "bare loop", "2pc writer"
+
+console = Console(width=None if sys.stdout.isatty() else 120)
+errors = Console(stderr=True)
+
+
+class Rows:
+    """The same records, as Arrow batches and as lists, and a topic for them."""
+
+    def __init__(self, bootstrap: str, rows: int, size: int) -> None:
+        self.topic = f"bench-{secrets.token_hex(4)}"
+        self.options = KafkaOptions.parse(
+            {"kafka.bootstrap.servers": bootstrap, "topic": self.topic}
+        )
+        make_topic(self.options.kafka, self.topic, PARTITIONS)
+        text = secrets.token_bytes(2 * size)
+        self.keys = [b"%012d" % number for number in range(rows)]
+        self.values = [text[n % size : n % size + size - 12] for n in range(rows)]
+        whole = pa.table({"key": self.keys, "value": self.values})
+        self.batches = whole.to_batches(max_chunksize=BATCH_ROWS)
+        self.sink = KafkaSink(self.options, whole.schema, co_commit=False)
+        self._epoch = 0
+
+    def bare(self) -> Sample:
+        """What the C client reaches alone."""
+        failures = Failures()
+        name = f"bench-{secrets.token_hex(4)}"
+        producer = Producer(producer_settings(self.options, name, failures.report))
+        producer.init_transactions(60)
+        producer.list_topics(self.topic, 60)
+        with metered() as taken:
+            producer.begin_transaction()
+            self._produce(producer)
+            while producer.flush(10):
+                pass
+        failures.raise_any()
+        producer.commit_transaction(60)
+        return Sample(taken.wall_s, taken.cpu_s, len(self.values))
+
+    def writer(self) -> Sample:
+        """Ours; its producer was initialised while the run before was written."""
+        with metered() as taken:
+            committable = self.write(0, self.batches)
+        self.sink.committer().commit([committable])
+        self._epoch += 1
+        return Sample(taken.wall_s, taken.cpu_s, len(self.values))
+
+    def commits(self) -> list[float]:
+        """Seconds that the commit of an epoch of ``HANDLES`` transactions takes, each time."""
+        found = []
+        for _ in range(COMMITS):
+            given = [self.write(number, self.batches[:1]) for number in range(HANDLES)]
+            began = time.perf_counter()
+            self.sink.committer().commit(given)
+            found.append(time.perf_counter() - began)
+            self._epoch += 1
+        return found
+
+    def write(self, partition: int, batches: list[pa.RecordBatch]) -> Committable:
+        attempt = secrets.token_hex(8)
+        task = Task("0" * 16, "bench", 1, self._epoch, partition, attempt, self._epoch - 1)
+        writer = self.sink.writer(task)
+        for batch in batches:
+            writer.write(batch)
+        found = writer.pre_commit()
+        assert found is not None
+        return found
+
+    def _produce(self, producer: Producer) -> None:
+        produce, topic = producer.produce, self.topic
+        for key, value in zip(self.keys, self.values, strict=True):
+            try:
+                produce(topic, value, key)
+            except BufferError:
+                self._again(producer, key, value)
+
+    def _again(self, producer: Producer, key: bytes, value: bytes) -> None:
+        while True:
+            producer.poll(0.05)
+            try:
+                producer.produce(self.topic, value, key)
+            except BufferError:
+                continue
+            return
+
+
+def main(
+    pairs: Annotated[int, typer.Option(min=1)] = 10,
+    rows: Annotated[int, typer.Option(min=1000)] = 1_000_000,
+    size: Annotated[int, typer.Option(min=20, help="Bytes of a record's key and value.")] = 100,
+) -> None:
+    """Ratios in interleaved pairs; the result of each size is kept beside the others'."""
+    load_before, started = load(), datetime.now(UTC).isoformat(timespec="seconds")
+    with services().kafka() as broker:
+        data = Rows(broker.bootstrap, rows, size)
+        sides = [Side(BARE, data.bare), Side(WRITER, data.writer)]
+        samples = interleave(sides, pairs=pairs, warm_up=2, tell=_tell)
+        commits = data.commits()
+        data.sink.close()
+    result = Result(
+        name=f"kafka_writer, {size} bytes",
+        unit="rows",
+        samples=samples,
+        comparisons=[Comparison(WRITER, BARE, BAR)],
+        facts={
+            "rows": f"{rows:,}",
+            "partitions": PARTITIONS,
+            f"commit of {HANDLES} transactions, median ms": round(median(commits) * 1000, 1),
+            f"commit of {HANDLES} transactions, longest ms": round(max(commits) * 1000, 1),
+        },
+        notes=(
+            "the bare loop's columns are Python lists already, and nothing is checked or looked at",
+            "CPU holds the broker's, a child of this process",
+        ),
+    )
+    show(result, console)
+    document = {
+        "started": started,
+        "load before": load_before,
+        "load after": load(),
+        "results": [as_json(result)],
+    }
+    name = f"kafka_writer_{size}"
+    save(RESULTS / f"{name}.json", {name: document})
+
+
+def _tell(label: str, side: str, sample: Sample) -> None:
+    errors.print(f"{label:>12}  {side:<11} {sample.wall_s:7.3f} s  {sample.cpu_s:6.2f} s CPU")
+
+
+if __name__ == "__main__":
+    typer.run(main)
