@@ -97,6 +97,11 @@ class TaskContext:
                 self._backend.restore(self._keyed, self._source)
         return self._backend
 
+    @property
+    def kept(self) -> StateBackend | None:
+        """The backend, where the operator has asked for keyed state."""
+        return self._backend
+
     def value(self, name: str, codec: Codec[T] = JSON) -> ValueState[T]:
         return ValueState(self.backend, name, codec)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from threading import Event
+from typing import TYPE_CHECKING
 
 from abs_core.cell import DEFAULT_PATIENCE, Patience
 from abs_core.contracts import RegisterStore
@@ -22,11 +23,15 @@ from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.recovery import Recovered, Restore, StoreKeeper, sink_order
 from abs_core.runtime.sinks import SinksCommitter
 from abs_core.runtime.snapshot import DurablePart, persist
-from abs_core.runtime.task import Copy
+from abs_core.runtime.task import Copy, Task
 from abs_core.runtime.threads import Execution, Observe
-from abs_core.state.contracts import NewBackend, Place, SnapshotStore
+from abs_core.state.contracts import NewBackend, Place, SnapshotStore, StateBackend
 from abs_core.state.heap import HeapBackend
 from abs_core.state.keygroups import GroupRange
+
+if TYPE_CHECKING:
+    # It brings Arrow Flight, which jobs without queries shall not wait for.
+    from abs_core.state.query import QueryServer
 
 LINEAGE = "embedded"
 
@@ -46,6 +51,7 @@ class Job:
         way: how snapshots are taken; see ``alignment``.
         savepoints: where a savepoint goes.
         retain: how many checkpoints are kept.
+        queries: serves the keyed state of the running job, read-only.
     """
 
     graph: Graph
@@ -61,6 +67,7 @@ class Job:
     patience: Patience = DEFAULT_PATIENCE
     observe: Observe = unobserved
     events: Observer = ignore
+    queries: QueryServer | None = None
     _execution: Execution | None = None
 
     def run(self, restore: Restore | None = None, stop: Event | None = None) -> None:
@@ -82,6 +89,8 @@ class Job:
             self._persist,
             recovered,
             self.observe,
+            self._publish,
+            self._withdraw,
             self.restarts,
             self.capacity,
         )
@@ -136,6 +145,22 @@ class Job:
             )
 
         return make
+
+    def _publish(self, tasks: Sequence[Task]) -> None:
+        if self.queries is None:
+            return
+        kept: dict[str, list[tuple[Place, StateBackend]]] = {}
+        for task in tasks:
+            context = task.context
+            if isinstance(context, TaskContext) and context.kept is not None:
+                kept.setdefault(task.id.operator, []).append((context.place, context.kept))
+        for operator, subtasks in kept.items():
+            self.queries.publish(operator, subtasks)
+
+    def _withdraw(self, operators: frozenset[str]) -> None:
+        if self.queries is not None:
+            for operator in operators:
+                self.queries.withdraw(operator)
 
     def _persist(self, copy: Copy, savepoint: bool) -> tuple[DurablePart, DurablePart | None]:
         node = self.graph.nodes[copy.task.operator]

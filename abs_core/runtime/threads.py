@@ -46,6 +46,8 @@ class Execution:
     """One run of a job in this process.
 
     Args:
+        publish: is told the tasks of a region before they start: their state can be queried;
+        withdraw: and their operators, before their state is closed.
         restarts: how often a region is restored before its error ends the job.
         capacity: elements in a channel.
     """
@@ -58,6 +60,8 @@ class Execution:
     persist: Persist
     recovered: Recovered
     observe: Observe
+    publish: Callable[[Sequence[Task]], None] = lambda tasks: None
+    withdraw: Callable[[frozenset[str]], None] = lambda operators: None
     restarts: int = 3
     capacity: int = 16
     conductor: Conductor = field(init=False)
@@ -146,6 +150,7 @@ class Execution:
                     channel.taken = wake
         for loop in assembly.loops:
             loop.at_zero = lambda: self._wake(assembly.tasks)
+        self.publish(assembly.tasks)
         return _Region(operators, assembly, attempt)
 
     def _start(self, region: _Region) -> None:
@@ -177,6 +182,7 @@ class Execution:
         self._wake(region.assembly.tasks)
         for thread in region.threads:
             thread.join()
+        self.withdraw(region.operators)
         for task in region.assembly.tasks:
             task.operator.close()
             task.context.close()

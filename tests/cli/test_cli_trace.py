@@ -1,0 +1,42 @@
+"""`abs trace` draws what a job's trace holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from abs_cli.main import app
+from abs_core.errors import DataError
+from abs_core.runtime.elements import TaskId
+from abs_core.runtime.trace import Trace, timeline
+
+
+def traced(folder: Path) -> Path:
+    trace, source, sink = Trace(), TaskId("source", 0), TaskId("out", 0)
+    trace("begin", None, 3)
+    trace("trigger", source, 3)
+    trace("copy", source, 3)
+    trace("barrier", sink, 3)
+    trace("copy", sink, 3)
+    trace("persisted", source, 3)
+    trace("persisted", sink, 3)
+    trace("committed", None, 3)
+    shown = timeline(trace.moments, 3)
+    assert [span.task for span in shown.spans] == ["source/0", "out/0"]
+    assert [what for what, _ in shown.marks] == ["begin", "committed"]
+    path = folder / "trace.jsonl"
+    trace.write(path)
+    return path
+
+
+def test_a_checkpoint_is_drawn(tmp_path: Path) -> None:
+    out = tmp_path / "trace.png"
+    done = CliRunner().invoke(app, ["trace", str(traced(tmp_path)), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert out.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_checkpoint_that_is_not_in_the_trace_is_an_error(tmp_path: Path) -> None:
+    done = CliRunner().invoke(app, ["trace", str(traced(tmp_path)), "--checkpoint", "9"])
+    assert isinstance(done.exception, DataError)
