@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable
@@ -14,8 +15,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
+from abs_services import S3Service
 from abs_spark.files import FilesDataSource
 from pyspark_abs_files import DefaultSource
+from tests.sources.files.fill import Bucket, packed
 from tests.spark.drivers import Driver
 from tests.spark.jobs.stream_files import Job, start
 from tests.spark.world import ARROW, World
@@ -68,6 +71,37 @@ def test_a_job_from_files_to_postgres_is_exact_over_a_kill_and_replays(
     world.holds(expected)
     assert world.frontier() == 8
     assert world.left_behind() == []
+
+
+@pytest.mark.spark
+@pytest.mark.services
+def test_a_stream_from_a_bucket_with_its_log_in_it_is_exact_over_a_replay(
+    spark: SparkSession, s3: S3Service, prefix: str, tmp_path: Path
+) -> None:
+    keys = f"aws_access_key_id={s3.access_key}\naws_secret_access_key={s3.secret_key}"
+    Path(os.environ["AWS_SHARED_CREDENTIALS_FILE"]).write_text(f"[default]\n{keys}\n")
+    disk = Bucket(s3, prefix)
+    seen: dict[int, list[int]] = {}
+
+    def take(batch: DataFrame, epoch: int) -> None:
+        ids = sorted(row.id for row in batch.collect())
+        assert seen.setdefault(epoch, ids) == ids, "a replayed epoch has other rows"
+
+    def read() -> None:
+        frame = spark.readStream.format("abs-files").options(**disk.given, maxFilesPerTrigger="1")
+        writer = frame.load().writeStream.foreachBatch(take)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    for number in range(3):
+        disk.put(f"{number}.parquet", packed(range(number * 10, number * 10 + 10), "parquet"))
+    read()
+    (tmp_path / "checkpoint" / "commits" / "2").unlink()
+    (tmp_path / "checkpoint" / "commits" / ".2.crc").unlink(missing_ok=True)
+    disk.put("0-late.parquet", packed(range(30, 40), "parquet"))
+    read()
+    assert sorted(seen) == [0, 1, 2, 3]
+    assert sorted(n for ids in seen.values() for n in ids) == list(range(40))
 
 
 @pytest.mark.campaign
