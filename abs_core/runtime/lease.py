@@ -1,0 +1,156 @@
+"""High availability: one leader, passive standbys, a lease in a register.
+
+The lease is for liveness only. Safety rests on the job's own register: a standby that takes over raises
+the generation, so an old leader that still runs can decide nothing (I5). A standby judges by its own
+clock: it takes over once it has seen the lease unchanged for its whole length. No clocks are compared
+(Gray and Cheriton 1989 need them synchronised; this needs only that they run at about one speed).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from threading import Event, Thread
+
+from abs_core.contracts import Conflict, RegisterStore, Version
+from abs_core.errors import FencedError, TargetError
+from abs_core.model import JobState, job_key
+
+HELD, FREE, DONE = "held", "free", "done"
+
+
+@dataclass(slots=True)
+class Lease:
+    """One process's view of a job's lease.
+
+    The lease is a register's cell under ``JOB@leader``: ``run`` is the holder, ``generation`` the term,
+    ``frontier`` counts renewals, so that each changes the cell, and ``target`` is ``held``, ``free`` or
+    ``done``.
+
+    Args:
+        seconds: without a renewal for so long, a standby takes over.
+    """
+
+    store: RegisterStore
+    job: str
+    seconds: float
+    holder: str
+    _version: Version | None = None
+    _state: JobState | None = None
+
+    def acquire(self, stop: Event) -> bool:
+        """Wait until this process leads; False where the job is done, or ``stop`` is set."""
+        seen: Version | None = None
+        since = time.monotonic()
+        while not stop.is_set():
+            stored = self.store.load(self._key)
+            if stored is None:
+                fresh = JobState(secrets.token_hex(8), self._key, FREE, "lease", 0, "", frontier=0)
+                if self._take(None, fresh):
+                    return True
+                continue
+            if stored.state.target == DONE:
+                return False
+            if stored.version != seen:
+                seen, since = stored.version, time.monotonic()
+            is_free = stored.state.target == FREE
+            expired = is_free or time.monotonic() - since >= self.seconds
+            if expired and self._take(stored.version, stored.state):
+                return True
+            stop.wait(self.seconds / 10)
+        return False
+
+    def renew(self) -> None:
+        """Say that this process still leads.
+
+        Raises:
+            FencedError: another one has taken over.
+            TargetError: the register does not answer.
+        """
+        assert self._state is not None, "acquire it first"
+        self._swap(self._version, replace(self._state, frontier=(self._state.frontier or 0) + 1))
+
+    def release(self, *, done: bool) -> None:
+        """Let a standby go on at once; or, where the job is done, end."""
+        assert self._state is not None, "acquire it first"
+        self._swap(self._version, replace(self._state, target=DONE if done else FREE))
+
+    @property
+    def _key(self) -> str:
+        return job_key(self.job, "leader")
+
+    def _take(self, version: Version | None, state: JobState) -> bool:
+        taken = replace(state, target=HELD, run=self.holder, generation=state.generation + 1)
+        try:
+            self._swap(version, taken)
+        except FencedError:
+            return False
+        return True
+
+    def _swap(self, expected: Version | None, state: JobState) -> None:
+        swapped = self.store.compare_and_set(self._key, expected, state)
+        if isinstance(swapped, Conflict):
+            raise FencedError(
+                "Another process leads this job now.",
+                job=self.job,
+                remedy="none, if a standby took over; this process must stop.",
+            )
+        self._version, self._state = swapped, state
+
+
+def lead(
+    lease: Lease, run: Callable[[Event], None], stop: Event, leading: Callable[[], None]
+) -> bool:
+    """Wait as a standby, then run the job as its leader; whether this process led.
+
+    Args:
+        run: runs the job until its data ends, or the event is set.
+        leading: called when this process has become the leader.
+
+    Raises:
+        FencedError: another process took over while this one led.
+        AbsError: what ``run`` raises; the lease is then free at once.
+    """
+    if not lease.acquire(stop):
+        return False
+    leading()
+    ended, lost = Event(), Event()
+
+    def renewing() -> None:
+        last = time.monotonic()
+        while not ended.wait(lease.seconds / 4):
+            try:
+                lease.renew()
+                last = time.monotonic()
+            except FencedError:
+                lost.set()
+            except TargetError:
+                # A renewal whose reply was lost conflicts with the next one: safe, and rare.
+                if time.monotonic() - last >= lease.seconds:
+                    lost.set()
+            if lost.is_set():
+                stop.set()
+                return
+
+    renewal = Thread(target=renewing, name="lease", daemon=True)
+    renewal.start()
+    done = False
+    try:
+        run(stop)
+        done = not stop.is_set()
+    finally:
+        ended.set()
+        renewal.join()
+        if not lost.is_set():
+            with suppress(TargetError, FencedError):
+                lease.release(done=done)
+    if lost.is_set():
+        raise FencedError(
+            "This process lost its lease while it led the job.",
+            job=lease.job,
+            remedy="none, if a standby took over.",
+        )
+    return True
