@@ -10,7 +10,6 @@ import base64
 import json
 import os
 import resource
-import secrets
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -38,7 +37,7 @@ from rich.console import Console
 from abs_services import S3Service, services
 from abs_services.buckets import s3_client
 from abs_sinks.s3 import S3Options
-from abs_sinks.s3.client import close_idle
+from abs_sinks.s3.client import client, close_idle
 from abs_sinks.s3.partfile import Lanes, PartFile
 
 PART, PARTS, THREADS = 8 << 20, 64, 4
@@ -49,22 +48,27 @@ PutPart = Callable[[str, str, int], object]
 console = Console()
 
 
-def sink(service: S3Service) -> None:
+def sink(service: S3Service) -> Callable[[], None]:
     """The sink's own way: a file object that is written to in pieces of 1 MiB."""
     given = {"path": f"s3://{service.bucket}/sink", "endpoint": service.endpoint}
     options = S3Options.parse({**given, "region": service.region, "uploadthreads": str(THREADS)})
-    lanes = Lanes(THREADS)
-    file = PartFile(options, lanes, f"sink/{secrets.token_hex(4)}", {})
-    for _ in range(PARTS):
-        for at in range(0, PART, 1 << 20):
-            file.write(memoryview(DATA)[at : at + (1 << 20)])
-    file.finish()
-    lanes.close()
+    client(options)
+
+    def run() -> None:
+        lanes = Lanes(THREADS, PART)
+        file = PartFile(options, lanes, "sink/x", {})
+        for _ in range(PARTS):
+            for at in range(0, PART, 1 << 20):
+                file.write(memoryview(DATA)[at : at + (1 << 20)])
+        file.finish()
+        lanes.close()
+
+    return run
 
 
 def boto3_client(service: S3Service, *, signed: bool, crc: bool) -> PutPart:
     """boto3 with threads: the payload hashed for the signature or not, a CRC-64 sent or not."""
-    client = boto3.client(
+    made = boto3.client(
         "s3",
         endpoint_url=service.endpoint,
         region_name=service.region,
@@ -79,7 +83,7 @@ def boto3_client(service: S3Service, *, signed: bool, crc: bool) -> PutPart:
 
     def put(key: str, upload: str, number: int) -> object:
         more = {"ChecksumCRC64NVME": _crc()} if crc else {}
-        return client.upload_part(
+        return made.upload_part(
             Bucket=service.bucket,
             Key=key,
             UploadId=upload,
@@ -94,7 +98,7 @@ def boto3_client(service: S3Service, *, signed: bool, crc: bool) -> PutPart:
 def awscrt_client(service: S3Service) -> PutPart:
     """UploadPart by awscrt, with a CRC-64."""
     credentials = AwsCredentialsProvider.new_static(service.access_key, service.secret_key)
-    client = S3Client(
+    made = S3Client(
         region=service.region,
         signing_config=create_default_s3_signing_config(
             region=service.region, credential_provider=credentials
@@ -113,7 +117,7 @@ def awscrt_client(service: S3Service) -> PutPart:
             ]
         )
         path = f"/{service.bucket}/{key}?partNumber={number}&uploadId={upload}"
-        request = client.make_request(
+        request = made.make_request(
             type=S3RequestType.DEFAULT,
             operation_name="UploadPart",
             request=HttpRequest("PUT", path, headers, BytesIO(DATA)),
@@ -123,20 +127,23 @@ def awscrt_client(service: S3Service) -> PutPart:
     return put
 
 
-def alone(make: Callable[[S3Service], PutPart]) -> Callable[[S3Service], None]:
+def alone(make: Callable[[S3Service], PutPart]) -> Callable[[S3Service], Callable[[], None]]:
     """An upload by a client, with nothing around it."""
 
-    def run(service: S3Service) -> None:
-        put, key = make(service), "alone/x"
-        control = s3_client(service)
-        upload = control.create_multipart_upload(Bucket=service.bucket, Key=key)["UploadId"]
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(lambda number: put(key, upload, number), range(1, PARTS + 1)))
+    def ready(service: S3Service) -> Callable[[], None]:
+        put, control, key = make(service), s3_client(service), "alone/x"
 
-    return run
+        def run() -> None:
+            upload = control.create_multipart_upload(Bucket=service.bucket, Key=key)["UploadId"]
+            with ThreadPoolExecutor(THREADS) as pool:
+                list(pool.map(lambda number: put(key, upload, number), range(1, PARTS + 1)))
+
+        return run
+
+    return ready
 
 
-LANES: dict[str, Callable[[S3Service], None]] = {
+LANES: dict[str, Callable[[S3Service], Callable[[], None]]] = {
     "the sink": sink,
     "boto3 signed": alone(lambda s: boto3_client(s, signed=True, crc=False)),
     "boto3 signed, CRC": alone(lambda s: boto3_client(s, signed=True, crc=True)),
@@ -168,8 +175,9 @@ def main(
         for name in names[number % len(names) :] + names[: number % len(names)]:
             with server() as service:
                 s3_client(service).put_object(Bucket=service.bucket, Key="first", Body=DATA)
+                run = LANES[name](service)
                 cpu, began = _cpu(), time.perf_counter()
-                LANES[name](service)
+                run()
                 wall = time.perf_counter() - began
             sample = {"wall_s": wall, "cpu_s": _cpu() - cpu}
             samples[name].append(sample)

@@ -15,11 +15,12 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
+from abs_core.contracts import Task
 from abs_services import S3Service
+from abs_sinks.s3 import S3Options, S3Sink
 from abs_sinks.s3.client import close_idle
 from abs_sinks.s3.location import OURS
 from abs_sinks.s3.objects import Objects
-from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.uploads import Uploads
 from tests.spark.jobs.stream_files import Job, start
 
@@ -60,6 +61,7 @@ class Bucket:
 @pytest.fixture
 def bucket(s3: S3Service, prefix: str, spark: SparkSession) -> Iterator[Bucket]:
     """A folder of this test's own; Spark's processes find the keys in boto3's file of them."""
+    close_idle()
     keys = f"aws_access_key_id={s3.access_key}\naws_secret_access_key={s3.secret_key}"
     Path(os.environ["AWS_SHARED_CREDENTIALS_FILE"]).write_text(f"[default]\n{keys}\n")
     yield Bucket(s3, prefix)
@@ -121,6 +123,27 @@ def test_a_batch_that_is_written_again_changes_nothing(bucket: Bucket, spark: Sp
         writer.options(job="batch", epoch="2026-01-01", fileformat="parquet").save()
     assert bucket.ids() == Counter(range(100))
     assert bucket.uploads() == []
+
+
+@pytest.mark.parametrize("protocol", ["wal", "idempotent"])
+def test_what_was_committed_is_read_back_and_nothing_else(
+    bucket: Bucket, spark: SparkSession, protocol: str
+) -> None:
+    options = {**bucket.options, "protocol": protocol, "partitionby": "k"}
+    frame = spark.range(0, 100, 1, 3).selectExpr("id", "id % 4 as k")
+    for batch in range(2):
+        writer = frame.write.format("abs-s3").mode("append").options(**options)
+        writer.options(job="batch", epoch=str(batch)).save()
+    sink = S3Sink(S3Options.parse(options), pa.schema([("id", pa.int64()), ("k", pa.int64())]))
+    loser = sink.writer(Task("0123456789abcdef", "other", 1, 0, 0, "ab"))
+    loser.write(pa.record_batch({"id": [-1], "k": [-1]}))
+    loser.pre_commit()
+    read = spark.read.format("abs-s3").options(**options).load()
+    assert sorted(read.columns) == ["id", "k"]
+    found = Counter(tuple(row) for row in read.selectExpr("id", "int(k)").collect())
+    assert found == Counter({(n, n % 4): 2 for n in range(100)})
+    files = len(bucket.names())
+    assert files == 8 if protocol == "wal" else files > 8, "wal composes one file for each folder"
 
 
 def test_what_is_wrong_is_said_before_anything_is_written(

@@ -6,8 +6,10 @@ written. All files of a task share the lanes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -20,28 +22,43 @@ from abs_sinks.s3.uploads import Upload, Uploads
 PARTS_MAX = 10_000
 """Parts of one upload (Amazon S3 user guide, "Multipart upload limits")."""
 
-Buffer = bytes | bytearray | memoryview
+PutPart = Callable[[bytearray], str]
+"""Uploads one part; its ETag."""
 
 
 class Lanes:
-    """Threads that upload parts; ``send`` waits while all of them are busy."""
+    """Threads that upload parts; ``send`` waits while all of them are busy.
 
-    def __init__(self, count: int) -> None:
+    Args:
+        part_bytes: size of a full part; the memory of one that was sent is used again.
+    """
+
+    def __init__(self, count: int, part_bytes: int) -> None:
         self._pool = ThreadPoolExecutor(count, thread_name_prefix="abs-s3")
         self._free = BoundedSemaphore(count)
+        self._part_bytes = part_bytes
+        self._spare: list[bytearray] = []
 
-    def send(
-        self, uploads: Uploads, key: str, upload_id: str, number: int, data: bytearray
-    ) -> Future[str]:
+    def buffer(self) -> bytearray:
+        """Room for a full part; what it holds is of no meaning."""
+        return self._spare.pop() if self._spare else bytearray(self._part_bytes)
+
+    def send(self, put: PutPart, data: bytearray) -> Future[str]:
         """Upload the part in a thread; its ETag."""
         self._free.acquire()
         try:
-            sent = self._pool.submit(uploads.put_part, key, upload_id, number, data)
+            sent = self._pool.submit(self._put, put, data)
         except BaseException:
             self._free.release()
             raise
         sent.add_done_callback(lambda _: self._free.release())
         return sent
+
+    def _put(self, put: PutPart, data: bytearray) -> str:
+        etag = put(data)
+        if len(data) == self._part_bytes:
+            self._spare.append(data)
+        return etag
 
     def close(self) -> None:
         """End the threads; what waits in them is dropped."""
@@ -66,7 +83,9 @@ class PartFile:
         self._lanes = lanes
         self._part_bytes = options.partsize
         self._filling = bytearray()
+        self._filled = 0
         self._sent: list[Future[str]] = []
+        self._acknowledged = 0
         self._size = 0
         self._crc = 0
         self._given_up = False
@@ -84,16 +103,18 @@ class PartFile:
             content = view.cast("B")
             at = 0
             while at < len(content):
-                piece = content[at : at + self._part_bytes - len(self._filling)]
-                self._filling += piece
+                piece = content[at : at + self._part_bytes - self._filled]
+                self._make_room(self._filled + len(piece))
+                self._filling[self._filled : self._filled + len(piece)] = piece
+                self._filled += len(piece)
                 at += len(piece)
-                if len(self._filling) == self._part_bytes:
+                if self._filled == self._part_bytes:
                     self._send()
             return len(content)
 
     def tell(self) -> int:
         """Bytes written so far."""
-        return self._size + len(self._filling)
+        return self._size + self._filled
 
     def flush(self) -> None:
         """Nothing: a part is sent when it is full."""
@@ -117,7 +138,7 @@ class PartFile:
         Raises:
             TargetError: a part could not be uploaded.
         """
-        if self._filling or not self._sent:
+        if self._filled or not self._sent:
             self._send()
         etags = tuple(sent.result() for sent in self._sent)
         return Upload(self.key, self.upload_id, self._size, f"{self._crc:016x}", etags)
@@ -125,7 +146,7 @@ class PartFile:
     def discard(self) -> None:
         """Give the upload up, at best effort. Never raises."""
         self._given_up = True
-        self._filling = bytearray()
+        self._filling, self._filled = bytearray(), 0
         for sent in self._sent:
             sent.cancel()
         for sent in self._sent:
@@ -135,10 +156,20 @@ class PartFile:
         with suppress(AbsError):
             self._uploads.abort(self.key, self.upload_id)
 
+    def _make_room(self, wanted: int) -> None:
+        """A file that stays small takes little memory; one that has sent a part fills the next."""
+        room = len(self._filling)
+        if wanted <= room:
+            return
+        if self._sent:
+            self._filling = self._lanes.buffer()
+        else:
+            self._filling.extend(bytes(min(self._part_bytes, max(2 * room, wanted)) - room))
+
     def _send(self) -> None:
-        for sent in self._sent:
-            if sent.done():
-                sent.result()  # a failure ends the task at once
+        while self._acknowledged < len(self._sent) and self._sent[self._acknowledged].done():
+            self._sent[self._acknowledged].result()  # a failure ends the task at once
+            self._acknowledged += 1
         number = len(self._sent) + 1
         if number > PARTS_MAX:
             raise RowError(
@@ -146,6 +177,10 @@ class PartFile:
                 remedy="raise partsize, or lower maxfilesize.",
             )
         part, self._filling = self._filling, bytearray()
-        self._crc = combine_crc64nvme(self._crc, crc64nvme(part), len(part))
+        del part[self._filled :]
+        self._filled = 0
+        crc = crc64nvme(part)
+        self._crc = combine_crc64nvme(self._crc, crc, len(part))
         self._size += len(part)
-        self._sent.append(self._lanes.send(self._uploads, self.key, self.upload_id, number, part))
+        put = partial(self._uploads.put_part, self.key, self.upload_id, number, crc)
+        self._sent.append(self._lanes.send(put, part))

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator
 from typing import Any
 
+from awscrt.checksums import crc64nvme
 from botocore.exceptions import ClientError
 
 from abs_core.errors import RefusedError
@@ -77,7 +78,7 @@ def _open_uploads(options: S3Options) -> Iterator[Finding]:
     key = options.state.key(PROBES, secrets.token_hex(12))
     upload = uploads.create(key, {})
     try:
-        uploads.put_part(key, upload, 1, b"probe")
+        uploads.put_part(key, upload, 1, crc64nvme(b"probe"), b"probe")
         listed = any(found.key == key for found in uploads.list(options.state.key(PROBES, "")))
     finally:
         uploads.abort(key, upload)

@@ -91,7 +91,7 @@ class S3SegmentFile:
     def write(self, data: bytes | memoryview | pa.Buffer) -> int:
         content = memoryview(data).cast("B")
         if self._upload is None and len(self._kept) + len(content) > self._options.partsize:
-            self._lanes = Lanes(self._options.uploadthreads)
+            self._lanes = Lanes(self._options.uploadthreads, self._options.partsize)
             self._upload = PartFile(
                 self._options, self._lanes, self._key, {HANDLE: str(self._handle)}
             )

@@ -33,7 +33,7 @@ class TaskFiles:
         self._handle = handle
         self._partitioning = Partitioning(schema, options.partitionby)
         self._schema = schema
-        self._lanes = Lanes(options.uploadthreads)
+        self._lanes = Lanes(options.uploadthreads, options.partsize)
         self._open: dict[str, DataFile] = {}
         self._done: list[Upload] = []
         self._spill: Spill | None = None

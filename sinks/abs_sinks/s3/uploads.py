@@ -9,7 +9,6 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from awscrt.checksums import crc64nvme
 from botocore.exceptions import ClientError
 
 from abs_core.errors import CorruptionError
@@ -114,10 +113,13 @@ class Uploads:
             )
         return str(answer["UploadId"])
 
-    def put_part(self, key: str, upload_id: str, number: int, data: bytes | bytearray) -> str:
+    def put_part(
+        self, key: str, upload_id: str, number: int, crc: int, data: bytes | bytearray
+    ) -> str:
         """Upload a part, again where need be; its ETag, without quotes.
 
-        The server checks the part's CRC before it answers.
+        Args:
+            crc: the part's CRC-64/NVME; the server checks it before it answers.
         """
         with mapped(f"uploading part {number} of {self._name(key)}"):
             answer = client(self._options).upload_part(
@@ -126,7 +128,7 @@ class Uploads:
                 UploadId=upload_id,
                 PartNumber=number,
                 Body=data,
-                ChecksumCRC64NVME=checksum_header(crc64nvme(data)),
+                ChecksumCRC64NVME=checksum_header(crc),
             )
         return str(answer["ETag"]).strip('"')
 

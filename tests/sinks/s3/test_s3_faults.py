@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from awscrt.checksums import crc64nvme
 
 from abs_core.errors import AbsError, HandleLostError, NotPreparedError, UnavailableError
 from abs_core.model import Outcome
@@ -202,7 +203,8 @@ def test_a_part_that_was_changed_is_never_committed(harness: FolderHarness) -> N
     run = case.run()
     shares = run.tasks(0, LEFT)
     (found,) = Uploads(harness.options).list(harness.options.path.folder)
-    Uploads(harness.options).put_part(found.key, found.upload_id, 1, b"something else")
+    other = b"something else"
+    Uploads(harness.options).put_part(found.key, found.upload_id, 1, crc64nvme(other), other)
     try:
         run.commit(0, shares)  # a server that keeps both parts completes what was sent
     except NotPreparedError:

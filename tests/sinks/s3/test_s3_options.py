@@ -1,0 +1,123 @@
+"""Options of the S3 sink: what is wrong is said, all at once, and nothing else is accepted."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+
+import botocore.exceptions as boto
+import pytest
+
+from abs_core.errors import (
+    AbsError,
+    ContentionError,
+    OptionError,
+    RefusedError,
+    TargetError,
+    UnavailableError,
+)
+from abs_sinks.s3 import S3Options
+from abs_sinks.s3.faults import to_abs_error
+from abs_sinks.s3.location import Location
+
+PATH = {"path": "s3://bucket/some/where"}
+
+
+def test_defaults_are_those_that_are_documented() -> None:
+    options = S3Options.parse(PATH)
+    assert options.path == Location("bucket", "some/where")
+    assert str(options.path) == "s3://bucket/some/where"
+    assert (options.protocol, options.fileformat, options.compression) == (
+        "2pc",
+        "parquet",
+        "snappy",
+    )
+    assert options.targetfilesize == 128 << 20
+    assert str(options.state) == "s3://bucket/some/where/_abs"
+    assert options.pathstyle is False
+    assert S3Options.parse({**PATH, "endpoint": "http://host:1"}).pathstyle is True
+    assert pickle.loads(pickle.dumps(options)) == options
+    assert hash(options) == hash(S3Options.parse({"PATH": "s3a://bucket/some/where/"}))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "path is missing"),
+        ({"path": "/local"}, "no place in S3"),
+        ({"path": "s3://b"}, "no place in S3"),
+        ({"path": "s3://bucket/a/../b"}, "cannot name"),
+        ({"path": "s3://bucket/a/_abs/b"}, "own folder"),
+        ({"fileformt": "json"}, "did you mean fileformat"),
+        ({"fileformat": "orc"}, "fileformat must be one of"),
+        ({"fileformat": "csv", "compression": "snappy"}, "cannot be compressed with snappy"),
+        ({"partitionby": "a,,b"}, "partitionby must be column names"),
+        ({"partitionby": "a,a"}, "partitionby must be column names"),
+        ({"partsize": "4m"}, "partsize must be a size"),
+        ({"partsize": "much"}, "partsize must be a size"),
+        ({"endpoint": "http://me:secret@host"}, "without credentials"),
+        ({"filename": "_x"}, "filename must be"),
+        ({"filename": "a.b"}, "filename must be"),
+        ({"sse": "none"}, "sse must be"),
+        ({"ssekmskeyid": "k"}, "needs sse=aws:kms"),
+        ({"statepath": "s3://other/x"}, "different buckets"),
+        ({"wal": "s3://bucket/wal"}, "option wal has no meaning"),
+        ({"secretKey": "hidden"}, "boto3's chain"),
+        ({"fs.s3a.endpoint": "x"}, "use endpoint"),
+        ({"protocol": "3pc"}, "protocol must be one of"),
+    ],
+)
+def test_what_is_wrong_is_said(given: Mapping[str, str], said: str) -> None:
+    with pytest.raises(OptionError, match=said) as raised:
+        S3Options.parse({**PATH, **given} if given else {})
+    assert "hidden" not in str(raised.value)
+    assert "secret@" not in str(raised.value) or "endpoint" in str(raised.value)
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    with pytest.raises(OptionError) as raised:
+        S3Options.parse({"partsize": "1", "fileformat": "orc", "nothing": "x"})
+    for name in ("partsize", "fileformat", "nothing", "path"):
+        assert name in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "kind"),
+    [
+        ("SlowDown", 503, UnavailableError),
+        ("InternalError", 200, UnavailableError),
+        ("NoSuchBucket", 404, RefusedError),
+        ("AccessDenied", 403, RefusedError),
+        ("403", 403, RefusedError),
+        ("RequestTimeTooSkewed", 403, RefusedError),
+        ("ConditionalRequestConflict", 409, ContentionError),
+        ("SomethingNew", 400, RefusedError),
+        ("SomethingNew", 502, UnavailableError),
+        ("SomethingNew", 304, TargetError),
+    ],
+)
+def test_every_answer_of_a_server_has_its_error(
+    code: str, status: int, kind: type[AbsError]
+) -> None:
+    response = {
+        "Error": {"Code": code, "Message": "m"},
+        "ResponseMetadata": {"HTTPStatusCode": status},
+    }
+    found = to_abs_error(boto.ClientError(response, "PutObject"), "testing")
+    assert type(found) is kind
+    assert code in str(found)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (boto.EndpointConnectionError(endpoint_url="http://x"), UnavailableError),
+        (boto.ReadTimeoutError(endpoint_url="http://x"), UnavailableError),
+        (boto.ConnectionClosedError(endpoint_url="http://x"), UnavailableError),
+        (boto.NoCredentialsError(), RefusedError),
+        (boto.NoRegionError(), RefusedError),
+        (boto.ParamValidationError(report="r"), TargetError),
+    ],
+)
+def test_every_failure_of_the_client_has_its_error(error: Exception, kind: type[AbsError]) -> None:
+    assert type(to_abs_error(error, "testing")) is kind
