@@ -2,8 +2,19 @@
 
 from abs_core.runtime.alignment import WAYS
 from abs_core.runtime.coordinator import Settings
-from abs_core.runtime.graph import EventTime, Graph, Stream, describe
+from abs_core.runtime.describe import describe, mermaid
+from abs_core.runtime.graph import EventTime, Graph, Stream
 from abs_core.runtime.job import Job
 from abs_core.runtime.recovery import Restore
 
-__all__ = ["WAYS", "EventTime", "Graph", "Job", "Restore", "Settings", "Stream", "describe"]
+__all__ = [
+    "WAYS",
+    "EventTime",
+    "Graph",
+    "Job",
+    "Restore",
+    "Settings",
+    "Stream",
+    "describe",
+    "mermaid",
+]

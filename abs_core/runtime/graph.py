@@ -323,16 +323,3 @@ def check(graph: Graph) -> None:
                 f"What operator {node.id} emits goes nowhere.",
                 remedy="end it with a sink, or leave the operator out.",
             )
-
-
-def describe(graph: Graph) -> str:
-    """The plan as text: one line for each operator, with its inputs and how they are partitioned."""
-    lines = [f"job {graph.name}, {graph.max_parallelism} key groups"]
-    for node in graph.nodes.values():
-        lines.append(f"  {node.id} [{node.kind} x{node.parallelism}]")
-        lines += [f"    <- {_edge(edge)}" for edge in node.inputs]
-    return "\n".join(lines)
-
-
-def _edge(edge: Edge) -> str:
-    return f"{edge.sender} {edge.partition}{' (back-edge)' if edge.back else ''}"

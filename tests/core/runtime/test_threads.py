@@ -11,44 +11,12 @@ import pyarrow.compute as pc
 import pytest
 
 from abs_core.errors import ConfigError, IdentityError, ProtocolError, UnavailableError
-from abs_core.runtime import WAYS, EventTime, Graph, Job, Restore, Settings, describe
+from abs_core.runtime import WAYS, EventTime, Graph, Job, Restore, Settings, describe, mermaid
 from abs_core.runtime.tables import TableSource
-from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.fakes import FakeSink, FakeTarget
 from abs_core.testing.harness import SCHEMA
+from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import count, expected, graph, tables
-
-OFTEN = Settings(interval=0.02)
-
-
-class Bench:
-    """A target, a register in it, and a snapshot store."""
-
-    def __init__(self, folder: Path) -> None:
-        self.target = FakeTarget(folder / "target.db")
-        self.sink = FakeSink(self.target, "2pc", "append")
-        self.store = LocalSnapshotStore(folder / "snapshots")
-        self.savepoints = LocalSnapshotStore(folder / "savepoints")
-
-    def job(self, what: Graph, way: str = "aligned", **more: object) -> Job:
-        more.setdefault("settings", OFTEN)
-        return Job(what, self.store, self.sink.register(), way=way, **more)  # type: ignore[arg-type]
-
-    def rows(self) -> list[tuple[int, str]]:
-        with self.target.transaction() as db:
-            found: list[tuple[int, str]] = db.execute("SELECT id, value FROM data").fetchall()
-        return found
-
-    def prepared(self) -> int:
-        with self.target.transaction() as db:
-            return int(db.execute("SELECT count(*) FROM prepared").fetchone()[0])
-
-    def check(self, rows: int) -> None:
-        ids, values = expected(rows)
-        found = self.rows()
-        assert sorted(id_ for id_, _ in found) == ids
-        assert sorted(value for _, value in found) == values
-        assert self.prepared() == 0
 
 
 @pytest.fixture
@@ -286,3 +254,10 @@ def test_the_plan_is_told_as_text(bench: Bench) -> None:
     told = describe(collatz(bench))
     assert "loop [iteration head x2]" in told
     assert "<- loop-tail forward (back-edge)" in told
+
+
+def test_the_plan_is_told_as_a_picture(bench: Bench) -> None:
+    told = mermaid(collatz(bench))
+    assert told.startswith("flowchart LR\n")
+    assert told.count("-.->") == 1
+    assert told.count("-->") == len(collatz(bench).nodes) - 1

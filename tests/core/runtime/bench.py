@@ -1,0 +1,42 @@
+"""What the tests of real runs share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from abs_core.runtime import Graph, Job, Settings
+from abs_core.state.local_store import LocalSnapshotStore
+from abs_core.testing.fakes import FakeSink, FakeTarget
+from tests.core.runtime.jobs.counting import expected
+
+OFTEN = Settings(interval=0.02)
+
+
+class Bench:
+    """A target, a register in it, and a snapshot store."""
+
+    def __init__(self, folder: Path) -> None:
+        self.target = FakeTarget(folder / "target.db")
+        self.sink = FakeSink(self.target, "2pc", "append")
+        self.store = LocalSnapshotStore(folder / "snapshots")
+        self.savepoints = LocalSnapshotStore(folder / "savepoints")
+
+    def job(self, what: Graph, way: str = "aligned", **more: object) -> Job:
+        more.setdefault("settings", OFTEN)
+        return Job(what, self.store, self.sink.register(), way=way, **more)  # type: ignore[arg-type]
+
+    def rows(self) -> list[tuple[int, str]]:
+        with self.target.transaction() as db:
+            found: list[tuple[int, str]] = db.execute("SELECT id, value FROM data").fetchall()
+        return found
+
+    def prepared(self) -> int:
+        with self.target.transaction() as db:
+            return int(db.execute("SELECT count(*) FROM prepared").fetchone()[0])
+
+    def check(self, rows: int) -> None:
+        ids, values = expected(rows)
+        found = self.rows()
+        assert sorted(id_ for id_, _ in found) == ids
+        assert sorted(value for _, value in found) == values
+        assert self.prepared() == 0
