@@ -19,6 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
+from abs_core.attempts import side_topic
 from abs_core.errors import UnavailableError
 from abs_sources.kafka.client import admin_settings, log
 from abs_sources.kafka.errors import translated
@@ -70,12 +71,12 @@ class Cluster:
         return _patiently(lambda: self._describe(wanted)) if wanted else {}
 
     def matching(self, pattern: str) -> dict[str, Topic]:
-        """The topics whose whole name matches, without Kafka's internal ones."""
+        """The topics whose whole name matches, without Kafka's internal ones and side topics."""
 
         def find() -> list[str]:
             with translated("listing the topics"):
                 there = self._admin.list_topics(timeout=REQUEST_SECONDS).topics
-            return [n for n in there if re.fullmatch(pattern, n) and not n.startswith("__")]
+            return [n for n in there if re.fullmatch(pattern, n) and not _is_internal(n)]
 
         return self.topics(_patiently(find))
 
@@ -123,6 +124,10 @@ class Cluster:
                 numbers = tuple(sorted(partition.id for partition in said.partitions))
                 found[name] = Topic(str(said.topic_id), numbers)
         return found
+
+
+def _is_internal(topic: str) -> bool:
+    return topic.startswith("__") or topic.endswith(side_topic(""))
 
 
 def _patiently(ask: Callable[[], T]) -> T:

@@ -55,6 +55,7 @@ _OWN = (
     Option("maxRecordsPerPartition", whole_number(1, _MANY)),
     Option("failOnDataLoss", a_flag, True),
     Option("includeHeaders", a_flag, False),
+    Option("winners", a_flag),
     Option("batchsize", whole_number(1, 10_000_000), 10_000),
 )
 _ELSEWHERE = {
@@ -89,6 +90,10 @@ class KafkaSourceOptions:
         fail_on_data_loss: whether records that are gone, or a topic made anew, stop the job; else
             they are warned of.
         headers: whether rows have the column headers.
+        winners: whether, of what ``protocol=idempotent`` wrote, the records of attempts that lost
+            are left out, and reading stops before epochs that are not decided. To know where that
+            is, planning reads every record once itself. None: not said, which is refused for a
+            topic that was written so.
         batchsize: rows of an Arrow batch, at most.
     """
 
@@ -104,6 +109,7 @@ class KafkaSourceOptions:
     most_records: int | None = None
     fail_on_data_loss: bool = True
     headers: bool = False
+    winners: bool | None = None
     batchsize: int = 10_000
 
     @property
@@ -142,6 +148,7 @@ class KafkaSourceOptions:
             most_records=values["maxRecordsPerPartition"],
             fail_on_data_loss=values["failOnDataLoss"],
             headers=values["includeHeaders"],
+            winners=values["winners"],
             batchsize=values["batchsize"],
         )
 

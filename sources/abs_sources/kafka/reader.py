@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from abs_core.attempts import side_topic
 from abs_core.errors import AbsError, ReplayMismatchError, UnavailableError
+from abs_core.model import HandleName
 from abs_core.source import Split
 from abs_sources.kafka.client import consumer_settings, log
 from abs_sources.kafka.cluster import cluster
@@ -18,6 +20,7 @@ from abs_sources.kafka.columns import batch_of
 from abs_sources.kafka.errors import DATA_LOSS_REMEDY, mapped, translated
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
+from abs_sources.kafka.verdicts import verdicts
 
 _LOOK_SECONDS = 0.05
 """How long one call into librdkafka waits for the rest of a batch: it returns what has come by then."""
@@ -25,6 +28,8 @@ _BATCH_BYTES = 16 * 1024 * 1024
 """About how much one batch may hold; large records make batches of fewer rows."""
 _SHORT_SECONDS = 10.0
 """For how long a partition may end before the range does: a new leader can lag behind the old one."""
+_AGAIN_SECONDS = 0.1
+"""How long a record that is not decided is left alone before it is looked at again."""
 _PIECE = 1000
 """Messages that are turned into columns at a time: so many are still in the processor's cache."""
 
@@ -54,16 +59,29 @@ class KafkaReader:
     The topic's id is compared before the first record and after the last: ids never come again, so it
     was the same topic in between.
 
+    With ``winners``, a range holds the records that count. Without an end, reading waits before a
+    record that is not decided yet.
+
+    Args:
+        waits: whether such a record is waited for; in a range it is an error otherwise, because the
+            range was planned up to what was decided.
+
     Raises:
         ReplayMismatchError: the topic is gone, or was made anew.
     """
 
-    def __init__(self, options: KafkaSourceOptions, part: Range) -> None:
+    def __init__(
+        self, options: KafkaSourceOptions, part: Range, *, waits: bool | None = None
+    ) -> None:
         self._options = options
         self._part = part
         self._at = part.start
         self._fitting = min(_PIECE, options.batchsize)
         self._short_since: float | None = None
+        self._verdicts = verdicts(options, part.topic) if options.winners else None
+        self._waits = part.end is None if waits is None else waits
+        self.waiting = False
+        """Whether the next record is not decided yet."""
         self._checked = False
         self._check_topic()
         with translated("setting up the consumer"):
@@ -100,8 +118,11 @@ class KafkaReader:
 
     def _read(self, give_up: float) -> pa.RecordBatch | None:
         pieces: list[pa.RecordBatch] = []
+        if self.waiting:
+            time.sleep(max(0.0, min(_AGAIN_SECONDS, give_up - time.monotonic())))
+            self.waiting = False
         rows = 0
-        while rows < self._fitting and not self._at_end:
+        while rows < self._fitting and not (self._at_end or self.waiting):
             left = 0.0 if pieces else max(0.0, give_up - time.monotonic())
             piece = self._take(self._consume(min(_PIECE, self._fitting - rows), left))
             if piece is not None:
@@ -142,13 +163,35 @@ class KafkaReader:
         if not len(offsets):
             return None
         self._short_since = None
-        return batch_of(
+        judged = None if self._verdicts is None else self._verdicts.judge(found)
+        if judged is not None and judged.undecided is not None:
+            found, stopped = found[: judged.stop], int(offsets[judged.stop])
+            offsets = offsets[: judged.stop]
+            self._wait_at(stopped, judged.undecided)
+        batch = batch_of(
             found,
             offsets,
             self._part.topic,
             self._part.partition,
             headers=self._options.headers,
         )
+        if judged is not None:
+            batch = batch.filter(judged.keep.slice(0, judged.stop))
+        return batch if batch.num_rows else None
+
+    def _wait_at(self, offset: int, undecided: HandleName) -> None:
+        """Go on from the first record that is not decided, once it is."""
+        if not self._waits:
+            raise ReplayMismatchError(
+                f"Kafka: at {offset} of {self._name}, an epoch is not decided any more.",
+                job=undecided.job,
+                epoch=undecided.epoch,
+                handle=str(undecided),
+                remedy=f"look for the topic {side_topic(self._part.topic)}: were its records lost?",
+            )
+        self.waiting = True
+        self._at = offset
+        self._assign(offset)
 
     def _consume(self, most: int, seconds: float) -> Sequence[Message]:
         with translated(f"reading {self._name}"):
@@ -229,3 +272,18 @@ class KafkaReader:
         with translated(f"reading {self._name}"):
             place = TopicPartition(self._part.topic, self._part.partition, offset)
             self._consumer.assign([place])
+
+
+def decided_until(options: KafkaSourceOptions, part: Range) -> int:
+    """The offset of a range's first record that is not decided yet, or the range's end.
+
+    Raises:
+        ReplayMismatchError, CorruptionError, UnavailableError: as a reader's ``read``.
+    """
+    reader = KafkaReader(options, part, waits=True)
+    try:
+        while not (reader.finished or reader.waiting):
+            reader.read(1.0)
+        return Range.of(reader.position).start
+    finally:
+        reader.close()

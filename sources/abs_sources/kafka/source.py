@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from abs_core.attempts import side_topic
 from abs_core.errors import OptionError, RefusedError, ReplayMismatchError
 from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_sources.kafka.bounds import LATEST, resolve
@@ -17,7 +18,7 @@ from abs_sources.kafka.errors import DATA_LOSS_REMEDY
 from abs_sources.kafka.offsets import Partition, Place, Range
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges
-from abs_sources.kafka.reader import KafkaReader
+from abs_sources.kafka.reader import KafkaReader, decided_until
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class KafkaSource:
         if self.options.end is not None:
             facts = replace(facts, end=self._ending(facts, begins(begin, facts)))
         closed = None if self.closed is None else Place.parse(self.closed)
-        return advance(begin, facts, limit.rows, closed).text
+        return self._decided(begin, advance(begin, facts, limit.rows, closed)).text
 
     def splits(self, start: Offsets, end: Offsets | None) -> Sequence[Split]:
         """Parts of partitions; without an end, all partitions that there are now, for ever."""
@@ -127,12 +128,34 @@ class KafkaSource:
             topics = ask.matching(options.pattern)
         else:
             topics = ask.topics(options.subscribe or {topic for topic, _ in options.assign or ()})
+        self._check_winners(topics)
         there = [(name, n) for name, topic in topics.items() for n in topic.partitions]
         if options.assign is not None:
             there = [partition for partition in there if partition in options.assign]
         self._check_there(topics, there, () if known is None else known.ids)
         ids = {name: topic.id for name, topic in topics.items()}
         return Facts(ids, ask.first(there), ask.end(there))
+
+    def _check_winners(self, topics: Collection[str]) -> None:
+        if self.options.winners is not None:
+            return
+        sides = self._cluster.topics(map(side_topic, topics))
+        written = sorted(topic for topic in topics if side_topic(topic) in sides)
+        if written:
+            raise OptionError(
+                f"Kafka: {', '.join(written)} was written by protocol=idempotent: it holds records "
+                "twice, of which one counts.",
+                remedy="set winners=true to read those that count; winners=false reads them all.",
+            )
+
+    def _decided(self, start: Place, end: Place) -> Place:
+        """The place up to which all records are decided, where that matters."""
+        if not self.options.winners:
+            return end
+        nexts = dict(end.next)
+        for part in ranges(start, end):
+            nexts[part.topic, part.partition] = decided_until(self.options, part)
+        return replace(end, next=nexts)
 
     def _check_there(
         self, topics: Collection[str], there: list[Partition], known: Collection[str]

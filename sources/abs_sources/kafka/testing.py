@@ -79,7 +79,7 @@ class KafkaSourceHarness:
         return found
 
     def create(self) -> None:
-        """Make the topic; waits while one of its name is being deleted."""
+        """Make the topic; waits while one of its name is being deleted, and until it is known."""
         topic = NewTopic(self.topic, PARTITIONS, 1)
 
         def made() -> bool:
@@ -92,6 +92,9 @@ class KafkaSourceHarness:
             return True
 
         _until(made)
+        # The controller answers before the broker knows.
+        client = cluster({"bootstrap.servers": self._bootstrap})
+        _until(lambda: len(client.topics([self.topic])) == 1)
 
     def delete(self) -> None:
         """Delete the topic; returns when no broker knows it."""

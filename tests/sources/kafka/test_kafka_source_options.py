@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from abs_core.errors import OptionError
@@ -13,13 +15,13 @@ from abs_sources.kafka.options import KafkaSourceOptions
 BASE = {"kafka.bootstrap.servers": "host:9092", "subscribe": "t"}
 
 
-def parse(batch: bool = False, **given: str) -> KafkaSourceOptions:
-    return KafkaSourceOptions.parse({**BASE, **given}, batch=batch)
+def parse(given: Mapping[str, str] | None = None, *, batch: bool = False) -> KafkaSourceOptions:
+    return KafkaSourceOptions.parse({**BASE, **(given or {})}, batch=batch)
 
 
-def refused(batch: bool = False, **given: str) -> str:
+def refused(given: Mapping[str, str], *, batch: bool = False) -> str:
     with pytest.raises(OptionError) as error:
-        parse(batch, **given)
+        parse(given, batch=batch)
     return str(error.value)
 
 
@@ -45,11 +47,11 @@ def test_names_are_taken_in_any_case_and_the_client_s_are_passed_on() -> None:
 
 def test_a_start_is_read_as_spark_reads_it() -> None:
     offsets = '{"t": {"0": 12, "1": -2, "2": -1}}'
-    found = parse(startingOffsets=offsets).start
+    found = parse({"startingOffsets": offsets}).start
     assert found.offsets == {("t", 0): 12, ("t", 1): EARLIEST, ("t", 2): LATEST}
-    assert parse(startingOffsets="EARLIEST").start == Bound(everywhere=EARLIEST)
-    assert parse(startingTimestamp="5", startingOffsets=offsets).start.times == {None: 5}
-    by_time = parse(startingOffsetsByTimestamp='{"t": {"0": 5}}', startingOffsets="latest")
+    assert parse({"startingOffsets": "EARLIEST"}).start == Bound(everywhere=EARLIEST)
+    assert parse({"startingTimestamp": "5", "startingOffsets": offsets}).start.times == {None: 5}
+    by_time = parse({"startingOffsetsByTimestamp": '{"t": {"0": 5}}', "startingOffsets": "latest"})
     assert by_time.start.times == {("t", 0): 5}
 
 
@@ -75,15 +77,15 @@ def test_a_start_is_read_as_spark_reads_it() -> None:
     ],
 )
 def test_what_cannot_be_is_refused_by_name(given: dict[str, str], said: str) -> None:
-    assert said in refused(**given)
+    assert said in refused(given)
 
 
 def test_a_batch_that_starts_at_the_end_is_refused() -> None:
-    assert "nothing would be read" in refused(batch=True, startingOffsets="latest")
+    assert "nothing would be read" in refused({"startingOffsets": "latest"}, batch=True)
 
 
 def test_all_problems_are_told_at_once() -> None:
-    assert "2 options are wrong" in refused(minPartitions="0", failOnDataLoss="maybe")
+    assert "2 options are wrong" in refused({"minPartitions": "0", "failOnDataLoss": "maybe"})
 
 
 def test_only_committed_records_are_read_and_nothing_is_committed() -> None:
@@ -91,8 +93,8 @@ def test_only_committed_records_are_read_and_nothing_is_committed() -> None:
     assert settings["isolation.level"] == "read_committed"
     assert settings["enable.auto.commit"] is False
     level = {"kafka.isolation.level": "read_uncommitted"}
-    assert consumer_settings(parse(**level).client)["isolation.level"] == "read_uncommitted"
-    assert "isolation.level" not in admin_settings(parse(**level).client)
+    assert consumer_settings(parse(level).client)["isolation.level"] == "read_uncommitted"
+    assert "isolation.level" not in admin_settings(parse(level).client)
 
 
 FIRST, END = {("t", 0): 3, ("t", 1): 0}, {("t", 0): 9, ("t", 1): 5}

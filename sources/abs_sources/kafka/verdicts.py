@@ -1,0 +1,104 @@
+"""Which records count, where ``protocol=idempotent`` wrote them; see ``abs_core.attempts``."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from confluent_kafka import Message
+
+from abs_core.attempts import HEADER, Judged, Winners, side_topic
+from abs_sources.kafka.cluster import cluster
+from abs_sources.kafka.offsets import Range
+from abs_sources.kafka.options import KafkaSourceOptions
+
+if TYPE_CHECKING:
+    from abs_sources.kafka.reader import KafkaReader
+
+
+class Verdicts:
+    """Judges the records of one topic; reads on in its side topic where one is not decided yet.
+
+    Thread-safe. Use ``verdicts``: the side topic is then read once by a process, not once a split.
+
+    A topic without a side topic has no winners: whatever an attempt wrote to it is undecided.
+
+    Args:
+        options: of the source.
+        topic: the data's.
+    """
+
+    def __init__(self, options: KafkaSourceOptions, topic: str) -> None:
+        # Winners are themselves no attempts; and they are decided where they are committed.
+        client = {**options.client, "isolation.level": "read_committed"}
+        self._options = replace(
+            options, client=client, winners=False, headers=False, fail_on_data_loss=True
+        )
+        self._side = side_topic(topic)
+        self._topic_id: str | None = None
+        self._winners: Winners | None = None
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def judge(self, messages: Sequence[Message]) -> Judged:
+        """See ``Winners.judge``; the side topic is read to its end before a record is undecided.
+
+        Raises:
+            CorruptionError: a winners record is deleted, or is none.
+            ReplayMismatchError: the side topic was made anew.
+        """
+        attempts = pa.array(list(map(_attempt, messages)), pa.binary())
+        with self._lock:
+            judged = (self._winners or self._read_on()).judge(attempts)
+            return judged if judged.undecided is None else self._read_on().judge(attempts)
+
+    def _read_on(self) -> Winners:
+        from abs_sources.kafka.reader import KafkaReader
+
+        ask, place = cluster(self._options.client), (self._side, 0)
+        found = ask.topics([self._side]).get(self._side)
+        if found is None:
+            return self._winners or Winners()
+        if self._winners is None:
+            self._topic_id = found.id
+            self._next = ask.first([place])[place]
+            self._winners = Winners(complete=self._next == 0)
+        end = ask.end([place])[place]
+        if end > self._next:
+            part = Range(self._side, self._topic_id or found.id, 0, self._next, end)
+            self._take(KafkaReader(self._options, part), self._winners)
+            self._next = end
+        return self._winners
+
+    @staticmethod
+    def _take(reader: KafkaReader, winners: Winners) -> None:
+        try:
+            while not reader.finished:
+                batch = reader.read(1.0)
+                for value in [] if batch is None else batch.column("value").to_pylist():
+                    winners.add(value)
+        finally:
+            reader.close()
+
+
+def _attempt(message: Message) -> bytes | None:
+    """The value of the attempt's header, the last one if there are several."""
+    found: Any = message.headers()
+    return dict(found).get(HEADER) if found else None
+
+
+_KNOWN: dict[tuple[int, str, tuple[tuple[str, str], ...]], Verdicts] = {}
+_LOCK = threading.Lock()
+
+
+def verdicts(options: KafkaSourceOptions, topic: str) -> Verdicts:
+    """The process's one judge of a topic; a process that was forked has its own."""
+    key = (os.getpid(), topic, tuple(sorted(options.client.items())))
+    with _LOCK:
+        if key not in _KNOWN:
+            _KNOWN[key] = Verdicts(options, topic)
+        return _KNOWN[key]

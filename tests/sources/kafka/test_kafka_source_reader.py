@@ -1,0 +1,198 @@
+"""What a reader does at the edges: open transactions, records that go away, ends that are not there."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import replace
+
+import pytest
+from confluent_kafka import Producer
+
+from abs_core.errors import OptionError, RefusedError, ReplayMismatchError, UnavailableError
+from abs_core.source import Limit, Offsets, Reader
+from abs_services import KafkaService
+from abs_sources.kafka import KafkaSource, KafkaSourceOptions
+from abs_sources.kafka import cluster as clusters
+from abs_sources.kafka import reader as readers
+from abs_sources.kafka.testing import KafkaSourceHarness
+
+pytestmark = pytest.mark.services
+
+
+@pytest.fixture
+def harness(kafka: KafkaService) -> KafkaSourceHarness:
+    kafka.start()
+    return KafkaSourceHarness(kafka.bootstrap)
+
+
+def source(harness: KafkaSourceHarness, kafka: KafkaService, **more: str) -> KafkaSource:
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "startingOffsets": "earliest", **more}
+    if "assign" not in given:
+        given["subscribe"] = harness.topic
+    return KafkaSource(KafkaSourceOptions.parse(given))
+
+
+def values_of(source: KafkaSource, start: Offsets, end: Offsets) -> list[bytes]:
+    found: list[bytes] = []
+    for split in source.splits(start, end):
+        reader = source.open(split)
+        found += rows_of(reader)
+        reader.close()
+    return found
+
+
+def rows_of(reader: Reader) -> list[bytes]:
+    found: list[bytes] = []
+    while not reader.finished:
+        batch = reader.read(1.0)
+        found += [] if batch is None else batch.column("value").to_pylist()
+    return found
+
+
+def next_of(offsets: Offsets, harness: KafkaSourceHarness) -> dict[str, int]:
+    found: dict[str, int] = json.loads(offsets)[harness.topic]["offsets"]
+    return found
+
+
+def test_an_open_transaction_bounds_what_is_latest(
+    harness: KafkaSourceHarness, kafka: KafkaService
+) -> None:
+    reads = source(harness, kafka)
+    start = reads.initial()
+    settings = {"bootstrap.servers": kafka.bootstrap}
+    open_one = Producer({**settings, "transactional.id": f"{harness.topic}-open"})
+    open_one.init_transactions(30)
+    plain = Producer(settings)
+    plain.produce(harness.topic, b"before", partition=0)
+    plain.flush()
+    open_one.begin_transaction()
+    open_one.produce(harness.topic, b"open", partition=0)
+    open_one.flush()
+    plain.produce(harness.topic, b"after", partition=0)
+    plain.flush()
+    end = reads.latest(start, Limit())
+    assert next_of(end, harness) == {"0": 1, "1": 0}
+    assert values_of(reads, start, end) == [b"before"]
+    level = {"kafka.isolation.level": "read_uncommitted"}
+    dirty = source(harness, kafka, **level)
+    assert values_of(dirty, start, dirty.latest(start, Limit())) == [b"before", b"open", b"after"]
+    open_one.commit_transaction(30)
+    harness.add(1)
+    later = reads.latest(end, Limit())
+    assert values_of(reads, end, later)[:2] == [b"open", b"after"]
+
+
+def test_a_place_before_the_first_record_is_an_error_or_a_warning(
+    harness: KafkaSourceHarness, kafka: KafkaService, caplog: pytest.LogCaptureFixture
+) -> None:
+    reads = source(harness, kafka)
+    start = reads.initial()
+    added = harness.add(20)
+    end = reads.latest(start, Limit())
+    harness.delete_records({0: 15})
+    with pytest.raises(ReplayMismatchError, match=f"records 0 to 14 of {harness.topic}-0 are del"):
+        reads.latest(start, Limit())
+    lossy = source(harness, kafka, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, "abs_sources.kafka"):
+        assert lossy.latest(start, Limit()) == end
+        found = values_of(lossy, start, end)
+    assert "records 0 to 14" in caplog.text
+    # Offsets 0 to 9 of partition 0 are aborted, 10 is their marker.
+    assert found == [*added[0::2][4:], *added[1::2]]
+
+
+def test_a_range_that_goes_beyond_the_end_of_its_partition_is_an_error(
+    harness: KafkaSourceHarness, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_SHORT_SECONDS", 0.5)
+    reads = source(harness, kafka)
+    start = reads.initial()
+    harness.add(10)
+    split = reads.splits(start, reads.latest(start, Limit()))[0]
+    reader = reads.open(replace(split, end='{"offset": 1000}'))
+    with pytest.raises(ReplayMismatchError, match="and the range that was planned at 1000"):
+        rows_of(reader)
+    reader.close()
+
+
+def test_a_read_that_fails_gives_the_same_rows_again(
+    harness: KafkaSourceHarness, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = source(harness, kafka)
+    start = reads.initial()
+    added = harness.add(40)
+    split = reads.splits(start, reads.latest(start, Limit()))[0]
+    reader = reads.open(split)
+    right, failures = readers.KafkaReader._consume, iter([False, True])
+
+    def consume(reader: readers.KafkaReader, most: int, seconds: float) -> object:
+        if next(failures, False):
+            raise UnavailableError("the broker is gone")
+        return right(reader, min(most, 3), seconds)
+
+    monkeypatch.setattr(readers.KafkaReader, "_consume", consume)
+    found: list[bytes] = []
+    failed = 0
+    while not reader.finished:
+        try:
+            batch = reader.read(2.0)
+        except UnavailableError:
+            failed += 1
+            continue
+        found += [] if batch is None else batch.column("value").to_pylist()
+    reader.close()
+    assert failed == 1
+    assert found == list(added[0::2])
+
+
+def test_starts_and_ends_by_time_and_by_assignment(
+    harness: KafkaSourceHarness, kafka: KafkaService
+) -> None:
+    now = int(time.time() * 1000)  # what is older is deleted soon, by retention
+    plain = Producer({"bootstrap.servers": kafka.bootstrap})
+    for number in range(6):
+        plain.produce(harness.topic, b"%d" % number, partition=0, timestamp=now + 10 * number)
+    plain.flush()
+    more = {"assign": json.dumps({harness.topic: [0]}), "startingTimestamp": str(now + 15)}
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, **more, "endingTimestamp": str(now + 40)}
+    batch = KafkaSource(KafkaSourceOptions.parse(given, batch=True))
+    start = batch.initial()
+    assert values_of(batch, start, batch.latest(start, Limit())) == [b"2", b"3"]
+    with pytest.raises(OptionError, match="no record with such a time"):
+        source(harness, kafka, startingTimestamp=str(now + 99)).initial()
+
+
+def test_a_pattern_finds_topics_that_come_later(
+    harness: KafkaSourceHarness, kafka: KafkaService
+) -> None:
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "startingOffsets": "latest"}
+    prefix = harness.topic[:12]
+    pattern = KafkaSource(KafkaSourceOptions.parse({**given, "subscribePattern": f"{prefix}.*"}))
+    harness.add(4)
+    start = pattern.initial()
+    other = KafkaSourceHarness(kafka.bootstrap)
+    other.delete()
+    other.topic = f"{harness.topic}-later"
+    other.create()
+    added = [*other.add(4), *harness.add(2)]
+    end = pattern.latest(start, Limit())
+    assert sorted(values_of(pattern, start, end)) == sorted(added)  # type: ignore[type-var]
+
+
+def test_what_is_not_there_is_refused(
+    harness: KafkaSourceHarness, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": "nobody-made-this"}
+    with pytest.raises(RefusedError, match="there is no nobody-made-this"):
+        KafkaSource(KafkaSourceOptions.parse(given)).initial()
+    with pytest.raises(RefusedError, match=f"there is no {harness.topic}-7"):
+        source(harness, kafka, assign=json.dumps({harness.topic: [7]})).initial()
+    with pytest.raises(OptionError, match="no\\.such\\.setting"):
+        source(harness, kafka, **{"kafka.no.such.setting": "1"}).initial()
+    monkeypatch.setattr(clusters, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(clusters, "REQUEST_SECONDS", 0.5)
+    nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+    with pytest.raises(UnavailableError):
+        KafkaSource(KafkaSourceOptions.parse(nowhere)).initial()
