@@ -94,12 +94,14 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     """
     wiring = wire(crew.graph, operators, crew.capacity, count=crew.way.halts)
     tasks = []
+    # Asked once for all tasks of a source: asked again, it may know of more.
+    begins: dict[str, list[list[str]]] = {}
     for wired in wiring.tasks:
         restored = parts.get(wired.id.operator, ())
         context = crew.contexts(wired.node, wired.id, restored)
         task = crew.task(
             wired.id,
-            _operator(crew, wired, context),
+            _operator(crew, wired, context, begins),
             context,
             wired.inputs,
             wired.outputs,
@@ -114,10 +116,12 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     return Assembly(tasks, wiring.channels, wiring.loops, wiring.in_flight)
 
 
-def _operator(crew: Crewing, wired: Wired, context: OwnContext) -> Operator:
+def _operator(
+    crew: Crewing, wired: Wired, context: OwnContext, begins: dict[str, list[list[str]]]
+) -> Operator:
     node = wired.node
     if node.source is not None:
-        return _source(node, wired.id.subtask, context)
+        return _source(node, wired.id.subtask, context, begins)
     if node.sink is not None:
         partition = crew.sinks.index(node.id) * SINK_STRIDE + wired.id.subtask
         sink = SinkOperator(node.sink, crew.state, partition, crew.first)
@@ -127,12 +131,16 @@ def _operator(crew: Crewing, wired: Wired, context: OwnContext) -> Operator:
     return node.make(context)
 
 
-def _source(node: Node, subtask: int, context: OwnContext) -> SourceOperator:
+def _source(
+    node: Node, subtask: int, context: OwnContext, begins: dict[str, list[list[str]]]
+) -> SourceOperator:
     assert node.source is not None
     positions = context.lists.list("splits", TEXT)
     if context.is_new:
-        entries = shared_out(first_entries(node.source, bounded=node.bounded), node.parallelism)
-        positions.put(entries[subtask])
+        if node.id not in begins:
+            entries = first_entries(node.source, bounded=node.bounded)
+            begins[node.id] = shared_out(entries, node.parallelism)
+        positions.put(begins[node.id][subtask])
     source = SourceOperator(node.source, positions.get(), node.event_time)
 
     def note(checkpoint: int) -> tuple[()]:

@@ -50,7 +50,7 @@ class Job:
         backend: keeps keyed state.
         way: how snapshots are taken; see ``alignment``.
         savepoints: where a savepoint goes.
-        retain: how many checkpoints are kept.
+        retain: how many checkpoints are kept; always one more than may be in flight.
         queries: serves the keyed state of the running job, read-only.
     """
 
@@ -130,7 +130,7 @@ class Job:
                 observe=self.events,
                 fence=_fencing([sink.fence for sink in sinks.values()]),
             ),
-            self.retain,
+            max(self.retain, self.settings.in_flight + 1),
             self.savepoints,
             order,
         )
