@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from abs_core.errors import UnavailableError
+from abs_core.errors import ContentionError, UnavailableError
 from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.options import KafkaOptions
@@ -121,10 +121,12 @@ def _mapped(doing: str) -> Iterator[None]:
         try:
             yield
         except SystemError as error:
-            # confluent-kafka calls back although its own exception is set already.
+            # confluent-kafka calls back although its own exception, a fatal one, is set already.
             if isinstance(error.__cause__, KafkaException):
                 raise error.__cause__ from error
-            raise
+            raise ContentionError(
+                f"The producer ended while {doing}: another one has fenced it, most likely."
+            ) from error
 
 
 def register_id(topic: str, job: str) -> str:
