@@ -171,7 +171,8 @@ def test_a_broker_killed_between_pre_commit_and_commit_changes_nothing(
 def test_a_broker_killed_inside_the_commit_loses_and_doubles_nothing(
     open_wal: OpenLog, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    commit, killed = FencedProducer.commit, []
+    commit = FencedProducer.commit
+    killed: list[bool] = []
 
     def killing(producer: FencedProducer) -> None:
         if not killed and producer.next is not None and '"frontier":0' in producer.next.text:
