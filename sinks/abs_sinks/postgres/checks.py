@@ -5,14 +5,13 @@ Values themselves are not shown in errors: they may be personal data.
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_core.errors import RowError
-from abs_sinks.postgres.arrow import is_list
-from abs_sinks.postgres.buffers import bytes_of, values_of
+from abs_sinks.arrow import is_list
+from abs_sinks.buffers import values_of
 from abs_sinks.postgres.types import PgType
+from abs_sinks.refusals import check_text, refuse
 
 # src/include/datatype/timestamp.h, counted from 1970 as Arrow does. The upper end of timestamp
 # (294277 AD) lies beyond what 64 bits of microseconds since 1970 can say.
@@ -21,25 +20,6 @@ MIN_TIMESTAMP_US = -210_866_803_200_000_000
 MIN_DATE_DAYS, MAX_DATE_DAYS = -2_440_588, 2_145_042_905
 """4714-11-24 BC and 5874897-12-31."""
 DAY_US = 86_400_000_000
-
-
-def refuse(column: str, array: pa.Array, bad: pa.Array, why: str, remedy: str) -> None:
-    """Raise a ``RowError`` if any of ``bad`` is true.
-
-    Args:
-        column: the name of the column, for the message.
-        array: the values that were looked at.
-        bad: booleans, one for each value; null counts as false.
-        why: what is wrong, as the end of "3 of 100 values ...".
-    """
-    count = pc.sum(bad).as_py()
-    if count:
-        raise row_error(column, f"{count} of {len(array)} values {why}", remedy)
-
-
-def row_error(column: str, what: str, remedy: str) -> RowError:
-    """The error for values of one column."""
-    return RowError(f'Column "{column}": {what}.', remedy=f"{remedy}.")
 
 
 def check_values(array: pa.Array, pg: PgType, column: str) -> None:
@@ -68,36 +48,6 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
         _check_fraction(array, pg, column)
     elif pa.types.is_duration(arrow):
         _check_fraction(array, pg, column)
-
-
-def check_text(array: pa.Array, column: str) -> None:
-    """Refuse text with a NUL character, and bytes that are no UTF-8.
-
-    Spark's strings can hold any bytes (``cast(X'ff' as string)``), PostgreSQL's neither those nor
-    U+0000. A pass over the raw bytes settles the common cases.
-    """
-    data = bytes_of(array)
-    # As signed bytes, NUL is 0 and all beyond ASCII is negative.
-    if data.size == 0 or data.view(np.int8).min() > 0:
-        return
-    if data.min() == 0:
-        nul = pc.match_substring(array.view(pa.binary()), b"\0")
-        refuse(
-            column,
-            array,
-            nul,
-            "hold a NUL character (0x00), which PostgreSQL's text cannot",
-            "remove it in Spark with translate(), or make the column bytea",
-        )
-    if data.max() >= 0x80:
-        try:
-            array.drop_null().validate(full=True)
-        except pa.ArrowInvalid as error:
-            raise row_error(
-                column,
-                "a value is not valid UTF-8",
-                "decode it in Spark with decode(), or make the column bytea",
-            ) from error
 
 
 def _check_length(array: pa.Array, pg: PgType, column: str) -> None:

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_sinks.postgres.arrow import is_list
-from abs_sinks.postgres.jsontext import becomes_json, json_text
+from abs_sinks.arrow import is_list
+from abs_sinks.jsontext import json_text
 from abs_sinks.postgres.nesting import unnest
-from abs_sinks.postgres.text import plain_text
-from abs_sinks.postgres.types import PgType
+from abs_sinks.postgres.types import PgType, becomes_json
+from abs_sinks.text import plain_text
 
 NULL = r"\N"
 

@@ -14,14 +14,15 @@ from pgpq.encoders import StringEncoderBuilder
 from pgpq.schema import Jsonb
 
 from abs_core.errors import AbsError, RowError, SchemaError
-from abs_sinks.postgres.arrow import cast_plain, plain_type
-from abs_sinks.postgres.buffers import bytes_of
-from abs_sinks.postgres.checks import check_values, row_error
+from abs_sinks.arrow import cast_plain, plain_type
+from abs_sinks.buffers import bytes_of
+from abs_sinks.jsontext import json_text
+from abs_sinks.postgres.checks import check_values
 from abs_sinks.postgres.copytext import copy_text
 from abs_sinks.postgres.fit import Conversion, Wire
-from abs_sinks.postgres.jsontext import becomes_json, json_text
 from abs_sinks.postgres.payload import payload
-from abs_sinks.postgres.types import Column
+from abs_sinks.postgres.types import Column, becomes_json
+from abs_sinks.refusals import row_error
 
 SLICE_BYTES = 64 << 20
 """Larger batches are encoded in slices, so that no Arrow string column comes near its 2 GiB."""

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_sinks.postgres.arrow import is_list
-from abs_sinks.postgres.buffers import Array
-from abs_sinks.postgres.checks import row_error
+from abs_sinks.arrow import is_list
+from abs_sinks.buffers import Array
+from abs_sinks.refusals import row_error
 
 
 @dataclass(frozen=True, slots=True)

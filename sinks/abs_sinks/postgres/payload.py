@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_sinks.postgres.buffers import Array, binaries, bytes_of, values_of
-from abs_sinks.postgres.checks import refuse
-from abs_sinks.postgres.jsontext import becomes_json, json_text
+from abs_sinks.buffers import Array, binaries, bytes_of, values_of
+from abs_sinks.jsontext import json_text
 from abs_sinks.postgres.nesting import Unnested, unnest
 from abs_sinks.postgres.numeric import numeric_values
-from abs_sinks.postgres.text import interval_parts
-from abs_sinks.postgres.types import PgType
+from abs_sinks.postgres.types import PgType, becomes_json
+from abs_sinks.refusals import refuse
+from abs_sinks.text import interval_parts
 
 _EPOCH_DAYS = 10_957
 _EPOCH_US = _EPOCH_DAYS * 86_400_000_000

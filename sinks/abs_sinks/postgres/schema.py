@@ -17,7 +17,8 @@ from abs_sinks.postgres.encode import PlannedColumn
 from abs_sinks.postgres.fit import Conversion, fit
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.table import Table
-from abs_sinks.postgres.types import Column, MisfitError
+from abs_sinks.postgres.types import Column
+from abs_sinks.refusals import MisfitError
 
 
 def plan_columns(schema: pa.Schema, table: Table) -> CopyPlan:

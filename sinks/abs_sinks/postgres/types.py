@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pyarrow as pa
+
 TEXT_RECEIVERS = frozenset({"textrecv", "varcharrecv", "bpcharrecv", "json_recv", "enum_recv"})
 """Receive functions that take plain text in a binary COPY: citext and enums are among their users.
 
@@ -12,15 +14,6 @@ TEXT_RECEIVERS = frozenset({"textrecv", "varcharrecv", "bpcharrecv", "json_recv"
 
 ARRAY_MAX_DIMENSIONS = 6
 """MAXDIM in src/include/utils/array.h."""
-
-
-class MisfitError(Exception):
-    """Values of one type do not fit another: the reason, and what to do. Never leaves the package."""
-
-    def __init__(self, reason: str, remedy: str) -> None:
-        super().__init__(reason, remedy)
-        self.reason = reason
-        self.remedy = remedy
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +97,8 @@ class Column:
     def fills_itself(self) -> bool:
         """Whether the server has a value of its own for a row that brings none."""
         return self.has_default or bool(self.identity) or self.generated
+
+
+def becomes_json(plain: pa.DataType, pg: PgType) -> bool:
+    """Whether values of this plain type are written as JSON into a column of that type."""
+    return pg.name in ("json", "jsonb") and pa.types.is_nested(plain)

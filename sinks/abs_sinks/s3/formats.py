@@ -16,9 +16,9 @@ import pyarrow.csv as pcsv
 import pyarrow.parquet as pq
 
 from abs_core.errors import RowError, SchemaError
-from abs_sinks.postgres.arrow import plain_type
-from abs_sinks.postgres.jsontext import json_text, require_json
-from abs_sinks.postgres.types import MisfitError
+from abs_sinks.arrow import plain_type
+from abs_sinks.jsontext import json_text, require_json
+from abs_sinks.refusals import MisfitError
 from abs_sinks.s3.options import S3Options
 
 

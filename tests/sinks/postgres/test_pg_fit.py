@@ -6,7 +6,8 @@ import pyarrow as pa
 import pytest
 
 from abs_sinks.postgres.fit import Wire, fit
-from abs_sinks.postgres.types import MisfitError, PgType
+from abs_sinks.postgres.types import PgType
+from abs_sinks.refusals import MisfitError
 
 BOOL, BYTEA, TEXT, UUID = (PgType(0, n, n) for n in ("bool", "bytea", "text", "uuid"))
 TEXT = PgType(25, "text", "text", receive="textrecv")

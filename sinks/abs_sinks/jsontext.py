@@ -12,15 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_sinks.postgres.arrow import is_list
-from abs_sinks.postgres.checks import check_text
-from abs_sinks.postgres.text import plain_text
-from abs_sinks.postgres.types import MisfitError, PgType
-
-
-def becomes_json(plain: pa.DataType, pg: PgType) -> bool:
-    """Whether values of this plain type are written as JSON into a column of that type."""
-    return pg.name in ("json", "jsonb") and pa.types.is_nested(plain)
+from abs_sinks.arrow import is_list
+from abs_sinks.refusals import MisfitError, check_text
+from abs_sinks.text import plain_text
 
 
 def require_json(plain: pa.DataType) -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abs_sinks.postgres.jsontext import json_text
+from abs_sinks.jsontext import json_text
 
 
 def read(array: pa.Array) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Values as text that PostgreSQL reads back as the same value, whatever styles the server has set."""
+"""Values as text, exact; PostgreSQL reads it back as the same value, whatever its styles are."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_sinks.postgres.buffers import Array, binaries, bytes_of, offsets_of, values_of
-from abs_sinks.postgres.checks import refuse
+from abs_sinks.buffers import Array, binaries, bytes_of, offsets_of, values_of
+from abs_sinks.refusals import refuse
 
 # Arrow writes years of four digits, and PostgreSQL reads them, in this range: Spark's own.
 _FIRST_DAY, _LAST_DAY = -719_162, 2_932_896

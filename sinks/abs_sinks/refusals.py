@@ -1,0 +1,75 @@
+"""What a target cannot hold is refused: types by ``MisfitError``, values by ``RowError``.
+
+Values themselves are not shown in errors: they may be personal data.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_core.errors import RowError
+from abs_sinks.buffers import bytes_of
+
+
+class MisfitError(Exception):
+    """Values of one type do not fit another: the reason, and what to do. Never leaves a sink."""
+
+    def __init__(self, reason: str, remedy: str) -> None:
+        super().__init__(reason, remedy)
+        self.reason = reason
+        self.remedy = remedy
+
+
+def refuse(column: str, array: pa.Array, bad: pa.Array, why: str, remedy: str) -> None:
+    """Raise a ``RowError`` if any of ``bad`` is true.
+
+    Args:
+        column: the name of the column, for the message.
+        array: the values that were looked at.
+        bad: booleans, one for each value; null counts as false.
+        why: what is wrong, as the end of "3 of 100 values ...".
+    """
+    count = pc.sum(bad).as_py()
+    if count:
+        raise row_error(column, f"{count} of {len(array)} values {why}", remedy)
+
+
+def row_error(column: str, what: str, remedy: str) -> RowError:
+    """The error for values of one column."""
+    return RowError(f'Column "{column}": {what}.', remedy=f"{remedy}.")
+
+
+def check_text(array: pa.Array, column: str) -> None:
+    """Refuse text with a NUL character, and bytes that are no UTF-8.
+
+    Spark's strings can hold any bytes (``cast(X'ff' as string)``), PostgreSQL's text and jsonb neither
+    those nor U+0000, and few readers of JSON files like either. A pass over the raw bytes settles the
+    common cases.
+
+    Raises:
+        RowError: names the column, and how many values hold a NUL.
+    """
+    data = bytes_of(array)
+    # As signed bytes, NUL is 0 and all beyond ASCII is negative.
+    if data.size == 0 or data.view(np.int8).min() > 0:
+        return
+    if data.min() == 0:
+        nul = pc.match_substring(array.view(pa.binary()), b"\0")
+        refuse(
+            column,
+            array,
+            nul,
+            "hold a NUL character (0x00), which text cannot in most targets",
+            "remove it in Spark with translate(), or write the column as binary",
+        )
+    if data.max() >= 0x80:
+        try:
+            array.drop_null().validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise row_error(
+                column,
+                "a value is not valid UTF-8",
+                "decode it in Spark with decode(), or write the column as binary",
+            ) from error
