@@ -80,7 +80,9 @@ def test_a_region_that_fails_for_ever_ends_the_job(bench: Bench) -> None:
 
 def stop_with_savepoint(bench: Bench, what: Graph) -> int:
     """Run until a savepoint is committed; its checkpoint."""
-    stop, asked, taken = Event(), [], []
+    stop = Event()
+    asked: list[int] = []
+    taken: list[int] = []
 
     def observe(what: str, task: object, checkpoint: int) -> None:
         if what == "committed" and not asked:

@@ -13,8 +13,8 @@ from abs_core.runtime.lease import Lease, lead
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.fakes import FakeSink, FakeTarget
 
-sys.path.insert(0, str(Path(__file__).parent))
-from counting import graph
+sys.path.insert(0, str(Path(__file__).parents[4]))
+from tests.core.runtime.jobs.counting import graph
 
 
 def main(folder: Path, seconds: float, name: str) -> None:
