@@ -79,7 +79,8 @@ class Job:
             AbsError: see ``StoreKeeper.recover`` and ``Execution.run``.
         """
         keeper = self._keeper()
-        recovered = keeper.recover(restore or Restore())
+        restore = restore or Restore()
+        recovered = keeper.recover(restore)
         self._execution = Execution(
             self.graph,
             self.way,
@@ -88,6 +89,7 @@ class Job:
             self._contexts,
             self._persist,
             recovered,
+            restore,
             self.observe,
             self._publish,
             self._withdraw,

@@ -48,6 +48,7 @@ class Execution:
     Args:
         publish: is told the tasks of a region before they start: their state can be queried;
         withdraw: and their operators, before their state is closed.
+        restore: what ``recovered`` was asked for.
         restarts: how often a region is restored before its error ends the job.
         capacity: elements in a channel.
     """
@@ -59,6 +60,7 @@ class Execution:
     contexts: Callable[[Recovered], Contexts]
     persist: Persist
     recovered: Recovered
+    restore: Restore
     observe: Observe
     publish: Callable[[Sequence[Task]], None] = lambda tasks: None
     withdraw: Callable[[frozenset[str]], None] = lambda operators: None
@@ -198,8 +200,9 @@ class Execution:
         self._failed = [(failed, error) for failed, error in self._failed if failed != operators]
         self.observe("restored", None, self.conductor.book.decided)
         state = self.keeper.coordinator.roll_forward()
-        from_ = self.keeper.restored(state, Restore())
         book = self.conductor.book
+        # Until this run has decided something, it begins where it was told to begin.
+        from_ = self.keeper.restored(state, self.restore if book.decided < 0 else Restore())
         from_ = Recovered(state, book.next, from_.parts, from_.sinks, from_.source)
         region = self._assemble(operators, from_, self._regions[at].attempt + 1)
         self._regions[at] = region

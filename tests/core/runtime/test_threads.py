@@ -12,6 +12,8 @@ import pytest
 
 from abs_core.errors import ConfigError, IdentityError, ProtocolError, UnavailableError
 from abs_core.runtime import WAYS, EventTime, Graph, Job, Restore, Settings, describe, mermaid
+from abs_core.runtime.context import TaskContext
+from abs_core.runtime.operators import Operator
 from abs_core.runtime.tables import TableSource
 from abs_core.testing.fakes import FakeSink, FakeTarget
 from abs_core.testing.harness import SCHEMA
@@ -117,6 +119,41 @@ def test_an_older_snapshot_needs_consent(bench: Bench) -> None:
     with pytest.raises(ProtocolError, match="not what the sinks are committed to"):
         bench.job(graph(bench.sink, rows=6_000)).run(Restore(completed[0]))
     bench.check(6_000)
+
+
+def test_a_region_that_fails_before_the_first_decision_begins_where_the_run_began(
+    bench: Bench,
+) -> None:
+    """Also where that is an older snapshot, by consent: what came after it is written again."""
+    bench.job(graph(bench.sink, rows=6_000)).run()
+    oldest = bench.store.completed()[0]
+    before = len(bench.rows())
+    built = graph(bench.sink, rows=6_000)
+    process, fails = built.nodes["count"].make, [True]
+    assert process is not None
+
+    def failing(context: TaskContext) -> Operator:
+        if fails and context.task.subtask == 1:
+            fails.clear()
+            raise_at = process(context)
+            raise_at.on_batch = _raise  # type: ignore[method-assign]
+            return raise_at
+        return process(context)
+
+    built.nodes["count"].make = failing
+    restored: list[str] = []
+    bench.job(
+        built, settings=Settings(interval=60), observe=lambda what, task, n: restored.append(what)
+    ).run(Restore(oldest, go_back=True))
+    assert "restored" in restored
+    again = Counter(id_ for id_, _ in bench.rows())
+    assert len(again) == 6_000
+    assert before < again.total() <= 2 * 6_000
+    assert set(again.values()) <= {1, 2}
+
+
+def _raise(port: int, batch: object, emit: object) -> None:
+    raise RuntimeError("planted")
 
 
 def test_state_that_no_operator_claims_is_refused_unless_allowed(bench: Bench) -> None:
