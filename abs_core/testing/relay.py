@@ -1,0 +1,204 @@
+"""A TCP relay that loses a request, a reply, or delays a request, on purpose: for tests of recovery.
+
+It knows no protocol: who uses it says how a message is cut off the stream, and which one is meant.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Self
+
+_CHUNK = 1 << 16
+
+Receive = Callable[[socket.socket], bytes]
+"""Reads the next message; nothing where the connection has ended."""
+
+
+class Loss(StrEnum):
+    """What becomes of a request.
+
+    REQUEST: the server never gets it. REPLY: the server gets it and answers; the client sees a broken
+    connection. DELAY: the client sees a broken connection; the server gets it at ``release``.
+    """
+
+    REQUEST = "request"
+    REPLY = "reply"
+    DELAY = "delay"
+
+
+@dataclass(slots=True)
+class _Plan:
+    matches: Callable[[bytes], bool]
+    nth: int
+    loss: Loss
+    fired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Link:
+    client: socket.socket
+    server: socket.socket
+    swallow: threading.Event = field(default_factory=threading.Event)
+
+    def end(self) -> None:
+        _end(self.client)
+        _end(self.server)
+
+
+def chunk(source: socket.socket) -> bytes:
+    """Whatever has come: a message, where each is sent in one piece and then answered."""
+    try:
+        return source.recv(_CHUNK)
+    except OSError:
+        return b""
+
+
+def exactly(source: socket.socket, size: int) -> bytes:
+    """So many bytes; nothing where the connection ends before."""
+    parts = []
+    while size:
+        try:
+            part = source.recv(min(size, 1 << 20))
+        except OSError:
+            return b""
+        if not part:
+            return b""
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+class Relay:
+    """Stands before a server. A context manager; connections end with it.
+
+    Args:
+        server: host and port of the server.
+        receive: how a message is read, from either side.
+        rewrite: what becomes of a message to a client.
+    """
+
+    def __init__(
+        self,
+        server: tuple[str, int],
+        receive: Receive = chunk,
+        rewrite: Callable[[bytes], bytes] = lambda message: message,
+    ) -> None:
+        self._server = server
+        self._receive = receive
+        self._rewrite = rewrite
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        """Of the relay, on 127.0.0.1."""
+        self._lock = threading.Lock()
+        self._plan: _Plan | None = None
+        self._released = threading.Event()
+        self._delivered = threading.Event()
+        self._links: list[_Link] = []
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        self._start(self._accept)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._released.set()
+        _end(self._listener)
+        with self._lock:
+            links = list(self._links)
+        for link in links:
+            link.end()
+        for thread in self._threads:
+            thread.join()
+
+    def lose_if(self, loss: Loss, matches: Callable[[bytes], bool], nth: int = 1) -> None:
+        """Arm: the nth matching message of clients from now on is lost that way, once."""
+        self._released.clear()
+        self._delivered.clear()
+        with self._lock:
+            self._plan = _Plan(matches, nth, loss)
+
+    @property
+    def fired(self) -> bool:
+        """Whether what was armed has happened."""
+        with self._lock:
+            return self._plan is not None and self._plan.fired
+
+    def release(self, deadline_s: float = 10.0) -> None:
+        """Let the delayed message go on to the server, and return when it has answered."""
+        self._released.set()
+        assert self._delivered.wait(deadline_s), "the server does not answer the delayed message"
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self._server)
+            except OSError:
+                _end(client)  # the server is down: so the client shall see
+                continue
+            link = _Link(client, server)
+            with self._lock:
+                self._links.append(link)
+            self._start(lambda link=link: self._to_server(link))
+            self._start(lambda link=link: self._to_client(link))
+
+    def _to_server(self, link: _Link) -> None:
+        while message := self._receive(link.client):
+            loss = self._loss_of(message)
+            if loss is Loss.REQUEST:
+                break
+            if loss is not None:
+                link.swallow.set()
+            if loss is Loss.DELAY:
+                _end(link.client)
+                self._released.wait()
+            if not _send(link.server, message):
+                break
+            if loss is not None:
+                return  # the reader of replies ends both, once the server has answered
+        link.end()
+
+    def _to_client(self, link: _Link) -> None:
+        while message := self._receive(link.server):
+            if link.swallow.is_set():
+                self._delivered.set()
+                break
+            if not _send(link.client, self._rewrite(message)):
+                break
+        link.end()
+
+    def _loss_of(self, message: bytes) -> Loss | None:
+        with self._lock:
+            plan = self._plan
+            if plan is None or plan.fired or not plan.matches(message):
+                return None
+            plan.nth -= 1
+            plan.fired = plan.nth == 0
+            return plan.loss if plan.fired else None
+
+    def _start(self, work: Callable[..., None]) -> None:
+        thread = threading.Thread(target=work, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+
+def _send(target: socket.socket, data: bytes) -> bool:
+    try:
+        target.sendall(data)
+    except OSError:
+        return False
+    return True
+
+
+def _end(each: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        each.shutdown(socket.SHUT_RDWR)  # also wakes whoever waits on it
+    each.close()
