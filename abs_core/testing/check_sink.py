@@ -7,6 +7,7 @@ checks do. Use ``check_sink`` in one test, or ``applicable`` to have one test fo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from abs_core.testing.case import Case
@@ -15,11 +16,13 @@ from abs_core.testing.harness import Opener
 from abs_core.testing.rules import Check
 
 
-def check_sink(opener: Opener) -> list[str]:
+def check_sink(opener: Opener, *, at_once: int = 1) -> list[str]:
     """Run every rule that applies to the sink, each on a target of its own.
 
     Args:
         opener: opens a harness on an empty target; called once for each rule.
+        at_once: rules that are checked at the same time, each in a thread: only where nothing that
+            one of these targets holds can be seen from another.
 
     Returns:
         the names of the rules that were checked, in order.
@@ -27,7 +30,9 @@ def check_sink(opener: Opener) -> list[str]:
     Raises:
         AssertionError: a rule is broken; the first line names it.
     """
-    return [check.rule for check in CHECKS if run_check(opener, check)]
+    with ThreadPoolExecutor(at_once) as pool:
+        under = list(pool.map(lambda check: run_check(opener, check), CHECKS))
+    return [check.rule for check, is_under in zip(CHECKS, under, strict=True) if is_under]
 
 
 def run_check(opener: Opener, check: Check) -> bool:

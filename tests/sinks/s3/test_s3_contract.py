@@ -53,7 +53,8 @@ def nursery(store: object) -> Iterator[Nursery]:
 
 
 def test_the_sink_keeps_every_rule(opener: Opener) -> None:
-    assert len(check_sink(opener)) > 30
+    # They wait for the server most of the time; each has a folder, with a register, of its own.
+    assert len(check_sink(opener, at_once=6)) > 30
 
 
 @pytest.mark.parametrize(
