@@ -310,11 +310,13 @@ class InDoubt:
         handle: its name.
         age_seconds: since it was pre-committed, by the target's clock; None where unknown.
         detail: the target's own name for it, for people.
+        size: bytes that the target keeps for it; None where it does not say, or was not asked.
     """
 
     handle: HandleName
     age_seconds: float | None
     detail: str
+    size: int | None = None
 
 
 class Severity(StrEnum):

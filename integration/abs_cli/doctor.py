@@ -1,8 +1,14 @@
-"""``abs doctor``: would this job run, and what would it promise? Nothing is changed."""
+"""``abs doctor``: would this job run, and what would it promise? Nothing is changed.
+
+On S3 it puts objects under ``_abs/probe/`` and deletes them again: there is no other way to know what a
+server does.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,13 +17,22 @@ from rich.markup import escape
 
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, people, print_json
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, SchemaError
 from abs_core.model import Finding, Guarantee, Severity, job_key
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from abs_sinks.options import CommonOptions
+
+
+class Sink(StrEnum):
+    """The formats that can be looked at."""
+
+    POSTGRES = "abs-postgres"
+    KAFKA = "abs-kafka"
+    S3 = "abs-s3"
+
 
 _COLOUR = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
@@ -33,17 +48,23 @@ def doctor(
         typer.Option("--sample", help="A file or folder of the input (Parquet, Arrow, CSV, JSON)."),
     ] = None,
     tasks: Annotated[int | None, typer.Option(help="How many tasks write an epoch.", min=1)] = None,
+    sink: Annotated[
+        Sink | None,
+        typer.Option(
+            "--format",
+            help="What the job writes to. Default: options that begin with kafka. are of abs-kafka, "
+            "an option path is of abs-s3.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a job's options, its server, table and role. Exit code 1 if it would not run.
+    """Check a job's options, its server, table or bucket, its role. Exit code 1 if it would not run.
 
-    With --sample it also checks that the input's columns fit. Options that begin with kafka. are of
-    a job that writes to Kafka.
+    With --sample it also checks that the input's columns fit.
     """
     given = _pairs(option)
     schema = None if sample is None else _schema(sample)
-    look = _kafka if any(name.lower().startswith("kafka.") for name in given) else _postgres
-    findings, promise = look(given, schema, tasks)
+    findings, promise = _LOOK[sink or _meant(given)](given, schema, tasks)
     if as_json:
         listed = [dataclasses.asdict(finding) for finding in findings]
         print_json({"findings": listed, "guarantee": dataclasses.asdict(promise)})
@@ -73,6 +94,38 @@ def _kafka(
 
     options = KafkaOptions.parse(given)
     return list(preflight(options, schema, _job(options.common), tasks)), guarantee(options)
+
+
+def _s3(
+    given: dict[str, str], schema: pa.Schema | None, tasks: int | None
+) -> tuple[list[Finding], Guarantee]:
+    from abs_sinks.s3 import S3Options, S3Sink
+    from abs_sinks.s3.guarantee import guarantee
+    from abs_sinks.s3.preflight import preflight
+
+    options = S3Options.parse(given)
+    findings = preflight(options, _job(options.common))
+    if schema is not None:
+        try:
+            S3Sink(options, schema)
+        except SchemaError as misfit:
+            findings.append(Finding(Severity.ERROR, misfit.what, misfit.remedy))
+    return findings, guarantee(options)
+
+
+_LOOK: dict[Sink, Callable[..., tuple[list[Finding], Guarantee]]] = {
+    Sink.POSTGRES: _postgres,
+    Sink.KAFKA: _kafka,
+    Sink.S3: _s3,
+}
+
+
+def _meant(given: dict[str, str]) -> Sink:
+    """The sink whose options these are."""
+    names = {name.lower() for name in given}
+    if any(name.startswith("kafka.") for name in names):
+        return Sink.KAFKA
+    return Sink.S3 if "path" in names else Sink.POSTGRES
 
 
 def _job(common: CommonOptions) -> str | None:

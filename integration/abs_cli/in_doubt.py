@@ -7,9 +7,11 @@ aborted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
+from rich.filesize import decimal
 from rich.table import Table
 
 from abs_cli.codes import FAILED
@@ -32,13 +34,7 @@ def list_handles(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = Fal
     if as_json:
         print_json([_document(doubt, what) for doubt, what in fates])
     else:
-        table = Table("job", "epoch", "task", "age", "fate", "handle", box=None)
-        for doubt, what in fates:
-            handle = doubt.handle
-            age = "" if doubt.age_seconds is None else f"{doubt.age_seconds:.0f} s"
-            where = ("", "") if _is_bounded(handle) else (str(handle.epoch), str(handle.partition))
-            table.add_row(handle.job, *where, age, what, str(handle))
-        people.print(table)
+        _show(fates)
     if fates:
         raise typer.Exit(FAILED)
 
@@ -97,6 +93,10 @@ def abort(
             "other state schema either: what its decision names would be lost.",
         ),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show what would be aborted or deleted.")
+    ] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Abort what a job left prepared and no decision can name. What is decided is left alone.
 
@@ -106,12 +106,20 @@ def abort(
     state = State.at(url, stateschema)
     stored = state.register.load(job)
     known = None if stored is None else stored.state
-    names = [doubt.handle for doubt in state.committer.in_doubt(job)]
+    doubts = state.committer.in_doubt(job)
+    names = [doubt.handle for doubt in doubts]
     doomed = [] if known is None else protocol.sweep(known, known.generation, names)
     doomed += [_orphan(text, names, known) for text in orphan or ()]
-    state.committer.abort(doomed)
+    fates = [(doubt, "will be aborted") for doubt in doubts if doubt.handle in set(doomed)]
+    if as_json:
+        print_json([_document(doubt, what) for doubt, what in fates])
+    elif dry_run:
+        _show(fates)
+    if not dry_run:
+        state.committer.abort(doomed)
+    done = "would abort" if dry_run else "aborted"
     left = len(names) - len(doomed)
-    errors.print(f"[green]aborted[/] {len(doomed)} handles; {left} left", highlight=False)
+    errors.print(f"[green]{done}[/] {len(doomed)} handles; {left} left", highlight=False)
 
 
 def fate(state: JobState | None, handle: HandleName) -> str:
@@ -123,6 +131,18 @@ def fate(state: JobState | None, handle: HandleName) -> str:
     if protocol.sweepable(state, state.generation, handle):
         return "will be aborted"
     return "undecided: its epoch is under way"
+
+
+def _show(fates: Sequence[tuple[InDoubt, str]]) -> None:
+    sized = any(doubt.size is not None for doubt, _ in fates)
+    table = Table("job", "epoch", "task", "age", *(["size"] * sized), "fate", "handle", box=None)
+    for doubt, what in fates:
+        handle = doubt.handle
+        age = "" if doubt.age_seconds is None else f"{doubt.age_seconds:.0f} s"
+        where = ("", "") if _is_bounded(handle) else (str(handle.epoch), str(handle.partition))
+        size = [decimal(doubt.size) if doubt.size is not None else ""] * sized
+        table.add_row(handle.job, *where, age, *size, what, str(handle))
+    people.print(table)
 
 
 def _is_bounded(handle: HandleName) -> bool:
@@ -148,6 +168,7 @@ def _document(doubt: InDoubt, what: str) -> dict[str, object]:
         "epoch": None if _is_bounded(handle) else handle.epoch,
         "partition": None if _is_bounded(handle) else handle.partition,
         "age_seconds": doubt.age_seconds,
+        "size": doubt.size,
         "fate": what,
         "detail": doubt.detail,
     }

@@ -1,8 +1,12 @@
 """Where registers and handles are, for the commands that look after them.
 
-A register lies in its sink's own system: a URL says which. ``kafka://host:port,host:port/topic`` names
-a register's topic (``abs-register`` where none is given), with librdkafka's settings as its query
-(``?security.protocol=ssl&ssl.ca.location=...``); any other URL is libpq's, of a PostgreSQL database.
+A register lies in its sink's own system: a URL says which.
+
+- ``kafka://host:port,host:port/topic`` names a register's topic (``abs-register`` where none is given),
+  with librdkafka's settings as its query (``?security.protocol=ssl&ssl.ca.location=...``);
+- ``s3://bucket/path`` is the sink's option path, its query other options of the sink
+  (``?endpoint=http://host:port&region=...&statepath=...``); credentials come by boto3's chain;
+- any other is libpq's, of a PostgreSQL database.
 """
 
 from __future__ import annotations
@@ -30,7 +34,8 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar=["ABS_REGISTER_URL", "ABS_POSTGRES_URL"],
-        help="The database, as the sink's option url; or kafka://host:port/registertopic.",
+        help="The database, as the sink's option url; or kafka://host:port/registertopic, or "
+        "s3://bucket/path?endpoint=...&region=...",
     ),
 ]
 Schema = Annotated[
@@ -84,7 +89,13 @@ class State:
         Raises:
             OptionError: the URL cannot be read.
         """
-        return _kafka(url) if url.startswith("kafka://") else _postgres(url, schema)
+        match urlsplit(url).scheme:
+            case "kafka":
+                return _kafka(url)
+            case "s3" | "s3a" | "s3n":
+                return _s3(url)
+            case _:
+                return _postgres(url, schema)
 
     def of(self, job: str) -> JobState:
         """The state of a job.
@@ -135,3 +146,14 @@ def _kafka(url: str) -> State:
         given["registertopic"] = parts.path.strip("/")
     options = KafkaOptions.parse(given)
     return State(KafkaRegister(options), TransactionCommitter(options))
+
+
+def _s3(url: str) -> State:
+    from abs_sinks.s3.epochs import S3CoCommitter
+    from abs_sinks.s3.options import S3Options
+    from abs_sinks.s3.register import S3Register
+
+    path, _, query = url.partition("?")
+    options = S3Options.parse({**dict(parse_qsl(query)), "path": path})
+    # It ends what any protocol left: which one a job used does not matter here.
+    return State(S3Register(options), S3CoCommitter(options, sized=True))

@@ -31,10 +31,15 @@ class S3Committer:
     """A ``Committer`` for open uploads and segments. A handle's files appear one by one, each whole.
 
     A job may change its protocol between runs: what the old one left is committed or swept alike.
+
+    Args:
+        sized: whether ``in_doubt`` says how large everything is, by a request for each upload: for
+            people, not for a sweep.
     """
 
-    def __init__(self, options: S3Options) -> None:
+    def __init__(self, options: S3Options, *, sized: bool = False) -> None:
         self._options = options
+        self._sized = sized
         self._pending = PendingUploads(options)
         self._uploads = Uploads(options)
         self._segments = S3Segments(options)
@@ -79,11 +84,11 @@ class S3Committer:
             handle = _owner(pending.key)
             if handle is not None and job in (None, handle.job):
                 by_handle[handle].append(pending)
-        doubts = [_doubt(self._options, handle, found) for handle, found in by_handle.items()]
+        doubts = [self._doubt(handle, found) for handle, found in by_handle.items()]
         for entry in self._segments.list(job):
             if entry.handle not in by_handle:
                 detail = f"segment of {entry.size} bytes in {self._segments.url}"
-                doubts.append(InDoubt(entry.handle, entry.age_seconds, detail))
+                doubts.append(InDoubt(entry.handle, entry.age_seconds, detail, entry.size))
         return doubts
 
     def forget(self, state: JobState) -> None:
@@ -115,6 +120,19 @@ class S3Committer:
             # Also where one is lost: what can be committed is.
             outcomes.add(self._pending.complete(committable.handle, upload))
         return _together(outcomes)
+
+    def _doubt(self, handle: HandleName, found: Sequence[Pending]) -> InDoubt:
+        ages = [pending.age_seconds for pending in found if pending.age_seconds is not None]
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        where = f"s3://{self._options.path.bucket}/{found[0].key}{more}"
+        size = sum(self._size(pending) for pending in found) if self._sized else None
+        detail = f"upload {found[0].upload_id} of {where}"
+        return InDoubt(handle, max(ages, default=None), detail, size)
+
+    def _size(self, pending: Pending) -> int:
+        """Bytes of the parts that are there; an upload that has gone meanwhile has none."""
+        parts = self._uploads.parts(pending.key, pending.upload_id)
+        return sum((parts or {}).values())
 
     def _list(self) -> Iterator[Pending]:
         path, state = self._options.path.folder, self._options.state.folder
@@ -179,10 +197,3 @@ def _each(committables: Sequence[Committable], call: Callable[[Committable], T])
         return [call(committable) for committable in committables]
     with ThreadPoolExecutor(min(THREADS, len(committables))) as pool:
         return list(pool.map(call, committables))
-
-
-def _doubt(options: S3Options, handle: HandleName, found: Sequence[Pending]) -> InDoubt:
-    ages = [pending.age_seconds for pending in found if pending.age_seconds is not None]
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    detail = f"upload {found[0].upload_id} of s3://{options.path.bucket}/{found[0].key}{more}"
-    return InDoubt(handle, max(ages, default=None), detail)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
@@ -16,10 +17,13 @@ from abs_sinks.s3.register import S3Register
 
 
 class S3CoCommitter(S3Committer):
-    """A ``CoCommitter``: objects are there since pre-commit; the register's list makes them count."""
+    """A ``CoCommitter``: objects are there since pre-commit; the register's list makes them count.
 
-    def __init__(self, options: S3Options) -> None:
-        super().__init__(options)
+    It ends what the other protocols left, too: for commands that look after any job.
+    """
+
+    def __init__(self, options: S3Options, *, sized: bool = False) -> None:
+        super().__init__(options, sized=sized)
         self._options = options
         self._register = S3Register(options)
         self._markers = Markers(options)
@@ -66,7 +70,8 @@ class S3CoCommitter(S3Committer):
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         found = list(super().in_doubt(job))
         known = {doubt.handle for doubt in found}
-        return [*found, *(d for d in self._markers.list(job) if d.handle not in known)]
+        marked = (doubt for doubt in self._markers.list(job) if doubt.handle not in known)
+        return [*found, *(self._measured(doubt) if self._sized else doubt for doubt in marked)]
 
     def forget(self, state: JobState) -> None:
         """Delete the markers of committed handles, and manifests that were folded or never counted."""
@@ -88,6 +93,12 @@ class S3CoCommitter(S3Committer):
                 if self._markers.is_committed(doubt.handle, committed[doubt.handle.epoch])
             ]
         )
+
+    def _measured(self, marked: InDoubt) -> InDoubt:
+        """What a marker stands for; nothing where its objects are committed and it is left over."""
+        if self._markers.is_committed(marked.handle, self._committed(marked.handle)):
+            return replace(marked, size=0, detail=f"a marker only; committed: {marked.detail}")
+        return replace(marked, size=self._markers.size(marked.handle))
 
     def _committed(self, handle: HandleName) -> set[str]:
         """The keys that are committed, of the handle's epoch."""

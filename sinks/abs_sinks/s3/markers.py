@@ -54,6 +54,10 @@ class Markers:
         """Whether a manifest names the handle's objects."""
         return not committed.isdisjoint(upload.key for upload in self._named(handle))
 
+    def size(self, handle: HandleName) -> int:
+        """Bytes of the objects that the handle's marker names, whether they are there yet or not."""
+        return sum(upload.size for upload in self._named(handle))
+
     def undo(self, handle: HandleName, committed: set[str]) -> None:
         """Delete a handle's objects, unless they are committed, then its marker.
 
