@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
@@ -31,7 +32,7 @@ from rich.console import Console
 
 from abs_core.source import Limit
 from abs_sources.files import FileOptions, FileSource
-from benchmarks.machine import load
+from benchmarks.machine import load, machine
 from benchmarks.meter import metered
 from benchmarks.pairs import Side, interleave
 from benchmarks.ratios import Sample
@@ -117,7 +118,8 @@ def main(
     rows: Annotated[int, typer.Option(min=1000)] = 2_000_000,
 ) -> None:
     """Ratios in interleaved pairs."""
-    load_before, started = load(), datetime.now(UTC).isoformat(timespec="seconds")
+    load_before, began = load(), time.monotonic()
+    started = datetime.now(UTC).isoformat(timespec="seconds")
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abs-bench-")))
         folder = Folder(scratch / "input", rows)
@@ -144,8 +146,11 @@ def main(
     show(result, console)
     document = {
         "started": started,
+        "seconds": round(time.monotonic() - began),
+        "command": f"python -m benchmarks.files_source --pairs {pairs} --rows {rows}",
         "load before": load_before,
         "load after": load(),
+        "environment": machine("pyspark", "pyarrow"),
         "results": [as_json(result)],
     }
     save(RESULTS, {"files_source": document})

