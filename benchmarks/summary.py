@@ -16,9 +16,15 @@ _HEADER = (
 
 
 def summary(documents: Mapping[str, Mapping[str, Any]]) -> str:
-    """Markdown of what ``--json`` or results/ hold, by benchmark; what has no ratios is left out."""
-    shown = (document for document in documents.values() if "results" in document)
-    return "\n".join(line for document in shown for line in _benchmark(document))
+    """Markdown of what ``--json`` or results/ hold, by benchmark."""
+    return "\n".join(line for document in documents.values() for line in _benchmark(document))
+
+
+def documents_in(folder: Path) -> dict[str, Mapping[str, Any]]:
+    """Every benchmark of ratios in the folder, by name; files of another shape are left out."""
+    files = [json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))]
+    every = (named for file in files for named in file.items())
+    return {name: doc for name, doc in every if isinstance(doc, Mapping) and "results" in doc}
 
 
 def _benchmark(document: Mapping[str, Any]) -> Iterator[str]:
@@ -69,9 +75,7 @@ def _rate(samples: list[Mapping[str, Any]], unit: str) -> str:
 
 def main() -> None:
     """Rewrite what stands between the markers."""
-    documents: dict[str, Any] = {}
-    for path in sorted((HERE / "results").glob("*.json")):
-        documents |= json.loads(path.read_text())
+    documents = documents_in(HERE / "results")
     machine = ", ".join(f"{name} {value}" for name, value in _machine(documents).items())
     readme = HERE / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import benchmarks
-from benchmarks.summary import summary
+from benchmarks.summary import documents_in, summary
 
 RESULTS = Path(benchmarks.__file__).parent / "results"
 
 
-def test_every_file_of_results_can_be_summed_up() -> None:
-    documents: dict[str, Any] = {}
-    for path in sorted(RESULTS.glob("*.json")):
-        documents |= json.loads(path.read_text())
+def test_every_benchmark_of_ratios_is_summed_up() -> None:
+    documents = documents_in(RESULTS)
+    assert {"spark_jdbc", "kafka_source", "files_source"} <= set(documents)
     text = summary(documents)
-    assert "### spark_jdbc" in text
-    for name, document in documents.items():
-        assert (f"### {name}" in text) == ("results" in document)
+    assert [name for name in documents if f"### {name}" not in text] == []
+
+
+def test_files_of_another_shape_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "points.json").write_text(
+        '{"points": {"bytes": 1}, "started": "now", "seconds": 3}'
+    )
+    assert documents_in(tmp_path) == {}
