@@ -28,6 +28,7 @@ from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import parse_id
 from abs_sinks.kafka.logread import committed
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register_session import close_session
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.topics import topic_facts
@@ -163,10 +164,16 @@ class TopicHarness:
         stable, last = self._ends(places)
         return sum(last[place] - stable[place] for place in places)
 
-    def open_ids(self) -> dict[str, State]:
-        """Transactional ids of any job whose transaction is open or just ending."""
-        found = listed(self.options.kafka, (State.ONGOING, *_ENDING))
-        return {text: state for text, state in found.items() if parse_id(text) is not None}
+    def open_ids(self, states: Sequence[State] = (State.ONGOING, *_ENDING)) -> dict[str, State]:
+        """Transactional ids whose transaction has written to this topic, and is in such a state."""
+        now = describe(self.options.kafka, list(listed(self.options.kafka, states)))
+        return {
+            text: seen.state
+            for text, seen in now.items()
+            if seen is not None
+            and seen.state in states
+            and any(topic == self.topic for topic, _ in seen.partitions)
+        }
 
     def leftovers(self, job: str) -> Sequence[str]:
         return [
@@ -180,17 +187,17 @@ class TopicHarness:
         for consumer in (self._consumer, self._uncommitted):
             if consumer is not None:
                 consumer.close()
-        now = describe(self.options.kafka, list(self.open_ids()))
-        for text, seen in now.items():
-            if seen is not None and any(topic == self.topic for topic, _ in seen.partitions):
-                _end_it(self.options, text)
+        for text in self.open_ids((State.ONGOING,)):
+            if (name := parse_id(text)) is not None:
+                fence_for_good(self.options, name)
+        close_session(self.options)
         made = [self.topic, self.options.registertopic]
         there = topic_facts(self.options.kafka, made, again=True)
         admin(self.options.kafka).delete_topics([name for name in made if name in there])
 
     def _await_markers(self) -> None:
         deadline = time.monotonic() + READ_SECONDS
-        while listed(self.options.kafka, _ENDING):
+        while self.open_ids(_ENDING):
             assert time.monotonic() < deadline, "a transaction does not get its markers"
             time.sleep(0.002)
 
@@ -222,12 +229,6 @@ def make_topic(
     while name not in topic_facts(settings, [name], again=True):
         assert time.monotonic() < deadline, f"topic {name} does not appear"
         time.sleep(0.005)
-
-
-def _end_it(options: KafkaOptions, text: str) -> None:
-    name = parse_id(text)
-    assert name is not None
-    fence_for_good(options, name)
 
 
 @contextmanager

@@ -18,11 +18,9 @@ from kafka.consumer.fetcher import ConsumerRecord
 from kafka.errors import UnknownTopicOrPartitionError
 
 from abs_core.attempts import HEADER, read_winners, side_topic
-from abs_core.testing import Row
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import close_session
 from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant
 from abs_sinks.kafka.topics import topic_facts
 
@@ -40,7 +38,6 @@ class RegisterHarness(TopicHarness):
 
     def close(self) -> None:
         super().close()
-        close_session(self.options)
         names = [self.options.registertopic, side_topic(self.topic)]
         made = topic_facts(self.options.kafka, names, again=True)
         with suppress(UnknownTopicOrPartitionError):  # where the request is sent again
@@ -78,7 +75,7 @@ class LogHarness(RegisterHarness):
 class AttemptHarness(RegisterHarness):
     """A topic that is read by the winners of its side topic."""
 
-    def read(self) -> Sequence[Row]:
+    def records(self) -> list[tuple[bytes | None, bytes | None]]:
         """What a reader that follows ``abs_core.attempts`` sees, partition by partition."""
         self._await_markers()
         side = side_topic(self.topic)
@@ -86,7 +83,7 @@ class AttemptHarness(RegisterHarness):
         winners = (
             read_winners(r.value for r in self._records(side, 1)) if there else read_winners([])
         )
-        found: list[Row] = []
+        found: list[tuple[bytes | None, bytes | None]] = []
         for number in range(PARTITIONS):
             records = [r for r in self._records(self.topic, PARTITIONS) if r.partition == number]
             judged = winners.judge(
@@ -94,7 +91,7 @@ class AttemptHarness(RegisterHarness):
             )
             keep = judged.keep.to_pylist()
             read = [r for r, kept in zip(records[: judged.stop], keep, strict=False) if kept]
-            found += [(int(r.key), r.value.decode()) for r in read]
+            found += [(record.key, record.value) for record in read]
         return found
 
     def _records(self, topic: str, partitions: int) -> list[ConsumerRecord]:

@@ -6,7 +6,6 @@ import gc
 import secrets
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import product
@@ -26,9 +25,8 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import Severity
-from abs_core.testing import Opener, applicable, run_check
+from abs_core.testing import Opener
 from abs_core.testing.case import Case, raises, rows
-from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_producer import FencedProducer
@@ -36,6 +34,14 @@ from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.testing import KEYED, Variant, make_topic
 from abs_sinks.kafka.testing_modes import LogHarness, RegisterHarness, open_attempts, open_log
 from abs_sinks.kafka.winners import winners_topic
+from tests.sinks.kafka.rules import (
+    CO_COMMIT,
+    TWO_STEP,
+    WORST,
+    keeps_every_rule,
+    survives,
+    survives_pairs,
+)
 
 pytestmark = [
     pytest.mark.services,
@@ -43,28 +49,11 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
 ]
 
-CO_COMMIT = {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
-TWO_STEP = {
-    CrashPoint.AFTER_INSPECT,
-    CrashPoint.AFTER_DECIDE,
-    CrashPoint.BETWEEN_COMMITS,
-    CrashPoint.AFTER_COMMIT,
-    CrashPoint.AFTER_FINISH,
-}
 POINTS = {
     "wal": set(CrashPoint) - TWO_STEP,
     "wal-foreign-register": set(CrashPoint) - CO_COMMIT,
     # Its tasks leave nothing that could be aborted.
     "idempotent": set(CrashPoint) - TWO_STEP - {CrashPoint.BETWEEN_ABORTS},
-}
-WORST = {
-    CrashPoint.AFTER_PRE_COMMIT,
-    CrashPoint.AFTER_DECIDE,
-    CrashPoint.BETWEEN_COMMITS,
-    CrashPoint.AFTER_COMMIT,
-    CrashPoint.INSIDE_CO_COMMIT,
-    CrashPoint.AFTER_CO_COMMIT,
-    CrashPoint.AFTER_ABANDON,
 }
 LEFT, RIGHT = rows(0, 3), rows(10, 3)
 
@@ -96,12 +85,6 @@ def open_wal(kafka: KafkaService) -> OpenLog:
     return partial(open_log, kafka.bootstrap, Variant("wal"))
 
 
-@pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
-
-
 MODES = [
     "wal",
     "idempotent",
@@ -111,43 +94,35 @@ MODES = [
 
 @pytest.mark.parametrize("mode", MODES)
 def test_the_sink_keeps_every_rule(openers: dict[str, Opener], mode: str) -> None:
-    opener = openers[mode]
-    checks = applicable(opener)
-    assert len(checks) > 30
-    # Each on a topic of its own, and mostly waiting for the broker.
-    with ThreadPoolExecutor(6) as pool:
-        list(pool.map(lambda check: run_check(opener, check), checks))
+    assert keeps_every_rule(openers[mode]) > 30
 
 
 @pytest.mark.parametrize("mode", POINTS)
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_a_crash_at_any_point_loses_and_doubles_nothing(
-    openers: dict[str, Opener], nursery: Nursery, mode: str
+    openers: dict[str, Opener], mode: str
 ) -> None:
-    killed = check_crashes(openers[mode], nursery)
-    _report(killed)
-    assert set(killed.points) == POINTS[mode]
+    assert set(survives(openers[mode], CrashPoint).points) == POINTS[mode]
 
 
 @pytest.mark.parametrize("mode", ["wal", "idempotent"])
 def test_a_crash_at_the_worst_points_loses_and_doubles_nothing(
-    openers: dict[str, Opener], nursery: Nursery, mode: str
+    openers: dict[str, Opener], mode: str
 ) -> None:
     points = [CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT]
     pairs = [(points[0], points[1]), (points[1], points[0])]
-    killed = check_crash_pairs(openers[mode], nursery, pairs)
-    assert killed.points.total() == 4
+    assert survives_pairs(openers[mode], pairs).points.total() == 4
 
 
 @pytest.mark.parametrize("mode", POINTS)
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
-    openers: dict[str, Opener], nursery: Nursery, mode: str
+    openers: dict[str, Opener], mode: str
 ) -> None:
     points = sorted(WORST & POINTS[mode])
-    _report(check_crash_pairs(openers[mode], nursery, product(points, points)))
+    survives_pairs(openers[mode], product(points, points))
 
 
 @pytest.mark.parametrize("mode", ["wal", "idempotent"])
@@ -313,7 +288,3 @@ def _retried(call: Callable[[], object], seconds: float = 90.0) -> None:
             assert time.monotonic() < deadline
         else:
             return
-
-
-def _report(killed: Killed) -> None:
-    print(f"{killed.histories} jobs, {killed.points.total()} kills, {len(killed.points)} points")

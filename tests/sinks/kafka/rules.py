@@ -1,0 +1,93 @@
+"""Rules and crashes of the contract on one broker: several at a time, for they mostly wait for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from queue import SimpleQueue
+from typing import TypeVar
+
+from abs_core.crash import CrashPoint
+from abs_core.testing import (
+    Killed,
+    Nursery,
+    Opener,
+    applicable,
+    check_crash_pairs,
+    check_crashes,
+    run_check,
+)
+
+AT_ONCE = 6
+
+ALONE = {"in_doubt_is_exactly_the_jobs_own"}
+"""Looks at all that the broker has of a job's name, and the rules' jobs share their names."""
+
+CO_COMMIT = {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
+TWO_STEP = {
+    CrashPoint.AFTER_INSPECT,
+    CrashPoint.AFTER_DECIDE,
+    CrashPoint.BETWEEN_COMMITS,
+    CrashPoint.AFTER_COMMIT,
+    CrashPoint.AFTER_FINISH,
+}
+WORST = {
+    CrashPoint.AFTER_PRE_COMMIT,
+    CrashPoint.AFTER_DECIDE,
+    CrashPoint.BETWEEN_COMMITS,
+    CrashPoint.AFTER_COMMIT,
+    CrashPoint.INSIDE_CO_COMMIT,
+    CrashPoint.AFTER_CO_COMMIT,
+    CrashPoint.AFTER_ABANDON,
+    CrashPoint.BETWEEN_ABORTS,
+}
+"""Where a process dies between two effects in the target."""
+
+T = TypeVar("T")
+
+
+def keeps_every_rule(opener: Opener) -> int:
+    """How many rules the sink is under; it keeps them all.
+
+    Raises:
+        AssertionError: a rule is broken; the first line names it.
+    """
+    checks = applicable(opener)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        together = [check for check in checks if check.rule not in ALONE]
+        list(pool.map(lambda check: run_check(opener, check), together))
+    for check in checks:
+        if check.rule in ALONE:
+            run_check(opener, check)
+    return len(checks)
+
+
+def survives(opener: Opener, points: Iterable[CrashPoint], passages: int = 1000) -> Killed:
+    """``check_crashes``, for these points."""
+    return _all(lambda point, n: check_crashes(opener, n, passages, [point]), list(points))
+
+
+def survives_pairs(opener: Opener, pairs: Iterable[tuple[CrashPoint, CrashPoint]]) -> Killed:
+    """``check_crash_pairs``."""
+    return _all(lambda pair, n: check_crash_pairs(opener, n, [pair]), list(pairs))
+
+
+def _all(work: Callable[[T, Nursery], Killed], items: Sequence[T]) -> Killed:
+    free: SimpleQueue[Nursery] = SimpleQueue()
+
+    def one(item: T) -> Killed:
+        nursery = free.get()
+        try:
+            return work(item, nursery)
+        finally:
+            free.put(nursery)
+
+    at_once = min(AT_ONCE, len(items))
+    with ExitStack() as stack, ThreadPoolExecutor(at_once) as pool:
+        for _ in range(at_once):
+            free.put(stack.enter_context(Nursery()))
+        killed = sum(pool.map(one, items), Killed(Counter(), 0))
+    print(f"{killed.histories} jobs, {killed.points.total()} kills, {len(killed.points)} points")
+    return killed
