@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import gc
+import random
 from collections.abc import Iterator
+from functools import partial
+from threading import Timer
 
 import pytest
 
 from abs_core.errors import AbsError
 from abs_core.model import Share
+from abs_core.testing import Opener
 from abs_core.testing.case import Case, rows
 from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.engine import Run
+from abs_core.testing.harness import Row
 from abs_services import KafkaService
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
+from abs_sinks.kafka.testing_modes import open_attempts, open_log
 
 pytestmark = [
     pytest.mark.services,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(600),
     # kafka-python leaves the socket of a refused connection to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
 LEFT, RIGHT, NEXT = rows(0, 3), rows(10, 3), rows(20, 3)
+KILLS = 5
 
 
 @pytest.fixture
@@ -35,46 +43,112 @@ def server(kafka: KafkaService) -> Iterator[KafkaService]:
 
 
 @pytest.fixture
-def case(server: KafkaService) -> Iterator[Case]:
+def openers(server: KafkaService) -> dict[str, Opener]:
+    return {
+        "2pc": partial(open_topic, server.bootstrap, Variant("2pc")),
+        "wal": partial(open_log, server.bootstrap, Variant("wal")),
+        "idempotent": partial(open_attempts, server.bootstrap),
+    }
+
+
+@pytest.fixture
+def harness(server: KafkaService) -> Iterator[TopicHarness]:
     with open_topic(server.bootstrap, Variant("2pc", own_register=False)) as harness:
-        case = Case(harness)
-        yield case
-        case.close()
+        yield harness
 
 
-def test_a_broker_that_dies_at_every_step_loses_and_doubles_nothing(
-    server: KafkaService, case: Case
+def test_a_broker_that_dies_among_the_commits_of_an_epoch_loses_and_doubles_nothing(
+    server: KafkaService, harness: TopicHarness
 ) -> None:
+    case = Case(harness)
+    halted = case.run(cut=Cut("commit", handles=1))
+    shares = halted.tasks(0, LEFT, RIGHT)
+    with pytest.raises(Halted):
+        halted.commit(0, shares)
+    _bounce(server)  # decided, one of two handles committed
+    case.run().epoch(0, LEFT, RIGHT)
+    case.finished(LEFT, RIGHT, when="after a broker died between decision and commit")
+    assert harness.hidden() == 0
+    case.close()
+
+
+@pytest.mark.campaign
+def test_a_broker_that_dies_before_the_commit_or_while_a_task_writes_loses_and_doubles_nothing(
+    server: KafkaService, harness: TopicHarness
+) -> None:
+    case = Case(harness)
     run = case.run()
     shares = run.tasks(0, LEFT, RIGHT)
     _bounce(server)  # prepared, not decided
     run.commit(0, shares)
     case.finished(LEFT, RIGHT, when="after a broker died between pre-commit and commit")
-
-    halted = case.run(run=run.who.run, cut=Cut("commit", handles=1))
-    again = run.tasks(1, NEXT, rows(30, 2))
-    with pytest.raises(Halted):
-        halted.commit(1, again)
-    _bounce(server)  # decided, one of two handles committed
-    last = case.run()
-    last.epoch(1, NEXT, rows(30, 2))
-    expected = [LEFT, RIGHT, NEXT, rows(30, 2)]
-    case.finished(*expected, when="after a broker died between decision and commit")
-
-    writer = last.attempt(2).write(*rows(40, 2))
-    server.kill()
-    server.start()  # with a transaction half written
+    writer = run.attempt(1).write(*NEXT)
+    _bounce(server)  # with a transaction half written
     share: Share
     try:
         share = writer.pre_commit()
     except AbsError:
         writer.writer.abort()
-        share = last.task(2, 0, rows(40, 2))
-    last.commit(2, [share])
-    case.finished(*expected, rows(40, 2), when="after a broker died while a task wrote")
-    harness = case.harness
-    assert isinstance(harness, TopicHarness)
+        share = run.task(1, 0, NEXT)
+    run.commit(1, [share])
+    case.finished(LEFT, RIGHT, NEXT, when="after a broker died while a task wrote")
     assert harness.hidden() == 0
+    case.close()
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("mode", ["2pc", "wal", "idempotent"])
+def test_a_broker_that_is_killed_five_times_in_a_run_loses_and_doubles_nothing(
+    server: KafkaService, openers: dict[str, Opener], mode: str
+) -> None:
+    """At any moment of an epoch; some tasks have no row, some epochs none at all."""
+    chance = random.Random(5)
+    with openers[mode]() as harness:
+        assert isinstance(harness, TopicHarness)
+        case = Case(harness)
+        run = _started(case)
+        written: list[list[Row]] = []
+        for epoch in range(2 * KILLS + 1):
+            parts = _parts(epoch)
+            killer = Timer(chance.uniform(0, 0.5), _bounce, [server])
+            if epoch % 2:
+                killer.start()
+            run = _through(case, run, epoch, parts)
+            if epoch % 2:
+                killer.join()
+            written += parts
+        case.finished(*written, when=f"after {KILLS} kills of the broker")
+        assert harness.hidden() == 0
+        case.close()
+
+
+def _parts(epoch: int) -> list[list[Row]]:
+    """Of a task with rows, one without, and one more with rows; every fourth epoch is empty."""
+    if epoch % 4 == 3:
+        return [[], []]
+    return [rows(100 * epoch, 20), [], rows(100 * epoch + 50, 20)]
+
+
+def _through(case: Case, run: Run, epoch: int, parts: list[list[Row]]) -> Run:
+    """Bring the epoch to its end, as an engine does that starts its query again; the last run."""
+    for _restart in range(10):
+        try:
+            run.commit(epoch, run.tasks(epoch, *parts))
+        except AbsError as error:
+            print(f"epoch {epoch}: {error}")
+            run = _started(case)
+        else:
+            return run
+    raise AssertionError(f"ten restarts did not bring epoch {epoch} to its end")
+
+
+def _started(case: Case) -> Run:
+    for _retry in range(10):
+        try:
+            return case.run()
+        except AbsError as error:
+            print(f"at a start: {error}")
+    raise AssertionError("ten tries did not start the job")
 
 
 def _bounce(server: KafkaService) -> None:
