@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
 from abs_sinks.kafka.control import close_all
-from abs_sinks.kafka.testing import Variant, open_topic
+from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.testing_modes import open_attempts, open_log
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
@@ -35,16 +35,18 @@ def new_world(kafka: KafkaService, tmp_path: Path) -> Iterator[NewWorld]:
     with ExitStack() as stack:
 
         def make(protocol: str) -> KafkaWorld:
-            opened = {
-                "2pc": lambda: open_topic(kafka.bootstrap, Variant("2pc")),
-                "wal": lambda: open_log(kafka.bootstrap, Variant("wal")),
-                "idempotent": lambda: open_attempts(kafka.bootstrap),
-            }[protocol]()
-            target = stack.enter_context(opened)
+            target = stack.enter_context(_opened(kafka.bootstrap, protocol))
             return KafkaWorld(tmp_path, kafka, KafkaSourceHarness(kafka.bootstrap), target)
 
         yield make
     close_all()
+
+
+def _opened(bootstrap: str, protocol: str) -> AbstractContextManager[TopicHarness]:
+    if protocol == "idempotent":
+        return open_attempts(bootstrap)
+    variant = Variant(protocol)
+    return open_log(bootstrap, variant) if protocol == "wal" else open_topic(bootstrap, variant)
 
 
 def run(spark: SparkSession, job: Job) -> None:
