@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from abs_services import S3Service
+from abs_sinks.s3.client import close_idle
+from tests.spark.bucket import Bucket
 from tests.spark.jobs.folder_sink import FolderDataSource
 from tests.spark.jobs.session import small_session
 from tests.spark.world import WAYS, World
@@ -46,6 +49,16 @@ def new_world(tmp_path: Path, database: str) -> Callable[[str], World]:
         return world
 
     return make
+
+
+@pytest.fixture
+def bucket(s3: S3Service, prefix: str, spark: SparkSession) -> Iterator[Bucket]:
+    """A folder of this test's own; Spark's processes find the keys in boto3's file of them."""
+    close_idle()
+    keys = f"aws_access_key_id={s3.access_key}\naws_secret_access_key={s3.secret_key}"
+    Path(os.environ["AWS_SHARED_CREDENTIALS_FILE"]).write_text(f"[default]\n{keys}\n")
+    yield Bucket(s3, prefix)
+    close_idle()
 
 
 @contextmanager

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,56 +14,13 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from abs_core.contracts import Task
-from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Sink
-from abs_sinks.s3.client import close_idle
-from abs_sinks.s3.location import OURS
-from abs_sinks.s3.objects import Objects
-from abs_sinks.s3.uploads import Uploads
+from tests.spark.bucket import Bucket
 from tests.spark.jobs.stream_files import Job, start
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
 ROWS = 40
-
-
-class Bucket:
-    """A folder of the server, with the options that name it."""
-
-    def __init__(self, s3: S3Service, prefix: str, **more: str) -> None:
-        self.options = {
-            "path": f"s3://{s3.bucket}/{prefix}",
-            "endpoint": s3.endpoint,
-            "region": s3.region,
-            **more,
-        }
-        self._read = S3Options.parse(self.options)
-
-    def names(self) -> list[str]:
-        ours = self._read.path.key(OURS, "")
-        found = Objects(self._read).list(self._read.path.folder)
-        return [listed.key for listed in found if not listed.key.startswith(ours)]
-
-    def ids(self) -> Counter[int]:
-        counted: Counter[int] = Counter()
-        for key in self.names():
-            body = Objects(self._read).get(key)
-            assert body is not None
-            counted.update(pq.read_table(pa.BufferReader(body.data))["id"].to_pylist())
-        return counted
-
-    def uploads(self) -> list[str]:
-        return [found.key for found in Uploads(self._read).list(self._read.path.folder)]
-
-
-@pytest.fixture
-def bucket(s3: S3Service, prefix: str, spark: SparkSession) -> Iterator[Bucket]:
-    """A folder of this test's own; Spark's processes find the keys in boto3's file of them."""
-    close_idle()
-    keys = f"aws_access_key_id={s3.access_key}\naws_secret_access_key={s3.secret_key}"
-    Path(os.environ["AWS_SHARED_CREDENTIALS_FILE"]).write_text(f"[default]\n{keys}\n")
-    yield Bucket(s3, prefix)
-    close_idle()
 
 
 def put_file(folder: Path, number: int) -> list[int]:

@@ -1,8 +1,8 @@
 """Connections to the server, kept per process: boto3's client, set up for this sink.
 
 Credentials come by boto3's chain and stay in it. Payloads are not hashed for the signature: each part
-carries a CRC-64/NVME in a signed header instead, which the server checks, at a third of the CPU
-(``benchmarks/s3_clients.py`` compares).
+carries a CRC-64/NVME in a signed header instead, which the server checks, at half of the CPU
+(``benchmarks/s3_upload.py`` compares).
 """
 
 from __future__ import annotations

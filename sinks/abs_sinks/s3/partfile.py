@@ -105,7 +105,8 @@ class PartFile:
             while at < len(content):
                 piece = content[at : at + self._part_bytes - self._filled]
                 self._make_room(self._filled + len(piece))
-                self._filling[self._filled : self._filled + len(piece)] = piece
+                with memoryview(self._filling) as room:  # a bytearray's own slice copies twice
+                    room[self._filled : self._filled + len(piece)] = piece
                 self._filled += len(piece)
                 at += len(piece)
                 if self._filled == self._part_bytes:

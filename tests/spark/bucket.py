@@ -1,0 +1,60 @@
+"""A folder in a bucket that Spark writes to, and how tests look at what has become of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import pandas as pd  # type: ignore[import-untyped]
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from abs_services import S3Service
+from abs_sinks.s3 import S3Options, committed_files
+from abs_sinks.s3.epochs import S3CoCommitter
+from abs_sinks.s3.location import OURS
+from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.uploads import Uploads
+
+
+class Bucket:
+    """A folder of the server, with the options that name it."""
+
+    def __init__(self, s3: S3Service, prefix: str) -> None:
+        self.options = {
+            "path": f"s3://{s3.bucket}/{prefix}",
+            "endpoint": s3.endpoint,
+            "region": s3.region,
+        }
+        self._read = S3Options.parse(self.options)
+
+    def names(self) -> list[str]:
+        """The keys of all data files, committed or not."""
+        ours = self._read.path.key(OURS, "")
+        found = Objects(self._read).list(self._read.path.folder)
+        return [listed.key for listed in found if not listed.key.startswith(ours)]
+
+    def committed(self) -> list[str]:
+        """The keys that a reader by manifests goes by."""
+        return [file.key for file in committed_files(self._read)]
+
+    def frame(self, keys: Iterable[str]) -> pd.DataFrame:
+        """The rows of these Parquet files, as pandas reads them."""
+        frames = [pq.read_table(pa.BufferReader(self._body(key))).to_pandas() for key in keys]
+        return pd.concat(frames) if frames else pd.DataFrame()
+
+    def ids(self) -> Counter[int]:
+        return Counter(self.frame(self.names()).get("id", []))
+
+    def uploads(self) -> list[str]:
+        """The keys of all uploads that are open."""
+        return [found.key for found in Uploads(self._read).list(self._read.path.folder)]
+
+    def in_doubt(self) -> list[str]:
+        """What any protocol has left there."""
+        return [doubt.detail for doubt in S3CoCommitter(self._read).in_doubt(None)]
+
+    def _body(self, key: str) -> bytes:
+        body = Objects(self._read).get(key)
+        assert body is not None, f"{key} is gone"
+        return body.data

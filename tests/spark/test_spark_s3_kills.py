@@ -1,0 +1,111 @@
+"""Drivers that write to a bucket and are killed at crash points: every row is there exactly once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from abs_core.crash import CrashPoint
+from tests.spark.bucket import Bucket
+from tests.spark.drivers import Driver, until
+from tests.spark.jobs.stream_files import Job, start
+from tests.spark.world import Row, World
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+_CO_COMMIT = {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
+_TWO_STEP = {
+    CrashPoint.AFTER_INSPECT,
+    CrashPoint.AFTER_DECIDE,
+    CrashPoint.BETWEEN_COMMITS,
+    CrashPoint.AFTER_COMMIT,
+    CrashPoint.AFTER_FINISH,
+}
+_NEVER = {
+    "2pc": _CO_COMMIT,
+    # What is composed of so few rows is one file.
+    "wal": {*_CO_COMMIT, CrashPoint.BETWEEN_COMMITS},
+    "idempotent": _TWO_STEP,
+}
+_RARE = {CrashPoint.AFTER_ABANDON, CrashPoint.BETWEEN_ABORTS}
+"""Not on the way of a healthy run; the sink's own tests crash there."""
+
+FULL = [
+    (protocol, point)
+    for protocol, never in _NEVER.items()
+    for point in CrashPoint
+    if point not in never | _RARE
+]
+
+
+def test_a_driver_killed_between_two_commits_of_an_epoch_is_healed(
+    bucket: Bucket, spark: SparkSession, tmp_path: Path
+) -> None:
+    crash_and_recover(bucket, "2pc", CrashPoint.BETWEEN_COMMITS, spark, tmp_path)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("protocol", "point"), FULL)
+def test_every_crash_point_of_every_protocol_on_s3_through_spark(
+    protocol: str, point: CrashPoint, bucket: Bucket, spark: SparkSession, tmp_path: Path
+) -> None:
+    crash_and_recover(bucket, protocol, point, spark, tmp_path)
+
+
+def crash_and_recover(
+    bucket: Bucket, protocol: str, point: CrashPoint, spark: SparkSession, folder: Path
+) -> None:
+    """Kill the driver's whole tree as soon as one of its processes has died at the point."""
+    world = World(folder, "", (("protocol", protocol),))
+    # At random over two tasks: what is written again lies in other partitions then.
+    job = replace(
+        world.job,
+        format="abs-s3",
+        options={**bucket.options, "protocol": protocol, "job": "job"},
+        scramble=True,
+    )
+    expected = world.add_files(range(3))
+    died = folder / "died"
+    # The second time a process gets there, so that there is something to lose; a run starts once.
+    crash = f"{point}#{1 if point is CrashPoint.AFTER_START else 2}@{died}"
+    with Driver(job, folder / "first", crash=crash) as driver:
+        until(lambda: died.exists() or driver.has_ended, f"it dies at {point}")
+        assert died.exists(), f"{point} was not reached:\n{driver.log[-4000:]}"
+        driver.kill()
+    holds_at_most(bucket, protocol, expected)
+    run(spark, job)
+    holds(bucket, protocol, expected)
+    world.forget_commits(2)
+    run(spark, job)
+    holds(bucket, protocol, expected)
+
+
+def run(spark: SparkSession, job: Job) -> None:
+    start(spark, job).awaitTermination()
+
+
+def rows_of(bucket: Bucket, protocol: str) -> Counter[Row]:
+    """What a reader sees: every file in the folder, or, under idempotent, what manifests name."""
+    frame = bucket.frame(bucket.committed() if protocol == "idempotent" else bucket.names())
+    if frame.empty:
+        return Counter()
+    moments = [moment.to_pydatetime() for moment in frame["at"]]
+    return Counter(zip(frame["id"], frame["word"], moments, strict=True))
+
+
+def holds_at_most(bucket: Bucket, protocol: str, expected: Iterable[Row]) -> None:
+    extra = rows_of(bucket, protocol) - Counter(expected)
+    assert not extra, f"{extra.total()} rows are too many after the crash: {list(extra)[:3]}"
+
+
+def holds(bucket: Bucket, protocol: str, expected: Sequence[Row]) -> None:
+    """Exactly these rows, each once; no other file, no upload, nothing in doubt."""
+    found, wanted = rows_of(bucket, protocol), Counter(expected)
+    assert found == wanted, f"missing {wanted - found}, too many {found - wanted}"
+    assert sorted(bucket.names()) == sorted(bucket.committed()), "a file that nothing names"
+    assert (bucket.uploads(), bucket.in_doubt()) == ([], [])
