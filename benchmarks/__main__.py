@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
-from benchmarks import epoch_cost, writer_vs_copy
-from benchmarks.machine import environment, load
+from abs_services import KafkaService, PostgresService, services
+from benchmarks import epoch_cost, kafka_jobs, kafka_source, kafka_writer, writer_vs_copy
+from benchmarks.machine import environment, load, machine
+from benchmarks.other_spark import Installed
 from benchmarks.ratios import Sample, Verdict
 from benchmarks.report import Result, as_json, save, show
 from benchmarks.target import Target, fresh_target, server
@@ -41,20 +44,54 @@ class Name(StrEnum):
     EPOCH_COST = "epoch_cost"
     EXACTLY_ONCE = "exactly_once_vs_at_least_once"
     SPARK_JDBC = "spark_jdbc"
+    KAFKA_WRITER = "kafka_writer"
+    KAFKA_SOURCE = "kafka_source"
+    KAFKA_EXACTLY_ONCE = "kafka_exactly_once"
+    SPARK_KAFKA_100 = "spark_kafka_100"
+    SPARK_KAFKA_1000 = "spark_kafka_1000"
+
+    @property
+    def is_kafka(self) -> bool:
+        return "kafka" in self
+
+    @property
+    def needs_other_spark(self) -> bool:
+        return self.startswith("spark_kafka")
 
 
 class Run:
-    """What the benchmarks of one run share: a server, a scratch folder, one Spark session."""
+    """What the benchmarks of one run share: servers, a scratch folder, one Spark session.
 
-    def __init__(self, stack: ExitStack, pairs: int, rows: int | None) -> None:
+    Each is started when it is first needed.
+    """
+
+    def __init__(
+        self, stack: ExitStack, pairs: int, rows: int | None, other: Installed | None
+    ) -> None:
         self._stack = stack
         self._spark: SparkSession | None = None
         self._scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abs-bench-")))
-        self.postgres = stack.enter_context(server())
-        self.pairs, self.rows = pairs, rows
+        self.pairs, self.rows, self.other = pairs, rows, other
+
+    @cached_property
+    def postgres(self) -> PostgresService:
+        return self._stack.enter_context(server())
+
+    @cached_property
+    def kafka(self) -> KafkaService:
+        return self._stack.enter_context(services().kafka())
+
+    def environment(self, name: Name) -> dict[str, str]:
+        """What a benchmark's figures are measured on."""
+        if name.is_kafka:
+            return machine("pyspark", "pyarrow", "confluent-kafka")
+        return environment(self.postgres.admin_url)
 
     def results(self, name: Name) -> Iterator[Result]:
         """The results of one benchmark, each as soon as it is there."""
+        if name.is_kafka:
+            yield from self._of_kafka(name)
+            return
         if name is Name.EPOCH_COST:
             yield from epoch_cost.run(self.postgres, pairs=self.pairs, tell=tell)
             return
@@ -63,6 +100,22 @@ class Run:
                 yield from writer_vs_copy.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             else:
                 yield self._of_streams(name, target)
+
+    def _of_kafka(self, name: Name) -> Iterator[Result]:
+        broker, pairs, rows = self.kafka.bootstrap, self.pairs, self.rows
+        match name:
+            case Name.KAFKA_WRITER:
+                yield from kafka_writer.run(broker, pairs=pairs, rows=rows, tell=tell)
+            case Name.KAFKA_SOURCE:
+                yield kafka_source.run(broker, self.other, pairs=pairs, rows=rows, tell=tell)
+            case Name.KAFKA_EXACTLY_ONCE:
+                yield kafka_jobs.exactly_once(broker, pairs=pairs, rows=rows, tell=tell)
+            case _:
+                assert self.other is not None
+                size = 1000 if name is Name.SPARK_KAFKA_1000 else 100
+                yield kafka_jobs.spark_kafka(
+                    broker, self.other, size, pairs=pairs, rows=rows, tell=tell
+                )
 
     def _of_streams(self, name: Name, target: Target) -> Result:
         # Spark is imported where it is needed only: its import and its JVM take seconds.
@@ -93,34 +146,44 @@ def main(
         Path | None,
         typer.Option(help="One file for all results; default: results/NAME.json for each."),
     ] = None,
+    spark_python: Annotated[
+        Path | None, typer.Option(help="Python of another Spark, for spark_kafka_*; see README.")
+    ] = None,
+    spark_jars: Annotated[Path | None, typer.Option(help="Folder of its Kafka jars.")] = None,
 ) -> None:
     """Ratios against peers and limits, in interleaved pairs. Exit code 1 where a bar is missed."""
     verdicts: list[Verdict] = []
     documents: dict[str, object] = {}
     with ExitStack() as stack:
-        run = Run(stack, pairs, rows)
-        facts = environment(run.postgres.admin_url)
-        console.print(", ".join(f"{name} {value}" for name, value in facts.items()), style="dim")
+        other = Installed.other(spark_python, spark_jars) if spark_python and spark_jars else None
+        run = Run(stack, pairs, rows, other)
         for name in names or list(Name):
+            if name.needs_other_spark and other is None:
+                errors.print(f"{name} is left out: it needs --spark-python and --spark-jars")
+                continue
+            facts = run.environment(name)
+            console.print(", ".join(f"{key} {value}" for key, value in facts.items()), style="dim")
             load_before, began = load(), time.monotonic()
             started = datetime.now(UTC).isoformat(timespec="seconds")
-            results = []
+            results: list[dict[str, object]] = []
             for result in run.results(name):
                 show(result, console)
-                results.append(result)
                 verdicts += result.verdicts()
-            documents[name] = {
-                "started": started,
-                "seconds": round(time.monotonic() - began),
-                "command": f"python -m benchmarks {name} --pairs {pairs}"
-                + (f" --rows {rows}" if rows else ""),
-                "load before": load_before,
-                "load after": load(),
-                "environment": facts,
-                "results": [as_json(result) for result in results],
-            }
-            if json is None:
-                save(RESULTS / f"{name}.json", {name: documents[name]})
+                results.append(as_json(result))
+                documents[name] = {
+                    "started": started,
+                    "seconds": round(time.monotonic() - began),
+                    "command": f"python -m benchmarks {name} --pairs {pairs}"
+                    + (f" --rows {rows}" if rows else "")
+                    + (" --spark-python ... --spark-jars ..." if other else ""),
+                    "load before": load_before,
+                    "load after": load(),
+                    "environment": facts,
+                    "results": results,
+                }
+                # After each result: a run that is cut short keeps those before.
+                if json is None:
+                    save(RESULTS / f"{name}.json", {name: documents[name]})
     if json is not None:
         save(json, documents)
     if Verdict.MISSED in verdicts:

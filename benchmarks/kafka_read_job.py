@@ -1,9 +1,9 @@
-"""A Spark session that reads a topic whenever it is told to; run by ``kafka_source`` as a process.
+"""A Spark session that reads a topic whenever it is told to; see ``other_spark``.
 
-    python kafka_read_job.py FORMAT OPTIONS_AS_JSON [JAR ...]
+    python kafka_read_job.py [JAR ...]
 
-For each line on standard input it reads the topic once, into nothing, and prints the seconds and the
-rows. It imports nothing of ours, so that it runs under another version of Spark as well.
+A question is ``{"format": ..., "options": {...}}``: it reads the topic once, into nothing, and answers
+with the seconds and the rows. It imports nothing of ours, so that another version of Spark runs it too.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from pyspark.sql import functions as f
 
 
 def main() -> None:
-    name, options, jars = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3:]
     builder = SparkSession.builder.master("local[2]").appName("kafka-read")
     conf = {"spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.driver.memory": "2g"}
     conf |= {"spark.driver.host": "127.0.0.1", "spark.ui.showConsoleProgress": "false"}
-    if jars:
-        conf["spark.jars"] = ",".join(jars)
+    if sys.argv[1:]:
+        conf["spark.jars"] = ",".join(sys.argv[1:])
     for key, value in conf.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     print("ready", flush=True)
-    for _ in sys.stdin:
-        seen = Observation()
+    for line in sys.stdin:
+        asked, seen = json.loads(line), Observation()
         began = time.perf_counter()
-        frame = spark.read.format(name).options(**options).load()
+        frame = spark.read.format(asked["format"]).options(**asked["options"]).load()
         # Every column is touched, so that no side may leave one out.
         used = frame.observe(seen, f.count(f.lit(1)).alias("rows"))
         used.write.format("noop").mode("overwrite").save()
         print(json.dumps({"seconds": time.perf_counter() - began, **seen.get}), flush=True)
+    spark.stop()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The Kafka source against the C client's consume loop, and against Spark's own source.
 
-    python -m benchmarks.kafka_source
-    python -m benchmarks.kafka_source --spark-python V/bin/python --spark-jars DIR
+    python -m benchmarks kafka_source
+    python -m benchmarks kafka_source --spark-python V/bin/python --spark-jars DIR
 
 Sides of the first comparison, in this process, partition after partition:
 
@@ -15,52 +15,43 @@ spark-sql-kafka-0-10 of its version, kafka-clients, commons-pool2.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import Annotated
+import secrets
+from collections.abc import Callable
+from contextlib import ExitStack
 
-import typer
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-from rich.console import Console
 
 from abs_core.source import Limit
-from abs_services import services
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka.client import consumer_settings
-from benchmarks.machine import load, machine
 from benchmarks.meter import metered
-from benchmarks.pairs import Side, interleave
+from benchmarks.other_spark import Installed, Session, session
+from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Sample
-from benchmarks.report import Comparison, Result, as_json, save, show
+from benchmarks.report import Comparison, Result
 
-RESULTS = Path(__file__).parent / "results" / "kafka_source.json"
+JOB = "kafka_read_job.py"
 PARTITIONS = 4
+ROWS = 1_000_000
+SIZE = 100
+"""Bytes of a value."""
 CHUNK = 1000
 LOOP, SOURCE, OURS, SPARKS = "consume loop", "source", "abs-kafka", "kafka (JVM)"
-
-console = Console(width=None if sys.stdout.isatty() else 120)
-errors = Console(stderr=True)
 
 
 class Topic:
     """A topic full of messages, and the ways to read it."""
 
-    def __init__(self, bootstrap: str, name: str, rows: int, size: int) -> None:
+    def __init__(self, bootstrap: str, rows: int) -> None:
+        name = f"bench-{secrets.token_hex(4)}"
         self.name, self.rows, self.bootstrap = name, rows, bootstrap
         admin = AdminClient({"bootstrap.servers": bootstrap})
         admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result()
         settings = {"bootstrap.servers": bootstrap, "linger.ms": 50, "batch.size": 1_000_000}
         producer = Producer({**settings, "queue.buffering.max.messages": 200_000})
         for number in range(rows):
-            value = (b"%d " % number).ljust(size, b"x")
+            value = (b"%d " % number).ljust(SIZE, b"x")
             while True:
                 try:
                     producer.produce(name, value, b"%d" % number, partition=number % PARTITIONS)
@@ -106,15 +97,12 @@ class Topic:
                 reader.close()
         return self._sample(taken.wall_s, taken.cpu_s, rows)
 
-    def by(self, session: subprocess.Popen[str]) -> Callable[[], Sample]:
-        """Read by a Spark session."""
+    def by(self, spark: Session, name: str) -> Callable[[], Sample]:
+        """Read by a Spark session, with the source of that name."""
 
         def run() -> Sample:
-            assert session.stdin is not None
             with metered() as taken:
-                session.stdin.write("\n")
-                session.stdin.flush()
-                said = _said(session)
+                said = spark.ask({"format": name, "options": self.options})
             return self._sample(said["seconds"], taken.cpu_s, int(said["rows"]))
 
         return run
@@ -125,90 +113,31 @@ class Topic:
         return Sample(wall_s, cpu_s, rows)
 
 
-@contextmanager
-def spark(
-    python: str, name: str, options: Mapping[str, str], jars: Sequence[str]
-) -> Iterator[subprocess.Popen[str]]:
-    """A Spark session in a process of its own, ready."""
-    job = Path(__file__).with_name("kafka_read_job.py")
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        subprocess.Popen(
-            [python, str(job), name, json.dumps(options), *jars],
-            cwd=folder,
-            env={"PATH": "/usr/bin:/bin", "PYSPARK_PYTHON": python, "SPARK_LOCAL_IP": "127.0.0.1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        ) as process,
-    ):
-        assert process.stdout is not None
-        while process.stdout.readline().strip() != "ready":
-            if process.poll() is not None:
-                raise AssertionError(f"the session of {name} did not start")
-        yield process
-        assert process.stdin is not None
-        process.stdin.close()
-
-
-def _said(process: subprocess.Popen[str]) -> dict[str, float]:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("{"):
-            found: dict[str, float] = json.loads(line)
-            return found
-    raise AssertionError("the session has ended")
-
-
-def main(
-    pairs: Annotated[int, typer.Option(min=1)] = 10,
-    rows: Annotated[int, typer.Option(min=1000)] = 1_000_000,
-    size: Annotated[int, typer.Option(min=10, help="Bytes of a value.")] = 100,
-    spark_python: Annotated[str | None, typer.Option(help="Python of the other Spark.")] = None,
-    spark_jars: Annotated[Path | None, typer.Option(help="Folder of its Kafka jars.")] = None,
-) -> None:
-    """Ratios in interleaved pairs."""
-    load_before, began = load(), time.monotonic()
-    started = datetime.now(UTC).isoformat(timespec="seconds")
+def run(
+    bootstrap: str, other: Installed | None, *, pairs: int, rows: int | None, tell: Tell
+) -> Result:
+    """Both comparisons, the second where another Spark is given."""
+    topic = Topic(bootstrap, (rows or ROWS) // PARTITIONS * PARTITIONS)
+    sides = [Side(LOOP, topic.loop), Side(SOURCE, topic.source)]
+    comparisons = [Comparison(SOURCE, LOOP)]
     with ExitStack() as stack:
-        broker = stack.enter_context(services().kafka())
-        topic = Topic(broker.bootstrap, "bench", rows // PARTITIONS * PARTITIONS, size)
-        sides = [Side(LOOP, topic.loop), Side(SOURCE, topic.source)]
-        comparisons = [Comparison(SOURCE, LOOP)]
-        if spark_python and spark_jars:
-            jars = [str(path) for path in sorted(spark_jars.glob("*.jar"))]
-            ours = stack.enter_context(spark(sys.executable, "abs-kafka", topic.options, []))
-            theirs = stack.enter_context(spark(spark_python, "kafka", topic.options, jars))
-            sides += [Side(OURS, topic.by(ours)), Side(SPARKS, topic.by(theirs))]
+        if other is not None:
+            ours = stack.enter_context(session(JOB))
+            theirs = stack.enter_context(session(JOB, other))
+            sides += [
+                Side(OURS, topic.by(ours, "abs-kafka")),
+                Side(SPARKS, topic.by(theirs, "kafka")),
+            ]
             comparisons.append(Comparison(OURS, SPARKS))
-        samples = interleave(sides, pairs=pairs, warm_up=2, tell=_tell)
-    result = Result(
+        samples = interleave(sides, pairs=pairs, warm_up=2, tell=tell)
+    return Result(
         name="kafka_source",
         unit="rows",
         samples=samples,
         comparisons=comparisons,
-        facts={"rows": f"{rows:,}", "bytes of a value": size, "partitions": PARTITIONS},
+        facts={"rows": f"{topic.rows:,}", "bytes of a value": SIZE, "partitions": PARTITIONS},
         notes=(
             "wall of the Spark sides is of load() and save() into noop, in a warm session",
             "CPU is of this process and of all below it: clients, Spark, and a native broker",
         ),
     )
-    show(result, console)
-    document = {
-        "started": started,
-        "seconds": round(time.monotonic() - began),
-        "command": f"python -m benchmarks.kafka_source --pairs {pairs} --rows {rows} --size {size}",
-        "load before": load_before,
-        "load after": load(),
-        "environment": machine("pyspark", "pyarrow", "confluent-kafka"),
-        "results": [as_json(result)],
-    }
-    save(RESULTS, {"kafka_source": document})
-
-
-def _tell(label: str, side: str, sample: Sample) -> None:
-    errors.print(f"{label:>12}  {side:<14} {sample.wall_s:7.3f} s  {sample.cpu_s:6.2f} s CPU")
-
-
-if __name__ == "__main__":
-    typer.run(main)

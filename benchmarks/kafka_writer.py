@@ -1,7 +1,6 @@
 """The Kafka 2pc writer, from Arrow batches to pre-commit, against the C client alone.
 
-    python -m benchmarks.kafka_writer --size 100
-    python -m benchmarks.kafka_writer --size 1000
+    python -m benchmarks kafka_writer
 
 Sides, in one process, one transaction of all rows each:
 
@@ -17,41 +16,34 @@ before. Commits are not in it; how long that of an epoch of 8 transactions takes
 from __future__ import annotations
 
 import secrets
-import sys
 import time
-from datetime import UTC, datetime
-from pathlib import Path
+from collections.abc import Iterator, Sequence
 from statistics import median
-from typing import Annotated
 
 import pyarrow as pa
-import typer
 from confluent_kafka import Producer
-from rich.console import Console
 
 from abs_core.contracts import Task
 from abs_core.model import Committable
-from abs_services import services
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.client import producer_settings
+from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.sending import Failures
 from abs_sinks.kafka.testing import make_topic
-from benchmarks.machine import load
 from benchmarks.meter import metered
-from benchmarks.pairs import Side, interleave
+from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample
-from benchmarks.report import Comparison, Result, as_json, save, show
+from benchmarks.report import Comparison, Result
 
-RESULTS = Path(__file__).parent / "results"
+SIZES = 100, 1000
+"""Bytes of a record's key and value."""
+ROWS = 1_000_000
 BAR = Bar(low=0.80)
 PARTITIONS = 4
 BATCH_ROWS = 10_000
 HANDLES = 8
 COMMITS = 10
 BARE, WRITER = "bare loop", "2pc writer"
-
-console = Console(width=None if sys.stdout.isatty() else 120)
-errors = Console(stderr=True)
 
 
 class Rows:
@@ -116,6 +108,10 @@ class Rows:
         assert found is not None
         return found
 
+    def close(self) -> None:
+        self.sink.close()
+        admin(self.options.kafka).delete_topics([self.topic])
+
     def _produce(self, producer: Producer) -> None:
         produce, topic = producer.produce, self.topic
         for key, value in zip(self.keys, self.values, strict=True):
@@ -134,49 +130,29 @@ class Rows:
             return
 
 
-def main(
-    pairs: Annotated[int, typer.Option(min=1)] = 10,
-    rows: Annotated[int, typer.Option(min=1000)] = 1_000_000,
-    size: Annotated[int, typer.Option(min=20, help="Bytes of a record's key and value.")] = 100,
-) -> None:
-    """Ratios in interleaved pairs; the result of each size is kept beside the others'."""
-    load_before, started = load(), datetime.now(UTC).isoformat(timespec="seconds")
-    with services().kafka() as broker:
-        data = Rows(broker.bootstrap, rows, size)
+def run(
+    bootstrap: str, *, pairs: int, rows: int | None, tell: Tell, sizes: Sequence[int] = SIZES
+) -> Iterator[Result]:
+    """A result for each size of a record."""
+    for size in sizes:
+        data = Rows(bootstrap, rows or ROWS, size)
         sides = [Side(BARE, data.bare), Side(WRITER, data.writer)]
-        samples = interleave(sides, pairs=pairs, warm_up=2, tell=_tell)
+        samples = interleave(sides, pairs=pairs, warm_up=2, tell=tell)
         commits = data.commits()
-        data.sink.close()
-    result = Result(
-        name=f"kafka_writer, {size} bytes",
-        unit="rows",
-        samples=samples,
-        comparisons=[Comparison(WRITER, BARE, BAR)],
-        facts={
-            "rows": f"{rows:,}",
-            "partitions": PARTITIONS,
-            f"commit of {HANDLES} transactions, median ms": round(median(commits) * 1000, 1),
-            f"commit of {HANDLES} transactions, longest ms": round(max(commits) * 1000, 1),
-        },
-        notes=(
-            "the bare loop's columns are Python lists already, and nothing is checked or looked at",
-            "CPU holds the broker's, a child of this process",
-        ),
-    )
-    show(result, console)
-    document = {
-        "started": started,
-        "load before": load_before,
-        "load after": load(),
-        "results": [as_json(result)],
-    }
-    name = f"kafka_writer_{size}"
-    save(RESULTS / f"{name}.json", {name: document})
-
-
-def _tell(label: str, side: str, sample: Sample) -> None:
-    errors.print(f"{label:>12}  {side:<11} {sample.wall_s:7.3f} s  {sample.cpu_s:6.2f} s CPU")
-
-
-if __name__ == "__main__":
-    typer.run(main)
+        data.close()
+        yield Result(
+            name=f"kafka_writer, {size} bytes",
+            unit="rows",
+            samples=samples,
+            comparisons=[Comparison(WRITER, BARE, BAR)],
+            facts={
+                "rows": f"{len(data.values):,}",
+                "partitions": PARTITIONS,
+                f"commit of {HANDLES} transactions, median ms": round(median(commits) * 1000, 1),
+                f"commit of {HANDLES} transactions, longest ms": round(max(commits) * 1000, 1),
+            },
+            notes=(
+                "the bare loop's columns are Python lists already; nothing is checked or looked at",
+                "CPU holds the broker's, a child of this process",
+            ),
+        )

@@ -99,7 +99,7 @@ class Sender:
             AbsError: a record cannot be queued, or one before was not delivered.
         """
         for start in range(0, records.rows, CHUNK):
-            part = _slice(records, start, CHUNK)
+            part = records if records.rows <= CHUNK else _slice(records, start, CHUNK)
             self._feed(part)
             self._produce(part, list(extra))
             self._failures.raise_any()

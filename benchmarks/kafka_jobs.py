@@ -1,0 +1,198 @@
+"""Whole Spark streaming jobs from parquet files to a topic, that differ in their sink only.
+
+An epoch's time is Spark's ``triggerExecution``: from asking for new files to the commit, Spark's own
+logs included. The first epoch of each run does not count: it pays for planning, for producers and for
+the register's start.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, median
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from confluent_kafka import Consumer, TopicPartition
+
+from abs_sinks.kafka.control import admin
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.testing import make_topic
+from benchmarks.kafka_write_job import PARTIAL
+from benchmarks.meter import metered
+from benchmarks.other_spark import Installed, Session, session
+from benchmarks.pairs import Side, Tell, interleave
+from benchmarks.ratios import Bar, Sample
+from benchmarks.report import Comparison, Result
+
+PARTITIONS = 4
+FILES = 2
+"""Of an epoch: one for each task."""
+UNCOUNTED, EPOCHS = 1, 2
+WARM_UP = 2
+ROWS = {100: 500_000, 1000: 200_000}
+"""Of an epoch, by the bytes of a record: about a second each."""
+
+JOB = "kafka_write_job.py"
+OURS, SPARKS, AT_LEAST = "abs-kafka", "kafka (JVM)", "at least once"
+FASTER, WITHIN_5_PERCENT = Bar(low=1.0), Bar(low=0.95)
+_RETAINED = {"file.delete.delay.ms": "1000"}
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """Parquet files of all epochs: they hold the same rows, linked under other names.
+
+    Args:
+        rows: of an epoch.
+        size: bytes of a record's key and value.
+    """
+
+    folder: Path
+    rows: int
+    size: int
+
+    @classmethod
+    def write(cls, folder: Path, rows: int, size: int) -> Input:
+        text = secrets.token_bytes(2 * size)
+        for part in range(FILES):
+            numbers = range(part * rows // FILES, (part + 1) * rows // FILES)
+            values = [text[n % size : n % size + size - 12] for n in numbers]
+            table = pa.table({"key": [b"%012d" % n for n in numbers], "value": values})
+            first = folder / f"e0-{part}.parquet"
+            pq.write_table(table, first)
+            for epoch in range(1, UNCOUNTED + EPOCHS):
+                os.link(first, folder / f"e{epoch}-{part}.parquet")
+        return cls(folder, rows, size)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One side: the job with one sink, in one session.
+
+    Args:
+        format: of the sink.
+        options: besides brokers and topic.
+        transactions: whether each task's share ends with a marker in each partition.
+    """
+
+    session: Session
+    bootstrap: str
+    input: Input
+    format: str
+    transactions: bool
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self) -> Sample:
+        """Run the job to its end, into a new topic that is deleted afterwards."""
+        with _topic(self.bootstrap) as topic:
+            asked = {
+                "format": self.format,
+                "options": {
+                    "kafka.bootstrap.servers": self.bootstrap,
+                    "topic": topic,
+                    **self.options,
+                },
+                "input": str(self.input.folder),
+                "files": FILES,
+            }
+            with metered() as taken:
+                epochs = self.session.ask(asked)["epochs"]
+            self._check(topic, [epoch["rows"] for epoch in epochs])
+        counted = [epoch["ms"] for epoch in epochs[UNCOUNTED:]]
+        seconds = sum(ms["triggerExecution"] for ms in counted) / 1e3
+        names = sorted(counted[0])
+        parts = [(name, fmean(ms.get(name, 0) for ms in counted) / 1e3) for name in names]
+        share = len(counted) / len(epochs)
+        return Sample(seconds, taken.cpu_s * share, self.input.rows * len(counted), tuple(parts))
+
+    def _check(self, topic: str, rows: list[int]) -> None:
+        epochs = UNCOUNTED + EPOCHS
+        if rows != [self.input.rows] * epochs:
+            raise AssertionError(f"not {epochs} epochs of {self.input.rows} rows: {rows}")
+        markers = epochs * FILES * PARTITIONS if self.transactions else 0
+        if (found := _stable(self.bootstrap, topic)) != sum(rows) + markers:
+            raise AssertionError(f"{found} entries in the topic, not {sum(rows)} and {markers}")
+
+
+def spark_kafka(
+    bootstrap: str, other: Installed, size: int, *, pairs: int, rows: int | None, tell: Tell
+) -> Result:
+    """Our sink, exactly once, against Spark's own Kafka sink, at least once."""
+    with session(JOB) as ours, session(JOB, other) as theirs, _input(rows, size) as given:
+        jobs = {
+            OURS: Job(ours, bootstrap, given, "abs-kafka", True),
+            SPARKS: Job(theirs, bootstrap, given, "kafka", False),
+        }
+        return _compared("spark_kafka", jobs, FASTER, pairs, tell)
+
+
+def exactly_once(bootstrap: str, *, pairs: int, rows: int | None, tell: Tell) -> Result:
+    """Our sink against the same without transactions and register, in one session."""
+    size = max(ROWS)
+    with session(JOB) as spark, _input(rows, size) as given:
+        jobs = {
+            OURS: Job(spark, bootstrap, given, "abs-kafka", True),
+            AT_LEAST: Job(spark, bootstrap, given, PARTIAL, False),
+        }
+        return _compared("kafka_exactly_once", jobs, WITHIN_5_PERCENT, pairs, tell)
+
+
+def _compared(name: str, jobs: Mapping[str, Job], bar: Bar, pairs: int, tell: Tell) -> Result:
+    sides = [Side(side, job.run) for side, job in jobs.items()]
+    samples = interleave(sides, pairs=pairs, warm_up=WARM_UP, tell=tell)
+    ours, theirs = jobs
+    given = jobs[ours].input
+    return Result(
+        name=f"{name}, {given.size} bytes",
+        unit="rows",
+        samples=samples,
+        comparisons=[Comparison(ours, theirs, bar)],
+        facts={
+            "rows per epoch": f"{given.rows:,}",
+            "partitions": PARTITIONS,
+            "tasks": FILES,
+            **{
+                f"ms of an epoch of {side} (median)": round(
+                    median(s.wall_s for s in samples[side]) * 1e3 / EPOCHS
+                )
+                for side in jobs
+            },
+        },
+        notes=(
+            f"wall is triggerExecution of {EPOCHS} epochs; the first of each run is left out",
+            "CPU is of the whole query, all processes and a native broker; its share by epochs",
+        ),
+    )
+
+
+@contextmanager
+def _input(rows: int | None, size: int) -> Iterator[Input]:
+    with tempfile.TemporaryDirectory(prefix="abs-bench-") as folder:
+        yield Input.write(Path(folder), rows or ROWS[size], size)
+
+
+@contextmanager
+def _topic(bootstrap: str) -> Iterator[str]:
+    name = f"bench-{secrets.token_hex(4)}"
+    settings = KafkaOptions.parse({"kafka.bootstrap.servers": bootstrap, "topic": name}).kafka
+    make_topic(settings, name, PARTITIONS, _RETAINED)
+    yield name
+    admin(settings).delete_topics([name])
+
+
+def _stable(bootstrap: str, topic: str) -> int:
+    """Entries that a reader with read_committed can get at, markers among them."""
+    consumer = Consumer(
+        {"bootstrap.servers": bootstrap, "group.id": topic, "isolation.level": "read_committed"}
+    )
+    try:
+        places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        return sum(consumer.get_watermark_offsets(place, 30)[1] for place in places)
+    finally:
+        consumer.close()

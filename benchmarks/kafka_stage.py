@@ -1,0 +1,63 @@
+"""Our Kafka sink at its at-least-once worth: what exactly once costs is the difference to it.
+
+The same columns, checks, digest, encoder and producer settings; but the producer is idempotent only,
+and kept open over all epochs of a process: no transaction, no register, no decision. A retried task or
+a replayed epoch writes its rows twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pyarrow as pa
+from confluent_kafka import Producer
+from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.client import producer_settings
+from abs_sinks.kafka.fit import Fit
+from abs_sinks.kafka.records import plan_columns, records_of
+from abs_sinks.kafka.sending import Failures, Sender
+from abs_sinks.kafka.writer_2pc import SEND_SECONDS
+from abs_spark.schema import arrow_schema, conform
+
+_kept: dict[KafkaOptions, tuple[Producer, Failures]] = {}
+
+
+class KafkaStage(DataSource):
+    """Options: those of ``abs-kafka``."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "bench-kafka"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaStageWriter:  # noqa: N802
+        return KafkaStageWriter(KafkaOptions.parse(dict(self.options)), arrow_schema(schema))
+
+
+@dataclass
+class KafkaStageWriter(DataSourceStreamArrowWriter):
+    """Sends a task's records and flushes; its commit and abort do nothing."""
+
+    options: KafkaOptions
+    schema: pa.Schema
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        columns, fit = plan_columns(self.schema, self.options.topic), Fit(self.options)
+        sender = Sender(*_producer(self.options), self.options.topic, SEND_SECONDS)
+        for batch in iterator:
+            records = records_of(conform(batch, self.schema), columns, sender.rows)
+            fit.check(records, sender.rows)
+            sender.send(records)
+        sender.flush()
+        return WriterCommitMessage()
+
+
+def _producer(options: KafkaOptions) -> tuple[Producer, Failures]:
+    if options not in _kept:
+        _kept.clear()  # of a topic before
+        failures = Failures()
+        _kept[options] = Producer(producer_settings(options, None, failures.report)), failures
+    return _kept[options]

@@ -1,0 +1,56 @@
+"""A Spark session that writes files to a topic whenever it is told to; see ``other_spark``.
+
+    python kafka_write_job.py [JAR ...]
+
+A question is ``{"format": ..., "options": {...}, "input": FOLDER, "files": N}``: it runs a streaming
+job over the parquet files, ``N`` an epoch, to its end, and answers with each epoch's rows and Spark's
+own ``durationMs``. It imports nothing of ours but for the format ``bench-kafka``, so that another
+version of Spark runs it too.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+PARTIAL = "bench-kafka"
+SCHEMA = "key binary, value binary"
+
+
+def main() -> None:
+    builder = SparkSession.builder.master("local[2]").appName("kafka-write")
+    conf = {"spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.driver.memory": "2g"}
+    conf |= {"spark.driver.host": "127.0.0.1", "spark.ui.showConsoleProgress": "false"}
+    if sys.argv[1:]:
+        conf["spark.jars"] = ",".join(sys.argv[1:])
+    for key, value in conf.items():
+        builder = builder.config(key, value)
+    spark = builder.getOrCreate()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps({"epochs": run(spark, json.loads(line))}), flush=True)
+    spark.stop()
+
+
+def run(spark: SparkSession, asked: dict[str, Any]) -> list[dict[str, Any]]:
+    """The job, to its end: rows and milliseconds of each epoch."""
+    if asked["format"] == PARTIAL:
+        from benchmarks.kafka_stage import KafkaStage
+
+        spark.dataSource.register(KafkaStage)
+    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", asked["files"])
+    writer = frame.parquet(asked["input"]).writeStream.format(asked["format"])
+    with tempfile.TemporaryDirectory() as checkpoint:
+        options = {**asked["options"], "checkpointLocation": checkpoint}
+        query = writer.options(**options).trigger(availableNow=True).start()
+        query.awaitTermination()
+    epochs = [p for p in query.recentProgress if p["numInputRows"]]
+    return [{"rows": p["numInputRows"], "ms": dict(p["durationMs"])} for p in epochs]
+
+
+if __name__ == "__main__":
+    main()
