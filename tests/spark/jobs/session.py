@@ -14,6 +14,8 @@ CONF = {
     "spark.driver.host": "127.0.0.1",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.adaptive.enabled": "false",
+    # A Python worker that starts on a busy machine takes longer than Spark's 15 seconds.
+    "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.session.timeZone": "UTC",
 }
 _JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
