@@ -57,9 +57,8 @@ def run(spark: SparkSession, job: Job) -> None:
 SMALL = [
     ("2pc", CrashPoint.AFTER_DECIDE),
     ("wal", CrashPoint.INSIDE_CO_COMMIT),
-    ("idempotent", CrashPoint.AFTER_CO_COMMIT),
 ]
-"""Decided, and not committed; all sent, and not committed; committed, and unknown to Spark."""
+"""Decided, and not committed; all sent, and not committed. ``idempotent`` is in the campaign."""
 
 _RARE = {CrashPoint.AFTER_ABANDON, CrashPoint.BETWEEN_ABORTS}
 """Not on the way of a healthy run; the sink's own tests crash there."""
@@ -114,8 +113,7 @@ def test_a_driver_that_stood_still_while_it_was_overtaken_changes_nothing(
 ) -> None:
     world = new_world(protocol)
     added = [*world.source.add(200)]
-    job = world.job(continuous=True, tasks=2)
-    with Driver(job, world.folder / "first") as driver:
+    with Driver(world.job(continuous=True), world.folder / "first") as driver:
         driver.wait_until(lambda: len(world.epochs_done()) >= 2, "two epochs are done")
         driver.stop()
         overtaking = world.checkpoint_copy("overtaking")
@@ -139,7 +137,8 @@ def test_of_two_drivers_on_copies_of_one_checkpoint_the_newer_wins_and_the_older
     world = new_world(protocol)
     added = [*world.source.add(40)]
     with Driver(world.job(continuous=True), world.folder / "first") as driver:
-        driver.wait_until(lambda: len(world.epochs_done()) >= 2, "two epochs are done")
+        # 40 records among 40 that were aborted, and markers: 40 offsets an epoch. It is idle then.
+        driver.wait_until(lambda: len(world.epochs_done()) >= 3, "all is written")
         newer = world.checkpoint_copy("newer")
         world.forget_commits(1, newer)  # so that it has something to do, and takes over
         spark.dataSource.register(KafkaDataSource)
