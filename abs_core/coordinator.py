@@ -212,7 +212,8 @@ class Coordinator:
             return verdict.state  # the common case, in one look: another task has started the run
         state = self._cell.change(lambda s: protocol.start(s, self._who, register))
         reached(CrashPoint.AFTER_START)
-        minted = state.register == register
+        # Another task of this very run may have been first: then it is as new to both.
+        minted = state.generation == 1
         self._observe(Started(self._who.job, state.generation, minted))
         self._fence(state)
         self._tidy(state, forget=False)

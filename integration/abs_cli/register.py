@@ -25,6 +25,8 @@ def list_jobs(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False)
         print_json([_document(state) for state in states])
         return
     table = Table("job", "target", "generation", "finished up to", "open", box=None)
+    for names in table.columns[:2]:
+        names.overflow = "fold"  # whole: they are what other commands want
     for state in states:
         frontier = "nothing yet" if state.frontier is None else f"epoch {state.frontier}"
         generation, still_open = str(state.generation), str(len(state.open))

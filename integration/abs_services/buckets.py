@@ -28,6 +28,7 @@ def s3_env(service: S3Service) -> dict[str, str]:
         "AWS_ACCESS_KEY_ID": service.access_key,
         "AWS_SECRET_ACCESS_KEY": service.secret_key,
         "AWS_DEFAULT_REGION": service.region,
+        "AWS_ENDPOINT_URL": service.endpoint,
     }
 
 

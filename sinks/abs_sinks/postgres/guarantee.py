@@ -13,6 +13,10 @@ _VISIBILITY = {
     "that is then written again, with the same rows",
 }
 
+_READER = {
+    "idempotent": "nothing; who must not see an epoch before it is decided takes protocol wal",
+}
+
 _LIMITS = {
     "2pc": (
         (
@@ -36,6 +40,6 @@ def guarantee(options: PostgresOptions) -> Guarantee:
         protocol=options.protocol,
         write=options.write,
         visibility=_VISIBILITY[options.protocol],
-        reader="nothing: every reader sees committed rows only",
+        reader=_READER.get(options.protocol, "nothing: every reader sees committed rows only"),
         limits=_LIMITS[options.protocol],
     )

@@ -74,6 +74,11 @@ def to_abs_error(error: Exception, doing: str) -> AbsError:
     if isinstance(error, boto.ClientError):
         return _of_server(error, doing)
     text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error, boto.EndpointConnectionError):
+        return UnavailableError(
+            f"S3 cannot be reached while {doing}: {text}.",
+            remedy="check the option endpoint (or AWS_ENDPOINT_URL), and that the server runs.",
+        )
     if isinstance(error, _UNREACHED):
         return UnavailableError(
             f"S3 went away while {doing}: {text}.",

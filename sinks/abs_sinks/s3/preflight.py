@@ -34,6 +34,15 @@ def preflight(options: S3Options, job: str | None) -> list[Finding]:
     Raises:
         TargetError: the server cannot be reached.
     """
+    if not _exists(options):
+        # Before anything is put: some servers make a bucket for it.
+        return [
+            Finding(
+                Severity.ERROR,
+                f"There is no bucket {options.path.bucket}.",
+                "create it, or check the options path and endpoint.",
+            )
+        ]
     try:
         findings = [*_conditions(options), *_open_uploads(options)]
     except RefusedError as refused:
@@ -42,6 +51,19 @@ def preflight(options: S3Options, job: str | None) -> list[Finding]:
     if job is not None:
         findings += _others(options, job)
     return findings
+
+
+def _exists(options: S3Options) -> bool:
+    """Whether the bucket is there; true too where that may not be asked."""
+    with mapped(f"looking for bucket {options.path.bucket}"):
+        try:
+            client(options).head_bucket(Bucket=options.path.bucket)
+        except ClientError as error:
+            if status_of(error) == 404:
+                return False
+            if status_of(error) not in (400, 403, 405, 501):
+                raise
+    return True
 
 
 def _conditions(options: S3Options) -> Iterator[Finding]:

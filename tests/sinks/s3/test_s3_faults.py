@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import secrets
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
@@ -298,3 +299,10 @@ class TestServerCrash:
 def crash(server: S3Service) -> None:
     server.kill()
     server.start()
+
+
+def test_a_bucket_that_is_not_there_is_told_and_not_made(given: Mapping[str, str]) -> None:
+    options = S3Options.parse({**given, "path": f"s3://nosuch-{secrets.token_hex(6)}/x"})
+    for _ in range(2):  # the first look must not have made it
+        (found,) = preflight(options, "job")
+        assert "There is no bucket" in found.what
