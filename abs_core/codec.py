@@ -71,7 +71,7 @@ def state_from_text(text: str, where: str) -> JobState:
     """
     try:
         value = _of(dict, json.loads(text))
-        if value["version"] != VERSION:
+        if type(value["version"]) is not int or value["version"] != VERSION:
             raise ValueError(f"version {value['version']}; this release reads {VERSION}")
         return JobState(
             register=_of(str, value["register"]),

@@ -12,9 +12,10 @@ import logging
 from abs_core.cell import DEFAULT_PATIENCE, Patience
 from abs_core.contracts import Sink
 from abs_core.coordinator import Coordinator
+from abs_core.errors import TargetError
 from abs_core.events import Event, Started
 from abs_core.model import JobState
-from abs_core.protocol import Identity, Skip, Write
+from abs_core.protocol import Identity, Refused, Skip, Write, generation_of
 from abs_spark.message import RunName
 from abs_spark.progress import observer
 from abs_spark.start import check
@@ -70,6 +71,22 @@ class Run:
         if isinstance(event, Started):
             self._started_in = self._epoch
         self._tell(event)
+
+    def raise_if_fenced(self, cause: TargetError) -> None:
+        """Look whether a newer run has taken over; silent where that cannot be told.
+
+        Raises:
+            FencedError: it has; from ``cause``.
+        """
+        try:
+            stored = self.sink.register().load(self._identity.job)
+        except TargetError:
+            return
+        if stored is None:
+            return
+        held = generation_of(stored.state, self._identity)
+        if isinstance(held, Refused):
+            raise held.error from cause
 
     def give_up(self, epoch: int) -> None:
         """Abandon the epoch and abort its handles, unless it is decided; with little patience.

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from abs_core.contracts import Task, Writer
+from abs_core.errors import TargetError
 from abs_core.events import PreCommitted
 from abs_core.model import Drained, Share, Wrote
 from abs_core.protocol import Skip
@@ -76,9 +77,12 @@ def _write(run: Run, task: Task, batches: Iterator[pa.RecordBatch], schema: pa.S
             writer.write(conform(batch, schema))
             rows += batch.num_rows
         committable = None if writer is None else writer.pre_commit()
-    except BaseException:
+    except BaseException as error:
         if writer is not None:
             writer.abort()
+        if isinstance(error, TargetError):
+            # A newer run ends what older ones have in flight: then that is the reason to name.
+            run.raise_if_fenced(error)
         raise
     if committable is not None:
         seconds = time.monotonic() - began
