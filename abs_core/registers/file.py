@@ -17,6 +17,7 @@ from pathlib import Path
 
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
+from abs_core.durable import flush_folder
 from abs_core.errors import CorruptionError, RefusedError, UnavailableError
 from abs_core.model import JobState
 
@@ -36,7 +37,7 @@ class FileRegister:
             if not self._folder.exists():
                 return None
             with self._locked(job):
-                _flush(self._folder)  # its writer may have died between rename and flush
+                flush_folder(self._folder)  # its writer may have died between rename and flush
                 return self._read(job)
 
     def compare_and_set(
@@ -84,7 +85,7 @@ class FileRegister:
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)
-        _flush(self._folder)
+        flush_folder(self._folder)
 
     def _path(self, job: str) -> Path:
         return self._folder / f"{job}.json"
@@ -94,7 +95,7 @@ class FileRegister:
         missing = [self._folder, *self._folder.parents]
         for folder in reversed(missing[: [f.exists() for f in missing].index(True)]):
             folder.mkdir(exist_ok=True)
-            _flush(folder.parent)
+            flush_folder(folder.parent)
 
     @contextmanager
     def _locked(self, job: str) -> Iterator[None]:
@@ -126,12 +127,3 @@ def _version(state: JobState, number: int) -> Version:
 
 def _number(version: Version) -> int:
     return int(version.partition(".")[0])
-
-
-def _flush(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

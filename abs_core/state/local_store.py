@@ -16,6 +16,7 @@ from pathlib import Path
 
 import xxhash
 
+from abs_core.durable import flush_folder
 from abs_core.errors import CorruptionError, ProtocolError, RefusedError, UnavailableError
 from abs_core.state.contracts import BlobRef
 
@@ -102,7 +103,7 @@ class LocalSnapshotStore:
         path = self._blobs / check_key(key)
         with self._mapped():
             _write(path, content).replace(path)
-            _flush(path.parent)
+            flush_folder(path.parent)
         return BlobRef(key, len(content), digest_of(content))
 
     def get(self, ref: BlobRef) -> bytes:
@@ -138,7 +139,7 @@ class LocalSnapshotStore:
                     raise another_record(checkpoint) from None
             finally:
                 temporary.unlink()
-            _flush(self._records)
+            flush_folder(self._records)
 
     def completed(self) -> Sequence[int]:
         with self._mapped():
@@ -151,7 +152,7 @@ class LocalSnapshotStore:
         with self._mapped():
             (self._records / f"{checkpoint}.record").unlink(missing_ok=True)
             if self._records.exists():
-                _flush(self._records)
+                flush_folder(self._records)
 
     def _read(self, path: Path) -> bytes | None:
         with self._mapped():
@@ -181,19 +182,10 @@ def _write(path: Path, content: bytes) -> Path:
     missing = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(exist_ok=True)
-        _flush(folder.parent)
+        flush_folder(folder.parent)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     with temporary.open("xb") as file:
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
     return temporary
-
-
-def _flush(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

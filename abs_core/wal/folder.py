@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from abs_core.durable import flush_folder
 from abs_core.errors import RefusedError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.wal.contracts import Entry, handle_of, name_of
@@ -119,7 +120,7 @@ class FolderFile:
             os.fsync(self._file.fileno())
             self._file.close()
             self._open.rename(self._path)
-            flush(self._path.parent)
+            flush_folder(self._path.parent)
 
     def discard(self) -> None:
         with suppress(OSError):
@@ -133,13 +134,4 @@ def make_durably(folder: Path) -> None:
     missing = [f for f in (folder, *folder.parents) if not f.exists()]
     for made in reversed(missing):
         made.mkdir(exist_ok=True)
-        flush(made.parent)
-
-
-def flush(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)
+        flush_folder(made.parent)

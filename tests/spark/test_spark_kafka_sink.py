@@ -10,13 +10,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
+from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from abs_services import KafkaService
 from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.testing_modes import open_attempts, open_log
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
-from tests.sinks.kafka.rules import CO_COMMIT, TWO_STEP
 from tests.spark.drivers import Driver, until
 from tests.spark.jobs.stream_files import Job, start
 from tests.spark.kafka_world import KafkaWorld
@@ -60,14 +60,12 @@ SMALL = [
 ]
 """Decided, and not committed; all sent, and not committed. ``idempotent`` is in the campaign."""
 
-_RARE = {CrashPoint.AFTER_ABANDON, CrashPoint.BETWEEN_ABORTS}
-"""Not on the way of a healthy run; the sink's own tests crash there."""
 
 FULL = [
     (protocol, point)
     for protocol in PROTOCOLS
     for point in CrashPoint
-    if point not in _RARE and point not in (CO_COMMIT if protocol == "2pc" else TWO_STEP)
+    if point not in RARE and point not in (CO_COMMIT if protocol == "2pc" else TWO_STEP)
 ]
 
 

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
+from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.drivers import Driver, until
 from tests.spark.jobs.stream_files import Job, start
 from tests.spark.world import WAYS, World
@@ -96,24 +97,13 @@ SMALL = [
 ]
 """One of each kind: decided; finished, and unknown to Spark; all in one step."""
 
-_2PC_ONLY = {
-    CrashPoint.AFTER_INSPECT,
-    CrashPoint.AFTER_DECIDE,
-    CrashPoint.BETWEEN_COMMITS,
-    CrashPoint.AFTER_COMMIT,
-    CrashPoint.AFTER_FINISH,
-}
-_CO_COMMIT_ONLY = {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
-_RARE = {CrashPoint.AFTER_ABANDON, CrashPoint.BETWEEN_ABORTS}
-"""Not on the way of a healthy run; the sink's own tests crash there."""
-
 FULL = [
     (way, point)
     for way in WAYS
     for point in CrashPoint
-    if point not in _RARE
-    and not (point in _2PC_ONLY and way != "2pc")
-    and not (point in _CO_COMMIT_ONLY and way == "2pc")
+    if point not in RARE
+    and not (point in TWO_STEP and way != "2pc")
+    and not (point in CO_COMMIT and way == "2pc")
 ]
 
 

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
+from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, until
 from tests.spark.jobs.stream_files import Job, start
@@ -18,28 +19,17 @@ from tests.spark.world import Row, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
-_CO_COMMIT = {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
-_TWO_STEP = {
-    CrashPoint.AFTER_INSPECT,
-    CrashPoint.AFTER_DECIDE,
-    CrashPoint.BETWEEN_COMMITS,
-    CrashPoint.AFTER_COMMIT,
-    CrashPoint.AFTER_FINISH,
-}
 _NEVER = {
-    "2pc": _CO_COMMIT,
+    "2pc": CO_COMMIT,
     # What is composed of so few rows is one file.
-    "wal": {*_CO_COMMIT, CrashPoint.BETWEEN_COMMITS},
-    "idempotent": _TWO_STEP,
+    "wal": CO_COMMIT | {CrashPoint.BETWEEN_COMMITS},
+    "idempotent": TWO_STEP,
 }
-_RARE = {CrashPoint.AFTER_ABANDON, CrashPoint.BETWEEN_ABORTS}
-"""Not on the way of a healthy run; the sink's own tests crash there."""
-
 FULL = [
     (protocol, point)
     for protocol, never in _NEVER.items()
     for point in CrashPoint
-    if point not in never | _RARE
+    if point not in never | RARE
 ]
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from abs_core.durable import flush_folder
 from abs_core.errors import AbsError, RefusedError, UnavailableError
 from abs_sources.files.bucket import NotThereError, OtherContentError, Server, client, mapped
 
@@ -79,7 +80,7 @@ class FolderCells:
                 content = (self.folder / name).read_bytes()
             except FileNotFoundError:
                 return None
-            _flush(self.folder)  # its writer may have died between link and flush
+            flush_folder(self.folder)  # its writer may have died between link and flush
             return content
 
     def put_new(self, name: str, content: bytes) -> bool:
@@ -96,7 +97,7 @@ class FolderCells:
                 return self.get(name) == content
             finally:
                 aside.unlink(missing_ok=True)
-            _flush(self.folder)
+            flush_folder(self.folder)
             return True
 
     def delete(self, names: Iterable[str]) -> None:
@@ -109,7 +110,7 @@ class FolderCells:
         missing = [self.folder, *self.folder.parents]
         for folder in reversed(missing[: [f.exists() for f in missing].index(True)]):
             folder.mkdir(exist_ok=True)
-            _flush(folder.parent)
+            flush_folder(folder.parent)
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
@@ -205,12 +206,3 @@ class MemoryCells:
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
             self.kept.pop(name, None)
-
-
-def _flush(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(opened)
-    finally:
-        os.close(opened)

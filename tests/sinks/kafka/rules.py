@@ -25,25 +25,6 @@ AT_ONCE = 6
 ALONE = {"in_doubt_is_exactly_the_jobs_own"}
 """Looks at all that the broker has of a job's name, and the rules' jobs share their names."""
 
-CO_COMMIT = {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
-TWO_STEP = {
-    CrashPoint.AFTER_INSPECT,
-    CrashPoint.AFTER_DECIDE,
-    CrashPoint.BETWEEN_COMMITS,
-    CrashPoint.AFTER_COMMIT,
-    CrashPoint.AFTER_FINISH,
-}
-WORST = {
-    CrashPoint.AFTER_PRE_COMMIT,
-    CrashPoint.AFTER_DECIDE,
-    CrashPoint.BETWEEN_COMMITS,
-    CrashPoint.AFTER_COMMIT,
-    CrashPoint.INSIDE_CO_COMMIT,
-    CrashPoint.AFTER_CO_COMMIT,
-    CrashPoint.AFTER_ABANDON,
-    CrashPoint.BETWEEN_ABORTS,
-}
-"""Where a process dies between two effects in the target."""
 
 T = TypeVar("T")
 

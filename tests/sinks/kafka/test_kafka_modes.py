@@ -27,6 +27,7 @@ from abs_core.errors import (
 from abs_core.model import Severity
 from abs_core.testing import Opener
 from abs_core.testing.case import Case, raises, rows
+from abs_core.testing.crash_points import CO_COMMIT, TWO_STEP, WORST
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_producer import FencedProducer
@@ -35,9 +36,6 @@ from abs_sinks.kafka.testing import KEYED, Variant, make_topic
 from abs_sinks.kafka.testing_modes import LogHarness, RegisterHarness, open_attempts, open_log
 from abs_sinks.kafka.winners import winners_topic
 from tests.sinks.kafka.rules import (
-    CO_COMMIT,
-    TWO_STEP,
-    WORST,
     keeps_every_rule,
     survives,
     survives_pairs,

@@ -10,29 +10,10 @@ import pytest
 from abs_core.crash import CrashPoint
 from abs_core.testing import Opener, check_sink
 from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
+from abs_core.testing.crash_points import CO_COMMIT, TWO_STEP, WORST
 from abs_sinks.postgres.testing import VARIANTS, Variant
 
 pytestmark = pytest.mark.services
-
-CO_COMMIT = {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
-TWO_STEP = {
-    CrashPoint.AFTER_INSPECT,
-    CrashPoint.AFTER_DECIDE,
-    CrashPoint.BETWEEN_COMMITS,
-    CrashPoint.AFTER_COMMIT,
-    CrashPoint.AFTER_FINISH,
-}
-WORST = {
-    CrashPoint.AFTER_PRE_COMMIT,
-    CrashPoint.AFTER_DECIDE,
-    CrashPoint.BETWEEN_COMMITS,
-    CrashPoint.AFTER_COMMIT,
-    CrashPoint.INSIDE_CO_COMMIT,
-    CrashPoint.AFTER_CO_COMMIT,
-    CrashPoint.AFTER_ABANDON,
-    CrashPoint.BETWEEN_ABORTS,
-}
-"""Where a process dies between two effects in the target."""
 
 
 BY_PROTOCOL_AND_WRITE = pytest.mark.parametrize(

@@ -11,20 +11,13 @@ import pytest
 from abs_core.crash import CrashPoint
 from abs_core.testing import check_sink
 from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
+from abs_core.testing.crash_points import CO_COMMIT, TWO_STEP, WORST
 from abs_sinks.s3.testing import FolderHarness
 
 pytestmark = pytest.mark.services
 
 Opener = Callable[[], AbstractContextManager[FolderHarness]]
 
-CO_COMMIT = {CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT}
-TWO_STEP = {
-    CrashPoint.AFTER_INSPECT,
-    CrashPoint.AFTER_DECIDE,
-    CrashPoint.BETWEEN_COMMITS,
-    CrashPoint.AFTER_COMMIT,
-    CrashPoint.AFTER_FINISH,
-}
 POINTS = {
     "2pc": set(CrashPoint) - CO_COMMIT,
     # What is composed of so few rows is one file.
@@ -32,18 +25,6 @@ POINTS = {
     "idempotent": set(CrashPoint) - TWO_STEP,
 }
 """The points that a job of this protocol passes."""
-
-WORST = (
-    CrashPoint.AFTER_PRE_COMMIT,
-    CrashPoint.AFTER_DECIDE,
-    CrashPoint.BETWEEN_COMMITS,
-    CrashPoint.AFTER_COMMIT,
-    CrashPoint.INSIDE_CO_COMMIT,
-    CrashPoint.AFTER_CO_COMMIT,
-    CrashPoint.AFTER_ABANDON,
-    CrashPoint.BETWEEN_ABORTS,
-)
-"""Where a process dies between two effects in the target."""
 
 
 @pytest.fixture(scope="module")
