@@ -52,6 +52,21 @@ def s3() -> Iterator[S3Service]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def store(s3: S3Service) -> Iterator[S3Service]:
+    """The S3 server, with its credentials in the environment: child processes have them too."""
+    from abs_sinks.s3.client import close_idle  # boto3 takes a while; few tests need it
+
+    s3.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        close_idle()
+        yield s3
+        close_idle()
+
+
 @pytest.fixture
 def prefix(s3: S3Service) -> str:
     """A key prefix of this test's own in the server's bucket, without a slash at its end."""

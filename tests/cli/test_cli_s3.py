@@ -26,18 +26,6 @@ pytestmark = pytest.mark.services
 ROWS = rows(0, 3)
 
 
-@pytest.fixture(scope="module")
-def store(s3: S3Service) -> Iterator[S3Service]:
-    s3.start()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        close_idle()
-        yield s3
-        close_idle()
-
-
 @pytest.fixture(params=["2pc", "wal", "idempotent"])
 def protocol(request: pytest.FixtureRequest) -> str:
     return str(request.param)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pyarrow as pa
 
@@ -16,8 +17,9 @@ from abs_sinks.s3.options import S3Options, check_partitioning
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.register import S3Register
-from abs_sinks.s3.writer_2pc import UploadingWriter
-from abs_sinks.s3.writer_idempotent import PublishingWriter
+from abs_sinks.s3.writer import StreamingWriter
+from abs_sinks.s3.writer_2pc import leave_open
+from abs_sinks.s3.writer_idempotent import publish
 from abs_sinks.s3.writer_wal import SegmentingWriter
 
 
@@ -51,9 +53,10 @@ class S3Sink:
             case "wal":
                 return SegmentingWriter(self._options, self._schema, task)
             case "idempotent":
-                return PublishingWriter(self._options, self._schema, task)
+                seal = partial(publish, self._options)
+                return StreamingWriter(self._options, self._schema, task, seal)
             case _:
-                return UploadingWriter(self._options, self._schema, task)
+                return StreamingWriter(self._options, self._schema, task, leave_open)
 
     def committer(self) -> S3Committer:
         """A ``Composer`` for ``wal``, a ``CoCommitter`` for ``idempotent``."""

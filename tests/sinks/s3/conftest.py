@@ -1,4 +1,4 @@
-"""What tests of the S3 sink share: credentials by boto3's chain, a folder for each test."""
+"""What tests of the S3 sink share: options that name the server, a folder for each test."""
 
 from __future__ import annotations
 
@@ -9,25 +9,11 @@ from functools import partial
 import pytest
 
 from abs_services import S3Service
-from abs_sinks.s3.client import close_idle
 from abs_sinks.s3.testing import FolderHarness, open_folder
 
 PROTOCOLS = ("2pc", "wal", "idempotent")
 
 FolderOpener = Callable[[], AbstractContextManager[FolderHarness]]
-
-
-@pytest.fixture(scope="module")
-def store(s3: S3Service) -> Iterator[S3Service]:
-    """The S3 server, with its credentials in the environment: child processes have them too."""
-    s3.start()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
-        patch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
-        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-        close_idle()
-        yield s3
-        close_idle()
 
 
 @pytest.fixture

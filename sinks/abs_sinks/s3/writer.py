@@ -1,0 +1,54 @@
+"""Streams a task's rows into uploads; what pre-commit makes of them is the protocol's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from abs_core.contracts import Task
+from abs_core.crash import CrashPoint, reached
+from abs_core.model import Committable, HandleName
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.taskfiles import TaskFiles
+
+Seal = Callable[[HandleName, TaskFiles], Committable]
+"""Ends the files and pre-commits them. Where it raises, the files are given up by ``abort``."""
+
+
+class StreamingWriter:
+    """A ``Writer``. The first row begins the first file; no row, no handle.
+
+    Args:
+        seal: of the protocol: ``writer_2pc.leave_open``, ``writer_idempotent.publish``.
+    """
+
+    def __init__(self, options: S3Options, schema: pa.Schema, task: Task, seal: Seal) -> None:
+        self._options = options
+        self._schema = schema
+        self._handle = task.handle
+        self._seal = seal
+        self._files: TaskFiles | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        if self._files is None:
+            self._files = TaskFiles(self._options, self._schema, self._handle)
+            self._files.write(batch)
+            reached(CrashPoint.AFTER_FIRST_BATCH)
+        else:
+            self._files.write(batch)
+
+    def pre_commit(self) -> Committable | None:
+        if self._files is None:
+            return None
+        committable = self._seal(self._handle, self._files)
+        self._files = None
+        reached(CrashPoint.AFTER_PRE_COMMIT)
+        return committable
+
+    def abort(self) -> None:
+        if self._files is not None:
+            self._files.discard()
+            self._files = None
