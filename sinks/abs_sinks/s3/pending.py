@@ -69,8 +69,7 @@ class PendingUploads:
         again = self._uploads.complete(upload, if_absent=False)
         if isinstance(again, Refusal):
             raise ContentionError(
-                f"The server does not complete the upload of {upload.key}: {refusal.code}, then "
-                f"{again.code}.",
+                f"The server does not complete the upload of {upload.key}: {refusal}, then {again}.",
                 handle=str(handle),
             )
         return self._look(handle, upload) or Outcome.UNKNOWN

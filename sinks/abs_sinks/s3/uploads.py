@@ -13,7 +13,7 @@ from botocore.exceptions import ClientError
 
 from abs_core.errors import CorruptionError
 from abs_sinks.s3.client import client
-from abs_sinks.s3.faults import code_of, mapped, status_of
+from abs_sinks.s3.faults import code_of, mapped, message_of, status_of
 from abs_sinks.s3.objects import checksum_header, checksum_text, encryption
 from abs_sinks.s3.options import S3Options
 
@@ -28,6 +28,8 @@ class Upload:
     Args:
         crc: CRC-64/NVME of the whole, as 16 hex digits.
         etags: of the parts, in order, without quotes.
+        crcs: of the parts, as ``crc``: some servers (versitygw) want them again to complete. Empty
+            where an older release wrote it.
     """
 
     key: str
@@ -35,14 +37,19 @@ class Upload:
     size: int
     crc: str
     etags: tuple[str, ...]
+    crcs: tuple[str, ...] = ()
 
     def to_json(self) -> list[Any]:
-        return [self.key, self.upload_id, self.size, self.crc, " ".join(self.etags)]
+        parts = " ".join(self.etags), " ".join(self.crcs)
+        return [self.key, self.upload_id, self.size, self.crc, *parts]
 
     @classmethod
     def from_json(cls, value: list[Any]) -> Upload:
-        key, upload_id, size, crc, etags = value
-        return cls(str(key), str(upload_id), int(size), str(crc), tuple(str(etags).split()))
+        key, upload_id, size, crc, *parts = value
+        etags, *crcs = (tuple(str(part).split()) for part in parts)
+        if any(each and len(each) != len(etags) for each in crcs):
+            raise ValueError(f"{key} has not as many checksums as parts")
+        return cls(str(key), str(upload_id), int(size), str(crc), etags, *crcs)
 
 
 def uploads_to_text(uploads: list[Upload] | tuple[Upload, ...]) -> str:
@@ -91,6 +98,10 @@ class Refusal:
 
     code: str
     status: int
+    message: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.message or 'no message'} [{self.code} {self.status}]"
 
 
 class Uploads:
@@ -162,21 +173,20 @@ class Uploads:
             UnavailableError: the outcome is not known: look at the object.
         """
         condition = {"IfNoneMatch": "*"} if if_absent else {}
-        parts = [{"PartNumber": n, "ETag": f'"{tag}"'} for n, tag in enumerate(upload.etags, 1)]
         with mapped(f"completing the upload of {self._name(upload.key)}"):
             try:
                 answer = client(self._options).complete_multipart_upload(
                     Bucket=self._bucket,
                     Key=upload.key,
                     UploadId=upload.upload_id,
-                    MultipartUpload={"Parts": parts},
+                    MultipartUpload={"Parts": _parts(upload)},
                     ChecksumCRC64NVME=checksum_header(int(upload.crc, 16)),
                     ChecksumType="FULL_OBJECT",
                     MpuObjectSize=upload.size,
                     **condition,
                 )
             except ClientError as error:
-                refusal = Refusal(code_of(error), status_of(error))
+                refusal = Refusal(code_of(error), status_of(error), message_of(error))
                 if refusal.status in (400, 404, 409, 412) and not _passes(refusal.code):
                     return refusal
                 raise
@@ -219,6 +229,16 @@ class Uploads:
 
     def _name(self, key: str) -> str:
         return f"s3://{self._bucket}/{key}"
+
+
+def _parts(upload: Upload) -> list[dict[str, Any]]:
+    """The parts as Complete names them."""
+    parts: list[dict[str, Any]] = [
+        {"PartNumber": number, "ETag": f'"{etag}"'} for number, etag in enumerate(upload.etags, 1)
+    ]
+    for part, crc in zip(parts, upload.crcs, strict=bool(upload.crcs)):
+        part["ChecksumCRC64NVME"] = checksum_header(int(crc, 16))
+    return parts
 
 
 def _passes(code: str) -> bool:

@@ -35,6 +35,6 @@ def publish(options: S3Options, handle: HandleName, files: TaskFiles) -> Committ
                 remedy="none, if the job was restarted.",
             )
     # The objects are there: their parts are of no use any more.
-    lean = tuple(replace(upload, etags=()) for upload in uploads)
+    lean = tuple(replace(upload, etags=(), crcs=()) for upload in uploads)
     extra = (("protocol", "idempotent"), ("uploads", uploads_to_text(lean)))
     return Committable(handle, files.rows, digest_of(uploads), extra)

@@ -219,7 +219,8 @@ def test_an_upload_without_a_part_decides_nothing(harness: FolderHarness) -> Non
     share = run.attempt(0).write(*LEFT).pre_commit()
     assert share.committable is not None
     uploads = uploads_of(share.committable)
-    more = replace(uploads[0], etags=(*uploads[0].etags, "0" * 32))
+    first = uploads[0]
+    more = replace(first, etags=(*first.etags, "0" * 32), crcs=(*first.crcs, "0" * 16))
     lacking = writer_2pc.committable(share.committable.handle, 3, [more])
     found = run.committer.inspect([lacking])
     assert found[lacking.handle].outcome is Outcome.UNKNOWN

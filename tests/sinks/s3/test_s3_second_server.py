@@ -1,0 +1,59 @@
+"""The contract on a second server, by other hands: no rule rests on the habits of the first one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+
+from abs_core.errors import ConfigError, UnavailableError
+from abs_core.testing import check_sink
+from abs_core.testing.check_crashes import Nursery, check_crashes
+from abs_services.native.versity import NativeVersity, build_versitygw, find_versitygw
+from abs_sinks.s3.preflight import preflight
+from abs_sinks.s3.testing import FolderHarness
+
+pytestmark = pytest.mark.services
+
+Opener = Callable[[], AbstractContextManager[FolderHarness]]
+
+
+@pytest.fixture(scope="module")
+def s3(request: pytest.FixtureRequest) -> Iterator[NativeVersity]:
+    """versitygw, where it is there; the campaign builds it."""
+    try:
+        if any(item.get_closest_marker("campaign") for item in request.session.items):
+            build_versitygw()
+        find_versitygw()
+    except (ConfigError, UnavailableError) as missing:
+        pytest.skip(str(missing))
+    with NativeVersity() as server:
+        yield server
+
+
+@pytest.fixture
+def prefix(s3: NativeVersity) -> str:
+    s3.start()
+    return "second"
+
+
+@pytest.mark.parametrize(
+    "protocol",
+    ["2pc", *(pytest.param(way, marks=pytest.mark.campaign) for way in ("wal", "idempotent"))],
+    indirect=True,
+)
+def test_the_sink_keeps_every_rule_on_the_second_server(
+    opener: Opener, harness: FolderHarness
+) -> None:
+    assert preflight(harness.options, "job") == []
+    assert len(check_sink(opener, at_once=6)) > 30
+
+
+@pytest.mark.campaign
+def test_a_crash_at_each_point_loses_and_doubles_nothing_on_the_second_server(
+    opener: Opener, store: object
+) -> None:
+    with Nursery() as nursery:
+        killed = check_crashes(opener, nursery)
+    print(f"{killed.histories} jobs, {killed.points.total()} kills, {len(killed.points)} points")
