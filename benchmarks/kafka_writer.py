@@ -75,7 +75,7 @@ class Rows:
             self._produce(producer)
             while producer.flush(10):
                 pass
-        failures.raise_any()
+        failures.raise_any(producer)
         producer.commit_transaction(60)
         return Sample(taken.wall_s, taken.cpu_s, len(self.values))
 

@@ -79,7 +79,7 @@ class WinnersCommitter:
         def send(producer: Producer, failures: Failures) -> None:
             producer.produce(topic, decided.to_bytes(), decided.key, 0)
             left = producer.flush(FLUSH_SECONDS)
-            failures.raise_any()
+            failures.raise_any(producer)
             if left:
                 raise UnavailableError(f"Topic {topic} takes no winners record.", job=state.job)
 

@@ -31,11 +31,23 @@ _Mapped = tuple[type[AbsError], str]
 _FENCED = (
     "this task or run was taken for dead, and its transaction ended by a newer one: let it stop."
 )
+
+CONSEQUENCES = frozenset({-172, -152, -151, -150})
+"""What follows when a producer has failed, and never why it did: _STATE, _PURGE_QUEUE,
+_PURGE_INFLIGHT, _FATAL."""
+
+_NO_TRANSACTIONS = -145  # _NOT_CONFIGURED
 _ACL = "grant the principal what it lacks; `abs doctor` lists it."
 _DOOR = "check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*."
 _BUSY = "nothing of the epoch is lost: it is tried again."
 _SIZE = "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink the record."
 _TIMEOUT = "set kafka.transaction.timeout.ms to at most the broker's transaction.max.timeout.ms."
+
+_PASSING = (5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 56, 72, 74, 75, 78, 80)
+"""Leaders, coordinators, replicas and disks that are moving or away: the protocol's retriable errors.
+
+librdkafka tries them again by itself, and reports the last when its time is up; its own word for
+whether a retry helps (``KafkaError.retriable``) is about transactions only."""
 
 _BY_CODE: dict[int, _Mapped] = {
     # librdkafka's own
@@ -81,6 +93,7 @@ _BY_CODE: dict[int, _Mapped] = {
     89: (UnavailableError, ""),  # THROTTLING_QUOTA_EXCEEDED
     90: (FencedError, _FENCED),
     120: (ContentionError, _BUSY),  # TRANSACTION_ABORTABLE
+    **dict.fromkeys(_PASSING, (UnavailableError, _BUSY)),
 }
 
 
@@ -100,6 +113,21 @@ def to_abs_error(error: BaseException | KafkaError, doing: str) -> AbsError:
     kind, remedy = found
     shown = "" if code is None else f" [{code}]"
     return kind(f"Kafka failed while {doing}: {text}{shown}.", remedy=remedy)
+
+
+def reason_of(producer: Any) -> KafkaError | None:
+    """Why a producer's open transaction has failed; None where it has not, or nobody can tell.
+
+    librdkafka tells it to who would begin another one. Where all is well that is refused, because one
+    is open, and changes nothing: ask only between the beginning of a transaction and its end. A
+    producer without transactions cannot be asked.
+    """
+    try:
+        producer.begin_transaction()
+    except KafkaException as error:
+        found: KafkaError = error.args[0]
+        return None if found.code() in (*CONSEQUENCES, _NO_TRANSACTIONS) else found
+    return None
 
 
 @contextmanager

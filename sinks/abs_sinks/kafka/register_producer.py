@@ -14,7 +14,7 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
-from abs_core.errors import ContentionError, UnavailableError
+from abs_core.errors import UnavailableError
 from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.options import KafkaOptions
@@ -57,7 +57,7 @@ class FencedProducer:
             settings.pop(alias, None)
         settings["transaction.timeout.ms"] = str(timeout_ms)
         settings["message.timeout.ms"] = str(timeout_ms)
-        with _mapped(f"opening the register of job {job}"):
+        with mapped(f"opening the register of job {job}"):
             self._producer = Producer(settings)
             self._producer.init_transactions(REPLY_SECONDS)
 
@@ -71,13 +71,13 @@ class FencedProducer:
         """
         self._failures = Failures()
         try:
-            with _mapped(self._doing):
+            with self._named():
                 self._producer.begin_transaction()
             if rows is not None:
-                with _mapped(self._doing):
+                with self._named():
                     rows(self._producer, self._failures)
             for key, value in records:
-                with _mapped(self._doing):
+                with self._named():
                     self._producer.produce(self._topic, value, key, partition)
                     self._flush()  # one by one: several could make a batch that is too large
         except BaseException:
@@ -91,7 +91,7 @@ class FencedProducer:
             TargetError: it may be committed, or not; this producer can be used no more.
         """
         try:
-            with _mapped(self._doing):
+            with self._named():
                 self._producer.commit_transaction(REPLY_SECONDS)
         except BaseException:
             self.usable = False
@@ -106,27 +106,17 @@ class FencedProducer:
 
     def _flush(self) -> None:
         left = self._producer.flush(self.timeout_ms / 1000)
-        self._failures.raise_any()
+        self._failures.raise_any(self._producer)
         if left:
             raise UnavailableError(f"Kafka did not answer in time while {self._doing}.")
 
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        with mapped(self._doing), self._failures.named(self._producer, self._doing):
+            yield
+
     def _report(self, error: Any, message: Any) -> None:
         self._failures.report(error, message)
-
-
-@contextmanager
-def _mapped(doing: str) -> Iterator[None]:
-    """As ``mapped``; and where a fatal error met the callback of a failed record, the fatal one."""
-    with mapped(doing):
-        try:
-            yield
-        except SystemError as error:
-            # confluent-kafka calls back although its own exception, a fatal one, is set already.
-            if isinstance(error.__cause__, KafkaException):
-                raise error.__cause__ from error
-            raise ContentionError(
-                f"The producer ended while {doing}: another one has fenced it, most likely."
-            ) from error
 
 
 def register_id(topic: str, job: str) -> str:

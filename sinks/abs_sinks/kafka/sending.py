@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from itertools import repeat
 from typing import Any
@@ -17,8 +18,8 @@ import pyarrow.compute as pc
 import xxhash
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from abs_core.errors import AbsError, UnavailableError
-from abs_sinks.kafka.faults import mapped, to_abs_error
+from abs_core.errors import UnavailableError
+from abs_sinks.kafka.faults import CONSEQUENCES, mapped, reason_of, to_abs_error
 from abs_sinks.kafka.records import Header, Records, header_lists
 
 CHUNK = 16_384
@@ -32,37 +33,69 @@ class Failures:
     """What was not delivered; ``report`` is the producer's ``on_delivery``.
 
     A record that was refused is named by topic, partition, key and size: its own text could be a
-    secret. Only the first is kept.
+    secret. Only the first is kept. When a producer fails for good it throws away what it still has: of
+    these records "purged" is reported, which is never the reason.
     """
 
     def __init__(self) -> None:
         self.count = 0
-        self._first: AbsError | None = None
+        self._first: tuple[KafkaError, str] | None = None
+        self._fatal: KafkaError | None = None
 
     def report(self, error: KafkaError | None, message: Message) -> None:
         """Take note of a failed record; called by librdkafka from ``poll`` and ``flush``."""
         if error is None:
             return
         self.count += 1
-        if self._first is None:
-            try:
-                what = _named(message)
-            except SystemError:
-                # The binding calls this with an exception pending where the producer was fenced.
-                what = "a record"
-            self._first = to_abs_error(error, f"delivering {what}")
+        try:
+            named = _named(message)
+        except SystemError as met:
+            # The binding calls back although an exception of its own is set, that of a fatal error;
+            # the first call in here meets it, and takes it away from who called poll or flush.
+            self._fatal = _cause(met) or self._fatal
+            named = "a record"
+        if self._first is None or _is_consequence(self._first[0]) > _is_consequence(error):
+            self._first = error, named
 
-    def raise_any(self) -> None:
-        """Raise the first failure, if there is any.
+    def raise_any(self, producer: Producer) -> None:
+        """Raise why the first record was not delivered, if one was not.
+
+        Args:
+            producer: whose they are; asked for the reason where only what followed it was reported.
 
         Raises:
             AbsError: by the broker's reason.
         """
         if self._first is None:
             return
+        error, named = self._first
+        if _is_consequence(error):
+            error = self._fatal or reason_of(producer) or error
+        found = to_abs_error(error, f"delivering {named}")
         if self.count > 1:
-            self._first.what += f" {self.count} records were not delivered; this is the first."
-        raise self._first
+            found.what += f" {self.count} records were not delivered; this is the first."
+        raise found
+
+    @contextmanager
+    def named(self, producer: Producer, doing: str) -> Iterator[None]:
+        """As ``mapped``, around calls of the producer: what failed is named, not what followed it."""
+        try:
+            yield
+        except KafkaException as error:
+            self.raise_any(producer)
+            found = error.args[0]
+            if _is_consequence(found):
+                found = self._fatal or reason_of(producer) or found
+            raise to_abs_error(found, doing) from error
+        except SystemError as error:  # see ``report``
+            self.raise_any(producer)
+            found = _cause(error) or self._fatal or reason_of(producer)
+            if found is not None:
+                raise to_abs_error(found, doing) from error
+            raise UnavailableError(
+                f"The Kafka client failed for good while {doing}.",
+                remedy="it is tried again, with a new one.",
+            ) from error
 
 
 class Sender:
@@ -102,7 +135,7 @@ class Sender:
             part = records if records.rows <= CHUNK else _slice(records, start, CHUNK)
             self._feed(part)
             self._produce(part, list(extra))
-            self._failures.raise_any()
+            self._failures.raise_any(self._producer)
         self.rows += records.rows
 
     def flush(self) -> None:
@@ -122,16 +155,12 @@ class Sender:
 
     def _produce(self, records: Records, extra: list[Header]) -> None:
         produce: Any = self._producer.produce
-        try:
+        with self._failures.named(self._producer, "queueing records"):
             for row in _rows(records, self._topic, extra):
                 try:
                     produce(*row)
                 except BufferError:
                     self._when_there_is_room(row)
-        except KafkaException as error:
-            # In a transaction, the failure of an earlier record makes this call fail, too.
-            self._failures.raise_any()
-            raise to_abs_error(error, "queueing records") from error
 
     def _when_there_is_room(self, row: tuple[Any, ...]) -> None:
         produce: Any = self._producer.produce
@@ -154,17 +183,10 @@ class Sender:
         Raises:
             AbsError: a record was not delivered, or the producer failed for good.
         """
-        try:
-            with mapped("waiting for acknowledgements"):
-                found = call(seconds)
-        except SystemError as error:
-            # The binding has lost a fatal error: it was pending while a failure was reported.
-            self._failures.raise_any()
-            raise UnavailableError(
-                "The Kafka client failed for good while sending.",
-                remedy="the epoch is tried again, with a new one.",
-            ) from error
-        self._failures.raise_any()
+        doing = "waiting for acknowledgements"
+        with mapped(doing), self._failures.named(self._producer, doing):
+            found = call(seconds)
+        self._failures.raise_any(self._producer)
         return found
 
     def _feed(self, records: Records) -> None:
@@ -222,6 +244,16 @@ def _slice(records: Records, start: int, count: int) -> Records:
             if (column := getattr(records, field.name)) is not None
         },
     )
+
+
+def _is_consequence(error: KafkaError) -> bool:
+    return error.code() in CONSEQUENCES
+
+
+def _cause(error: SystemError) -> KafkaError | None:
+    """The binding's own exception, that one of ours has met."""
+    met = error.__cause__
+    return met.args[0] if isinstance(met, KafkaException) else None
 
 
 def _named(message: Message) -> str:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pyarrow as pa
 
 from abs_core.cell import Patience
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import NotPreparedError, RefusedError, TargetError
+from abs_core.errors import FencedError, NotPreparedError, RefusedError, TargetError
 from abs_core.model import Committable
 from abs_sinks.kafka.endtxn import (
     Description,
@@ -59,6 +62,7 @@ class TransactionWriter:
         self._fit = Fit(options)
         self._slot: Slot | None = None
         self._sender: Sender | None = None
+        self._begun = 0.0
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
@@ -68,14 +72,16 @@ class TransactionWriter:
         records = records_of(batch, self._columns, done)
         self._fit.check(records, done)
         sender = self._begin() if self._sender is None else self._sender
-        sender.send(records)
+        with self._in_time():
+            sender.send(records)
         if first:
             reached(CrashPoint.AFTER_FIRST_BATCH)
 
     def pre_commit(self) -> Committable | None:
         if self._slot is None or self._sender is None:
             return None
-        self._sender.flush()
+        with self._in_time():
+            self._sender.flush()
         reached(CrashPoint.BEFORE_PRE_COMMIT)
         prepared = self._look(self._slot, self._sender.rows)
         self._pool.prepared(self._slot)
@@ -96,8 +102,28 @@ class TransactionWriter:
         assert slot.producer is not None
         with mapped("beginning a transaction"):
             slot.producer.begin_transaction()
+        self._begun = time.monotonic()
         self._sender = Sender(slot.producer, slot.failures, self._options.topic, SEND_SECONDS)
         return self._sender
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """A broker ends what takes too long as it ends a zombie's: tell them apart by the clock."""
+        try:
+            yield
+        except FencedError as error:
+            taken = time.monotonic() - self._begun
+            if taken * 1000 < self._options.transaction_timeout_ms:
+                raise
+            raise NotPreparedError(
+                f"The task has written for {taken:.0f} s, and its broker has ended the transaction: "
+                f"kafka.transaction.timeout.ms is {self._options.transaction_timeout_ms}.",
+                job=self._task.job,
+                epoch=self._task.epoch,
+                handle=str(self._task.handle),
+                remedy="raise it, or make epochs smaller; nothing of it is lost, the task is tried "
+                "again.",
+            ) from error
 
     def _look(self, slot: Slot, rows: int) -> Prepared:
         """The transaction as its coordinator sees it; librdkafka does not tell its producer id."""

@@ -8,13 +8,7 @@ from dataclasses import replace
 import pytest
 
 from abs_core.cell import Patience
-from abs_core.errors import (
-    AbsError,
-    FencedError,
-    HandleLostError,
-    NotPreparedError,
-    UnavailableError,
-)
+from abs_core.errors import FencedError, HandleLostError, NotPreparedError
 from abs_core.model import Outcome, Wrote
 from abs_core.testing.case import Case, raises, rows, within
 from abs_core.testing.cuts import Cut, Halted
@@ -101,12 +95,22 @@ def test_a_zombie_is_fenced_by_the_sweep_of_its_successor(case: Case) -> None:
     assert zombie.writer._writer._sender is not None  # type: ignore[attr-defined]
     zombie.writer._writer._sender.flush()  # type: ignore[attr-defined]
     case.run().begin(0)
-    error = raises(AbsError, lambda: zombie.write(*RIGHT).pre_commit())
-    # Unavailable: what the client still had in its queue goes with the producer that was fenced.
-    assert isinstance(error, FencedError | NotPreparedError | UnavailableError), error
+    raises(FencedError, lambda: zombie.write(*RIGHT).pre_commit())
     zombie.writer.abort()
     case.run().epoch(0, LEFT)
     case.finished(LEFT, when="after a zombie was fenced")
+
+
+def test_a_task_that_writes_for_too_long_is_told_of_the_timeout(
+    case: Case, harness: TopicHarness
+) -> None:
+    harness.new_sink = harness.sink_for(_short(harness))
+    slow = case.run().attempt(0).write(*LEFT)
+    slow.writer._writer._sender.flush()  # type: ignore[attr-defined]
+    assert within(30, lambda: not harness.open_ids()), "the broker does not time it out"
+    error = raises(NotPreparedError, lambda: slow.write(*RIGHT).pre_commit())
+    assert "kafka.transaction.timeout.ms" in str(error)
+    slow.writer.abort()
 
 
 def _short(harness: TopicHarness, milliseconds: int = 1000) -> KafkaOptions:

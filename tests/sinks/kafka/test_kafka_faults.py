@@ -1,0 +1,125 @@
+"""Errors name the reason, not what followed from it, and say whether a retry can help."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from abs_core.errors import AbsError, FencedError, RowError, UnavailableError
+from abs_sinks.kafka.faults import to_abs_error
+from abs_sinks.kafka.sending import Failures
+
+PURGED = KafkaError(KafkaError._PURGE_QUEUE)
+FENCED = KafkaError(KafkaError._FENCED, "a newer one", fatal=True)
+
+
+class Failed:
+    """A producer that has failed, or is well: what it answers to who would begin a transaction."""
+
+    def __init__(self, error: KafkaError) -> None:
+        self._error = error
+
+    def begin_transaction(self) -> None:
+        raise KafkaException(self._error)
+
+
+WELL = Failed(KafkaError(KafkaError._STATE))
+
+
+class Lost:
+    """A message that was not delivered."""
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes:
+        return b"v"
+
+    def topic(self) -> str:
+        return "t"
+
+    def partition(self) -> int:
+        return 0
+
+
+class Met(Lost):
+    """One that the binding reports while its own exception, of a fatal error, is set."""
+
+    def key(self) -> bytes:
+        raise SystemError("returned a result with an exception set") from KafkaException(FENCED)
+
+
+def why(failures: Failures, producer: Failed) -> AbsError:
+    given: Any = producer
+    with pytest.raises(AbsError) as caught:
+        failures.raise_any(given)
+    return caught.value
+
+
+def report(failures: Failures, code: KafkaError, message: Lost | None = None) -> None:
+    given: Any = message or Lost()
+    failures.report(code, given)
+
+
+def test_what_was_purged_names_why_its_producer_failed() -> None:
+    failures = Failures()
+    report(failures, PURGED)
+    report(failures, PURGED)
+    error = why(failures, Failed(FENCED))
+    assert isinstance(error, FencedError)
+    assert "2 records were not delivered" in str(error)
+
+
+def test_a_purge_that_comes_first_does_not_hide_the_record_that_was_refused() -> None:
+    failures = Failures()
+    report(failures, PURGED)
+    report(failures, KafkaError(KafkaError.MSG_SIZE_TOO_LARGE))
+    assert isinstance(why(failures, WELL), RowError)
+
+
+def test_a_fatal_error_that_met_a_report_is_named() -> None:
+    failures = Failures()
+    report(failures, PURGED, Met())
+    assert isinstance(why(failures, WELL), FencedError)
+
+
+@pytest.mark.parametrize("code", [KafkaError._FATAL, KafkaError._STATE])
+def test_a_call_that_is_refused_because_the_producer_has_failed_names_why(code: int) -> None:
+    producer: Any = Failed(FENCED)
+    with pytest.raises(FencedError), Failures().named(producer, "queueing records"):
+        raise KafkaException(KafkaError(code))
+
+
+def test_an_exception_that_the_binding_has_lost_is_asked_for() -> None:
+    producer: Any = Failed(FENCED)
+    with pytest.raises(FencedError), Failures().named(producer, "waiting"):
+        raise SystemError("returned NULL without setting an exception")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.BROKER_NOT_AVAILABLE,
+        KafkaError.REPLICA_NOT_AVAILABLE,
+        KafkaError.NETWORK_EXCEPTION,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.NOT_CONTROLLER,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+        KafkaError._PURGE_QUEUE,
+    ],
+)
+def test_what_passes_by_itself_may_be_tried_again(code: int) -> None:
+    error = to_abs_error(KafkaError(code), "sending")
+    assert isinstance(error, UnavailableError)
+    assert error.retryable
