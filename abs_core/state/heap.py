@@ -71,7 +71,13 @@ class HeapTable:
         return list(map(self.live.get, keys))
 
     def put(self, key: Any, value: bytes | None) -> None:
-        self.put_many([key], [value])
+        # Not by `put_many`: this is what a function pays for each of its rows.
+        if key not in self._old:
+            self._old[key] = self.live.get(key)
+        if value is None:
+            self.live.pop(key, None)
+        else:
+            self.live[key] = value
 
     def put_many(self, keys: Sequence[Any], values: Sequence[bytes | None]) -> None:
         live, old = self.live, self._old
