@@ -104,6 +104,7 @@ class ByKey:
                 f"The key {list(self.columns)} is not in the batch's columns {batch.schema.names}."
             ) from error
         targets = owners(key_groups(columns, self.max_parallelism), width, self.max_parallelism)
+        targets = targets.astype(np.uint16)  # 16 bits are sorted by radix, three times as fast
         order = np.argsort(targets, kind="stable")
         bounds = np.searchsorted(targets[order], np.arange(width + 1)).tolist()
         sorted_ = batch.take(pa.array(order))
