@@ -159,9 +159,9 @@ def _bucket(options: S3Options) -> Iterator[Finding]:
     if lock.get("Rule"):
         yield Finding(
             Severity.WARNING,
-            "The bucket locks new objects by default: segments, probes and manifests cannot be "
-            "deleted before that ends.",
-            "set statepath to a folder of a bucket without a default retention.",
+            "The bucket locks new objects by default: segments, probes and manifests that the job "
+            "deletes stay as versions, and cost room, until that ends.",
+            "use a bucket without a default retention.",
         )
 
 

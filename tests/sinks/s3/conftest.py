@@ -10,6 +10,7 @@ import pytest
 
 from abs_services import S3Service
 from abs_sinks.s3.testing import FolderHarness, open_folder
+from tests.sinks.s3.clock import SetClock, clock
 
 PROTOCOLS = ("2pc", "wal", "idempotent")
 
@@ -40,3 +41,10 @@ def harness(opener: FolderOpener) -> Iterator[FolderHarness]:
     """An empty folder."""
     with opener() as harness:
         yield harness
+
+
+@pytest.fixture
+def set_clock() -> Iterator[SetClock]:
+    """Sets this process's clock, for the test."""
+    with clock() as set_clock:
+        yield set_clock

@@ -53,9 +53,13 @@ class Request:
         names = {name.lower() for name in self.headers}
         if self.method == "PUT" and names & {"if-match", "if-none-match"}:
             return "PutIf"
-        return {"GET": "GetObject", "HEAD": "HeadObject", "PUT": "PutObject"}.get(
-            self.method, self.method
-        )
+        return {
+            "GET": "GetObject",
+            "HEAD": "HeadObject",
+            "PUT": "PutObject",
+            "DELETE": "DeleteObject",
+            "POST": "DeleteObjects",
+        }[self.method]
 
 
 @dataclass(slots=True)

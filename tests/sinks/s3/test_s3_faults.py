@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
 import pytest
 from awscrt.checksums import crc64nvme
 
-from abs_core.errors import AbsError, HandleLostError, NotPreparedError, UnavailableError
+from abs_core.errors import HandleLostError, NotPreparedError, UnavailableError
 from abs_core.model import Outcome
 from abs_core.testing import SCHEMA
 from abs_core.testing.case import Case, rows
@@ -38,8 +37,16 @@ CALLS = (
     "GetObject",
     "PutIf",
 )
-WAL_CALLS = ("PutObject", "HeadObject", "GetObject", "ListObjectsV2", "DELETE")
-WORST = {("2pc", "CompleteMultipartUpload"), ("2pc", "PutIf")}
+ON_OBJECTS = ("PutObject", "HeadObject", "GetObject", "ListObjectsV2", "DeleteObject")
+MADE = {
+    "2pc": CALLS,
+    "wal": (*CALLS, *ON_OBJECTS, "DeleteObjects"),
+    # Uploads are completed at pre-commit: nobody asks for their parts.
+    "idempotent": (*(call for call in CALLS if call != "ListParts"), *ON_OBJECTS, "DeleteObjects"),
+}
+"""Every call that a job of the protocol makes on its way, and to sweep."""
+
+WORST = {("2pc", "CompleteMultipartUpload"), ("2pc", "PutIf"), ("idempotent", "PutIf")}
 """What changes what readers or other runs see."""
 
 LOST = (Fault.DROPPED, Fault.UNANSWERED, Fault.DELAYED, Fault.DOUBLED)
@@ -93,11 +100,9 @@ def live(case: Case, lives: int = 4) -> None:
 @pytest.mark.parametrize(
     ("protocol", "call"),
     [
-        pytest.param(*way, marks=() if way in WORST else pytest.mark.campaign)
-        for way in (
-            *(("2pc", call) for call in CALLS),
-            *(("wal", call) for call in (*CALLS, *WAL_CALLS)),
-        )
+        pytest.param(way, call, marks=() if (way, call) in WORST else pytest.mark.campaign)
+        for way, calls in MADE.items()
+        for call in dict.fromkeys(calls)
     ],
     indirect=["protocol"],
 )
@@ -107,7 +112,7 @@ def test_a_call_that_goes_wrong_loses_and_doubles_nothing(
     case = Case(faulty)
     if call == "AbortMultipartUpload":
         with pytest.raises(Halted):  # for the sweep
-            case.run(cut=Cut("compare_and_set")).epoch(0, LEFT)
+            case.run(cut=Cut("co_commit" if case.co_commits else "compare_and_set")).epoch(0, LEFT)
     proxy.plan = Plan(call, fault, times=times)
     live(case)
     assert proxy.plan.met, f"{call} was not called"
@@ -246,60 +251,6 @@ def test_a_store_that_ignores_conditions_is_refused(
     assert header in found[0].what
     assert preflight(options, "job") == []
     assert list(Objects(options).list(options.path.folder)) == []
-
-
-Opener = Callable[[], AbstractContextManager[FolderHarness]]
-
-
-class TestServerCrash:
-    """The server is killed with SIGKILL at the worst moments."""
-
-    @pytest.fixture
-    def server(self, store: S3Service) -> S3Service:
-        if not store.controllable:
-            pytest.skip("the server is not ours to kill")
-        return store
-
-    def test_between_pre_commit_and_commit(self, server: S3Service, harness: FolderHarness) -> None:
-        case = Case(harness)
-        run = case.run()
-        shares = run.tasks(0, LEFT, RIGHT)
-        crash(server)
-        run.commit(0, shares)
-        case.finished(LEFT, RIGHT, when="after a crash before the commit")
-
-    def test_between_decision_and_commit(self, server: S3Service, harness: FolderHarness) -> None:
-        case, _ = decided(Case(harness))
-        crash(server)
-        case.run().epoch(0, LEFT, RIGHT)
-        crash(server)
-        case.run().epoch(0, LEFT, RIGHT)
-        case.finished(LEFT, RIGHT, when="after crashes behind the decision and behind the commit")
-
-    @pytest.mark.campaign
-    def test_ten_times_in_a_run(self, server: S3Service, harness: FolderHarness) -> None:
-        case = Case(harness)
-        expected = []
-        for epoch in range(10):
-            part = rows(100 * epoch, 5)
-            expected.append(part)
-            for _ in range(20):
-                try:
-                    run = case.run()
-                    shares = run.tasks(epoch, part)
-                    if not run.decided(epoch):
-                        crash(server)
-                    run.commit(epoch, shares)
-                    break
-                except AbsError as failed:
-                    if not failed.retryable:
-                        raise
-        case.finished(*expected, when="after ten crashes of the server")
-
-
-def crash(server: S3Service) -> None:
-    server.kill()
-    server.start()
 
 
 def test_a_bucket_that_is_not_there_is_told_and_not_made(given: Mapping[str, str]) -> None:

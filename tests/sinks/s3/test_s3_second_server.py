@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from datetime import timedelta
 
 import pytest
 
-from abs_core.errors import ConfigError, UnavailableError
+from abs_core.errors import ConfigError, RefusedError, UnavailableError
 from abs_core.testing import check_sink
+from abs_core.testing.case import Case, rows
 from abs_core.testing.check_crashes import Nursery, check_crashes
 from abs_services.native.versity import NativeVersity, build_versitygw, find_versitygw
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.testing import FolderHarness
+from tests.sinks.s3.clock import SetClock
 
 pytestmark = pytest.mark.services
 
+LEFT = rows(0, 3)
 Opener = Callable[[], AbstractContextManager[FolderHarness]]
 
 
@@ -50,10 +54,24 @@ def test_the_sink_keeps_every_rule_on_the_second_server(
     assert len(check_sink(opener, at_once=6)) > 30
 
 
+@pytest.mark.parametrize("protocol", ["2pc"], indirect=True)
+def test_a_clock_that_the_server_does_not_believe_stops_the_job_and_says_so(
+    harness: FolderHarness, set_clock: SetClock
+) -> None:
+    case = Case(harness)
+    set_clock(timedelta(hours=2))
+    with pytest.raises(RefusedError, match="clock") as refused:
+        case.run().epoch(0, LEFT)
+    assert not refused.value.retryable
+    set_clock(timedelta())
+    case.run().epoch(0, LEFT)
+    case.finished(LEFT, when="after the clock was set")
+
+
 @pytest.mark.campaign
 def test_a_crash_at_each_point_loses_and_doubles_nothing_on_the_second_server(
     opener: Opener, store: object
 ) -> None:
     with Nursery() as nursery:
-        killed = check_crashes(opener, nursery)
+        killed = check_crashes(opener, nursery, passages=1)
     print(f"{killed.histories} jobs, {killed.points.total()} kills, {len(killed.points)} points")
