@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta, tzinfo
 
-import botocore.auth
+import botocore.crt.auth  # botocore signs by awscrt where that is installed
 import pytest
 
 from abs_sinks.s3 import layout, markers, segments
@@ -32,6 +32,6 @@ def clock() -> Iterator[SetClock]:
 
             for module in (layout, markers, segments):
                 patch.setattr(module, "datetime", Clock)
-            patch.setattr(botocore.auth, "get_current_datetime", of_requests)
+            patch.setattr(botocore.crt.auth, "get_current_datetime", of_requests)
 
         yield ahead
