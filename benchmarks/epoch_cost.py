@@ -27,7 +27,7 @@ from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample
 from benchmarks.report import Comparison, Result
 from benchmarks.sinks import PROTOCOLS, make_sink
-from benchmarks.target import Target, fresh_target
+from benchmarks.target import Arrivals, Target, fresh_target
 
 YOUNG, OLD = 10, 2_000
 TURN = 5
@@ -41,13 +41,13 @@ class SmallJob:
     """One run of a job on a sink, epoch after epoch, all tasks in this process one by one."""
 
     sink: Sink
-    target: Target
+    target: Arrivals
     coordinator: Coordinator
     epochs: int = 0
     seconds: list[float] = field(default_factory=list)
 
     @classmethod
-    def start(cls, sink: Sink, target: Target) -> SmallJob:
+    def start(cls, sink: Sink, target: Arrivals) -> SmallJob:
         who = Identity("bench", secrets.token_hex(8), secrets.token_hex(8), sink.target)
         coordinator = Coordinator(who, sink.register(), sink.committer(), fence=sink.fence)
         return cls(sink, target, coordinator)
@@ -112,7 +112,7 @@ def _compare(protocol: str, here: Target, there: Target, pairs: int, tell: Tell)
     old = SmallJob.start(make_sink(there, protocol, schema), there)
     young.reach(YOUNG)
     old.reach(OLD)
-    sizes = {name: _sizes(job) for name, job in (("young", young), ("old", old))}
+    sizes = {"young": _sizes(young, here), "old": _sizes(old, there)}
     names = f"epoch {OLD:,}", f"epoch {YOUNG}"
     sides = [Side(names[0], old.turn), Side(names[1], young.turn)]
     samples = interleave(sides, pairs=pairs, warm_up=0, tell=tell)
@@ -148,8 +148,8 @@ SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint FROM pg_class c
 """
 
 
-def _sizes(job: SmallJob) -> dict[str, int]:
-    with psycopg.connect(job.target.admin_url) as admin:
+def _sizes(job: SmallJob, target: Target) -> dict[str, int]:
+    with psycopg.connect(target.admin_url) as admin:
         catalog = admin.execute(_CATALOG_BYTES).fetchone()
         state = admin.execute(_STATE_BYTES).fetchone()
     assert catalog is not None

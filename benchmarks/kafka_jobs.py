@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, median
+from statistics import median
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,12 +23,12 @@ from confluent_kafka import Consumer, TopicPartition
 from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.testing import make_topic
-from benchmarks.kafka_write_job import PARTIAL
 from benchmarks.meter import metered
-from benchmarks.other_spark import Installed, Session, session
+from benchmarks.other_spark import Installed, Session, sample_of, session
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample
 from benchmarks.report import Comparison, Result
+from benchmarks.write_job import PARTIAL
 
 PARTITIONS = 4
 FILES = 2
@@ -38,7 +38,8 @@ WARM_UP = 2
 ROWS = {100: 500_000, 1000: 200_000}
 """Of an epoch, by the bytes of a record: about a second each."""
 
-JOB = "kafka_write_job.py"
+SCHEMA = "key binary, value binary"
+JOB = "write_job.py"
 OURS, SPARKS, AT_LEAST = "abs-kafka", "kafka (JVM)", "at least once"
 FASTER, WITHIN_5_PERCENT = Bar(low=1.0), Bar(low=0.95)
 _RETAINED = {"file.delete.delay.ms": "1000"}
@@ -99,17 +100,13 @@ class Job:
                     **self.options,
                 },
                 "input": str(self.input.folder),
+                "schema": SCHEMA,
                 "files": FILES,
             }
             with metered() as taken:
                 epochs = self.session.ask(asked)["epochs"]
             self._check(topic, [epoch["rows"] for epoch in epochs])
-        counted = [epoch["ms"] for epoch in epochs[UNCOUNTED:]]
-        seconds = sum(ms["triggerExecution"] for ms in counted) / 1e3
-        names = sorted(counted[0])
-        parts = [(name, fmean(ms.get(name, 0) for ms in counted) / 1e3) for name in names]
-        share = len(counted) / len(epochs)
-        return Sample(seconds, taken.cpu_s * share, self.input.rows * len(counted), tuple(parts))
+        return sample_of(epochs, taken.cpu_s, uncounted=UNCOUNTED)
 
     def _check(self, topic: str, rows: list[int]) -> None:
         epochs = UNCOUNTED + EPOCHS

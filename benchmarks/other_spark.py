@@ -14,7 +14,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+from types import MappingProxyType
 from typing import Any
+
+from benchmarks.ratios import Sample
 
 _HERE = Path(__file__).parent
 
@@ -63,9 +67,32 @@ class Session:
         raise AssertionError("the session has ended")
 
 
+def sample_of(epochs: Sequence[Mapping[str, Any]], cpu_s: float, *, uncounted: int) -> Sample:
+    """What ``write_job`` answered, as a sample: Spark's ``triggerExecution`` of the epochs that count.
+
+    Args:
+        cpu_s: of all epochs; those that count get their share by number.
+        uncounted: epochs at the start that do not count.
+    """
+    counted = epochs[uncounted:]
+    spent = [epoch["ms"] for epoch in counted]
+    parts = [(name, fmean(ms.get(name, 0) for ms in spent) / 1e3) for name in sorted(spent[0])]
+    return Sample(
+        sum(ms["triggerExecution"] for ms in spent) / 1e3,
+        cpu_s * len(counted) / len(epochs),
+        sum(epoch["rows"] for epoch in counted),
+        tuple(parts),
+    )
+
+
 @contextmanager
-def session(script: str, spark: Installed = THIS) -> Iterator[Session]:
+def session(
+    script: str, spark: Installed = THIS, env: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Session]:
     """A session that runs a script of this folder, ready.
+
+    Args:
+        env: more variables of its environment.
 
     Raises:
         AssertionError: it did not start.
@@ -81,6 +108,7 @@ def session(script: str, spark: Installed = THIS) -> Iterator[Session]:
                 "PYSPARK_PYTHON": spark.python,
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 **ours,
+                **env,
             },
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

