@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
@@ -45,6 +46,14 @@ class Bucket:
 
     def ids(self) -> Counter[int]:
         return Counter(self.frame(self.names()).get("id", []))
+
+    def copied_to(self, folder: Path) -> str:
+        """Every object there is, ours too, as files below ``folder``: for readers that list."""
+        for listed in Objects(self._read).list(self._read.path.folder):
+            path = folder / listed.key
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(self._body(listed.key))
+        return str(folder / self._read.path.folder)
 
     def uploads(self) -> list[str]:
         """The keys of all uploads that are open."""

@@ -80,9 +80,9 @@ def test_a_batch_that_is_written_again_changes_nothing(bucket: Bucket, spark: Sp
     assert bucket.uploads() == []
 
 
-@pytest.mark.parametrize("protocol", ["wal", "idempotent"])
+@pytest.mark.parametrize("protocol", ["2pc", "wal", "idempotent"])
 def test_what_was_committed_is_read_back_and_nothing_else(
-    bucket: Bucket, spark: SparkSession, protocol: str
+    bucket: Bucket, spark: SparkSession, tmp_path: Path, protocol: str
 ) -> None:
     options = {**bucket.options, "protocol": protocol, "partitionby": "k"}
     frame = spark.range(0, 100, 1, 3).selectExpr("id", "id % 4 as k")
@@ -96,7 +96,11 @@ def test_what_was_committed_is_read_back_and_nothing_else(
     read = spark.read.format("abs-s3").options(**options).load()
     assert sorted(read.columns) == ["id", "k"]
     found = Counter(tuple(row) for row in read.selectExpr("id", "int(k)").collect())
-    assert found == Counter({(n, n % 4): 2 for n in range(100)})
+    expected = Counter({(n, n % 4): 2 for n in range(100)})
+    assert found == expected
+    if protocol != "idempotent":
+        plain = spark.read.parquet(bucket.copied_to(tmp_path))
+        assert Counter(tuple(row) for row in plain.collect()) == expected, "readers that list"
     files = len(bucket.names())
     assert files == 8 if protocol == "wal" else files > 8, "wal composes one file for each folder"
 

@@ -10,7 +10,8 @@ from abs_core.model import JobState
 from abs_core.testing.case import Case, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_sinks.s3 import S3Register, committed_files
-from abs_sinks.s3.manifests import FOLD, CommittedFile, ManifestName, Manifests
+from abs_sinks.s3 import manifests as manifests_module
+from abs_sinks.s3.manifests import CommittedFile, ManifestName, Manifests
 from abs_sinks.s3.testing import FolderHarness
 
 pytestmark = pytest.mark.services
@@ -24,16 +25,25 @@ def protocol() -> str:
     return "idempotent"
 
 
-def test_many_epochs_list_few_manifests_and_name_every_file(harness: FolderHarness) -> None:
+@pytest.fixture
+def fold(monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many manifests are folded into one: fewer, so that few epochs show it."""
+    monkeypatch.setattr(manifests_module, "FOLD", 4)
+    return 4
+
+
+def test_many_epochs_list_few_manifests_and_name_every_file(
+    harness: FolderHarness, fold: int
+) -> None:
     manifests = Manifests(harness.options, "job")
     listed: tuple[str, ...] = ()
-    epochs = FOLD * FOLD + FOLD + 3
+    epochs = fold * fold + fold + 3
     most = 0
     for epoch in range(epochs):
         state = replace(STATE, frontier=epoch)
         listed = manifests.add(listed, state, epoch, [CommittedFile(f"key{epoch}", 1, "00")])
         most = max(most, len(listed))
-    assert most <= 3 * FOLD
+    assert most <= 3 * fold
     levels = [name.level for text in listed if (name := ManifestName.parse(text)) is not None]
     assert levels == [2, 1, 0, 0, 0]
     found = [file.key for name in listed for file in manifests.read(name)]
@@ -99,17 +109,19 @@ def test_a_change_of_the_register_keeps_its_manifests(harness: FolderHarness) ->
     assert after[0].state.generation == before[0].state.generation + 1
 
 
-def test_a_reader_whose_manifest_is_folded_meanwhile_begins_anew(harness: FolderHarness) -> None:
+def test_a_reader_whose_manifest_is_folded_meanwhile_begins_anew(
+    harness: FolderHarness, fold: int
+) -> None:
     case = Case(harness)
     run = case.run()
-    for epoch in range(FOLD + 1):
+    for epoch in range(fold + 1):
         run.epoch(epoch, rows(10 * epoch, 1))
     found = S3Register(harness.options).cell("job")
     assert found is not None
     names = [ManifestName.parse(name) for name in found[0].manifests]
     assert [(name.level, name.first, name.last) for name in names if name] == [
-        (1, 0, FOLD - 1),
-        (0, FOLD, FOLD),
+        (1, 0, fold - 1),
+        (0, fold, fold),
     ]
     assert len(Manifests(harness.options, "job").all()) == 2, "folded ones are deleted"
-    case.finished(*[rows(10 * epoch, 1) for epoch in range(FOLD + 1)], when="after a fold")
+    case.finished(*[rows(10 * epoch, 1) for epoch in range(fold + 1)], when="after a fold")
