@@ -1,16 +1,13 @@
-"""``python -m benchmarks.snapshot_ways``: run time against snapshot interval, for each way to snapshot.
+"""Run time against snapshot interval, for each way to take snapshots.
 
-The job of the ABS paper's evaluation in small: six operators, three shuffles, keyed state, all in one
-process. The ways take turns, so that a slow minute of the machine hits all of them. Writes
-``results/snapshot_ways.json`` and ``docs/images/snapshot-ways.png``.
+The job of the ABS paper's evaluation in small (Carbone et al. 2015, fig. 6): six operators and a sink,
+three shuffles, keyed state, two tasks each, all in one process. The ways take turns.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
-import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 
@@ -23,25 +20,79 @@ from abs_core.runtime.tables import TableSource
 from abs_core.runtime.trace import Trace, checkpoints, timeline
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.fakes import FakeSink, FakeTarget
+from benchmarks.meter import metered
+from benchmarks.pairs import Side, Tell, interleave
+from benchmarks.ratios import NO_BAR, Bar, Sample
+from benchmarks.report import Comparison, Result
 
-WAYS = ("aligned", "unaligned", "drain", "stop_the_world")
+WAYS = ("none", "aligned", "unaligned", "drain", "stop_the_world")
 INTERVALS = (0.1, 0.3, 1.0, 3.0)
-RESULTS = Path(__file__).parent / "results" / "snapshot_ways.json"
+ROWS, KEYS, BATCH, CAPACITY = 4_000_000, 50_000, 8192, 4
+AT_3_S, BELOW_1_S = Bar(low=0.97), Bar(high=0.9)
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "snapshot-ways.png"
 
 
-def tables(rows: int, keys: int) -> list[pa.Table]:
+def at_3_seconds(*, pairs: int, rows: int | None, tell: Tell) -> Result:
+    """Aligned snapshots against none, at the interval of the paper's scaling figure."""
+    sides = _sides(tables(rows or ROWS), 3.0, ("none", "aligned"))
+    samples = interleave(sides, pairs=pairs, tell=tell)
+    comparisons = [Comparison("aligned", "none", AT_3_S)]
+    return _result("snapshot_ways, aligned every 3 s", samples, comparisons)
+
+
+def sweep(*, pairs: int, rows: int | None, tell: Tell) -> Iterator[Result]:
+    """Every way at every interval, in a third of the rounds; then the picture."""
+    data = tables(rows or ROWS)
+    found: dict[float, Mapping[str, list[Sample]]] = {}
+    for interval in INTERVALS:
+        rounds = max(1, pairs // 3)
+        sides = _sides(data, interval, WAYS)
+        found[interval] = interleave(sides, pairs=rounds, warm_up=0, tell=tell)
+        behind = BELOW_1_S if interval < 1 else NO_BAR
+        yield _result(
+            f"snapshot_sweep, every {interval:g} s",
+            found[interval],
+            [
+                *(Comparison(way, "none") for way in WAYS[1:]),
+                Comparison("stop_the_world", "aligned", behind),
+            ],
+        )
+    draw(found)
+
+
+def _sides(data: list[pa.Table], interval: float, ways: tuple[str, ...]) -> list[Side]:
+    def side(way: str) -> Side:
+        return Side(way, lambda: once(data, way, interval))
+
+    return [side(way) for way in ways]
+
+
+def _result(
+    name: str, samples: Mapping[str, list[Sample]], comparisons: list[Comparison]
+) -> Result:
+    facts = {
+        f"{part} of {way} (median)": round(median(dict(s.parts)[part] for s in taken), 2)
+        for way, taken in samples.items()
+        if way != "none"
+        for part in ("checkpoints", "ms of a checkpoint", "ms of alignment")
+    }
+    return Result(name, "rows", samples, comparisons, facts)
+
+
+def tables(rows: int) -> list[pa.Table]:
+    """Two tables of random keys, one for each task of the source."""
     chance = np.random.default_rng(6)
+    half = rows // 2
     return [
-        pa.table({"key": chance.integers(0, keys, rows), "n": np.arange(rows)}) for _ in range(2)
+        pa.table({"key": chance.integers(0, KEYS, half), "n": np.arange(half)}) for _ in range(2)
     ]
 
 
 def graph(data: list[pa.Table], sink: FakeSink) -> Graph:
-    """source, map | count | filter | max | sink: three shuffles, two of them into state."""
+    """source, map | count | filter | max, map: three shuffles, two of them into state."""
     built = Graph("ways", parallelism=2)
     (
-        built.source("source", TableSource(data, 8192))
+        built.source("source", TableSource(data, BATCH))
         .map("double", lambda b: b.set_column(1, "n", pc.multiply(b["n"], 2)))
         .key_by("key")
         .reduce("count", "count")
@@ -49,18 +100,20 @@ def graph(data: list[pa.Table], sink: FakeSink) -> Graph:
         .filter("some", lambda b: pc.greater(b["count"], 1))
         .key_by("key")
         .reduce("max", "max", "count")
-        .map("few", lambda b: b.slice(0, 1))
-        .map(
-            "text",
-            lambda b: pa.record_batch([b["key"], b["max"].cast("string")], names=["id", "value"]),
-        )
+        .map("few", few)
         .sink("out", sink)
     )
     return built
 
 
-def once(data: list[pa.Table], way: str, interval: float) -> dict[str, float]:
-    """One run: seconds, checkpoints, and the median alignment of a task in milliseconds."""
+def few(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """One row of each batch: the sink is not what is measured."""
+    one = batch.slice(0, 1)
+    return pa.record_batch([one["key"], one["max"].cast("string")], names=["id", "value"])
+
+
+def once(data: list[pa.Table], way: str, interval: float) -> Sample:
+    """One run; its parts say how many checkpoints there were, and how long one took."""
     with tempfile.TemporaryDirectory(prefix="abs-ways-") as scratch:
         target = FakeTarget(Path(scratch) / "target.db")
         sink = FakeSink(target, "2pc", "append")
@@ -71,62 +124,50 @@ def once(data: list[pa.Table], way: str, interval: float) -> dict[str, float]:
             sink.register(),
             way=way,
             settings=Settings(interval=interval),
+            capacity=CAPACITY,
             observe=trace,
         )
-        began = time.monotonic()
-        job.run()
-        seconds = time.monotonic() - began
+        with metered() as reading:
+            job.run()
         target.close()
-    done = checkpoints(trace.moments)
-    spans = [s for n in done for s in timeline(trace.moments, n).spans if s.copied is not None]
-    aligned = [s.copied - s.first for s in spans if s.copied is not None]
+    rows = sum(table.num_rows for table in data)
+    return Sample(reading.wall_s, reading.cpu_s, rows, tuple(_checkpoints(trace).items()))
+
+
+def _checkpoints(trace: Trace) -> dict[str, float]:
+    # The last one comes after the data: nobody waits for it.
+    lines = [timeline(trace.moments, number) for number in checkpoints(trace.moments)][:-1]
+    spans = [span for line in lines for span in line.spans]
+    aligned = [span.copied - span.first for span in spans if span.copied is not None]
+    took = [dict(line.marks)["committed"] for line in lines]
     return {
-        "seconds": seconds,
-        "checkpoints": len(done),
-        "alignment_ms": 1000 * median(aligned) if aligned else 0.0,
+        "checkpoints": len(lines),
+        "ms of a checkpoint": 1e3 * median(took) if took else 0.0,
+        "ms of alignment": 1e3 * median(aligned) if aligned else 0.0,
     }
 
 
-def main(rows: int, rounds: int) -> None:
-    data = tables(rows, 50_000)
-    once(data, "none", 1.0)  # warm
-    samples: list[dict[str, object]] = []
-    for _ in range(rounds):
-        for interval in INTERVALS:
-            for way in ("none", *WAYS):
-                found = once(data, way, interval)
-                samples.append({"way": way, "interval": interval, **found})
-                sys.stdout.write(f"{way:15} every {interval:4} s: {found}\n")
-    RESULTS.write_text(json.dumps({"rows": 2 * rows, "samples": samples}, indent=1) + "\n")
-    draw(samples)
-
-
-def draw(samples: list[dict[str, object]]) -> None:
+def draw(found: Mapping[float, Mapping[str, list[Sample]]]) -> None:
+    """Median run times, with the least and the most."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
-    for way in ("none", *WAYS):
-        points = [
-            median(
-                float(str(s["seconds"])) for s in samples if (s["way"], s["interval"]) == (way, i)
-            )
-            for i in INTERVALS
+    for way in WAYS:
+        times = [[sample.wall_s for sample in found[at][way]] for at in found]
+        middle = [median(one) for one in times]
+        spread = [
+            [m - min(one) for m, one in zip(middle, times, strict=True)],
+            [max(one) - m for m, one in zip(middle, times, strict=True)],
         ]
-        axes.plot(
-            INTERVALS, points, marker="o", label=way, linestyle="--" if way == "none" else "-"
+        style = "--" if way == "none" else "-"
+        axes.errorbar(
+            list(found), middle, spread, marker="o", capsize=3, label=way, linestyle=style
         )
     axes.set_xscale("log")
-    axes.set_xticks(INTERVALS, [str(i) for i in INTERVALS])
+    axes.set_xticks(list(found), [f"{at:g}" for at in found])
     axes.set_xlabel("snapshot interval, seconds")
     axes.set_ylabel("run time, seconds")
     axes.set_ylim(bottom=0)
     axes.legend()
     figure.savefig(PICTURE, dpi=120)
-
-
-if __name__ == "__main__":
-    main(
-        int(sys.argv[1]) if len(sys.argv) > 1 else 1_500_000,
-        int(sys.argv[2]) if len(sys.argv) > 2 else 1,
-    )
