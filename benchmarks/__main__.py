@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from functools import cached_property
@@ -17,7 +18,17 @@ import typer
 from rich.console import Console
 
 from abs_services import KafkaService, PostgresService, services
-from benchmarks import epoch_cost, kafka_jobs, kafka_source, kafka_writer, writer_vs_copy
+from benchmarks import (
+    alignment,
+    epoch_cost,
+    kafka_jobs,
+    kafka_source,
+    kafka_writer,
+    keyed_count,
+    snapshot_ways,
+    state_snapshots,
+    writer_vs_copy,
+)
 from benchmarks.machine import environment, load, machine
 from benchmarks.other_spark import Installed
 from benchmarks.ratios import Sample, Verdict
@@ -49,14 +60,40 @@ class Name(StrEnum):
     KAFKA_EXACTLY_ONCE = "kafka_exactly_once"
     SPARK_KAFKA_100 = "spark_kafka_100"
     SPARK_KAFKA_1000 = "spark_kafka_1000"
+    KEYED_COUNT = "keyed_count"
+    KEYED_COUNT_FLINK = "keyed_count_flink"
+    SNAPSHOT_WAYS = "snapshot_ways"
+    SNAPSHOT_SWEEP = "snapshot_sweep"
+    ALIGNMENT = "alignment"
+    STATE_SNAPSHOTS = "state_snapshots"
 
     @property
     def is_kafka(self) -> bool:
         return "kafka" in self
 
     @property
-    def needs_other_spark(self) -> bool:
-        return self.startswith("spark_kafka")
+    def is_embedded(self) -> bool:
+        """Of the embedded runtime: needs no server."""
+        return self.startswith(("keyed", "snapshot", "alignment", "state"))
+
+    @property
+    def needs(self) -> str | None:
+        """The peer without which it is left out, as the options name it."""
+        if self.startswith("spark_kafka"):
+            return "spark"
+        return {Name.KEYED_COUNT: "bytewax", Name.KEYED_COUNT_FLINK: "flink"}.get(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Peers:
+    """Other programs, outside of this environment: interpreters that have them."""
+
+    spark: Installed | None = None
+    bytewax: Path | None = None
+    flink: Path | None = None
+
+    def has(self, name: Name) -> bool:
+        return name.needs is None or getattr(self, name.needs) is not None
 
 
 class Run:
@@ -65,13 +102,11 @@ class Run:
     Each is started when it is first needed.
     """
 
-    def __init__(
-        self, stack: ExitStack, pairs: int, rows: int | None, other: Installed | None
-    ) -> None:
+    def __init__(self, stack: ExitStack, pairs: int, rows: int | None, peers: Peers) -> None:
         self._stack = stack
         self._spark: SparkSession | None = None
         self._scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="abs-bench-")))
-        self.pairs, self.rows, self.other = pairs, rows, other
+        self.pairs, self.rows, self.peers = pairs, rows, peers
 
     @cached_property
     def postgres(self) -> PostgresService:
@@ -85,12 +120,17 @@ class Run:
         """What a benchmark's figures are measured on."""
         if name.is_kafka:
             return machine("pyspark", "pyarrow", "confluent-kafka")
+        if name.is_embedded:
+            return machine("pyarrow", "rocksdict")
         return environment(self.postgres.admin_url)
 
     def results(self, name: Name) -> Iterator[Result]:
         """The results of one benchmark, each as soon as it is there."""
         if name.is_kafka:
             yield from self._of_kafka(name)
+            return
+        if name.is_embedded:
+            yield from self._of_embedded(name)
             return
         if name is Name.EPOCH_COST:
             yield from epoch_cost.run(self.postgres, pairs=self.pairs, tell=tell)
@@ -107,15 +147,35 @@ class Run:
             case Name.KAFKA_WRITER:
                 yield from kafka_writer.run(broker, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_SOURCE:
-                yield kafka_source.run(broker, self.other, pairs=pairs, rows=rows, tell=tell)
+                yield kafka_source.run(broker, self.peers.spark, pairs=pairs, rows=rows, tell=tell)
             case Name.KAFKA_EXACTLY_ONCE:
                 yield kafka_jobs.exactly_once(broker, pairs=pairs, rows=rows, tell=tell)
             case _:
-                assert self.other is not None
+                assert self.peers.spark is not None
                 size = 1000 if name is Name.SPARK_KAFKA_1000 else 100
                 yield kafka_jobs.spark_kafka(
-                    broker, self.other, size, pairs=pairs, rows=rows, tell=tell
+                    broker, self.peers.spark, size, pairs=pairs, rows=rows, tell=tell
                 )
+
+    def _of_embedded(self, name: Name) -> Iterator[Result]:
+        pairs, rows = self.pairs, self.rows
+        match name:
+            case Name.KEYED_COUNT:
+                assert self.peers.bytewax is not None
+                yield from keyed_count.against_bytewax(
+                    self.peers.bytewax, pairs=pairs, rows=rows, tell=tell
+                )
+            case Name.KEYED_COUNT_FLINK:
+                assert self.peers.flink is not None
+                yield keyed_count.against_flink(self.peers.flink, pairs=pairs, rows=rows, tell=tell)
+            case Name.SNAPSHOT_WAYS:
+                yield snapshot_ways.at_3_seconds(pairs=pairs, rows=rows, tell=tell)
+            case Name.SNAPSHOT_SWEEP:
+                yield from snapshot_ways.sweep(pairs=pairs, rows=rows, tell=tell)
+            case Name.ALIGNMENT:
+                yield from alignment.run(pairs=pairs, tell=tell)
+            case _:
+                yield from state_snapshots.run(pairs=pairs, entries=rows, tell=tell)
 
     def _of_streams(self, name: Name, target: Target) -> Result:
         # Spark is imported where it is needed only: its import and its JVM take seconds.
@@ -150,16 +210,23 @@ def main(
         Path | None, typer.Option(help="Python of another Spark, for spark_kafka_*; see README.")
     ] = None,
     spark_jars: Annotated[Path | None, typer.Option(help="Folder of its Kafka jars.")] = None,
+    bytewax_python: Annotated[
+        Path | None, typer.Option(help="Python that has Bytewax, for keyed_count; see README.")
+    ] = None,
+    flink_python: Annotated[
+        Path | None, typer.Option(help="Python that has PyFlink, for keyed_count_flink.")
+    ] = None,
 ) -> None:
     """Ratios against peers and limits, in interleaved pairs. Exit code 1 where a bar is missed."""
     verdicts: list[Verdict] = []
     documents: dict[str, object] = {}
     with ExitStack() as stack:
         other = Installed.other(spark_python, spark_jars) if spark_python and spark_jars else None
-        run = Run(stack, pairs, rows, other)
+        peers = Peers(other, bytewax_python, flink_python)
+        run = Run(stack, pairs, rows, peers)
         for name in names or list(Name):
-            if name.needs_other_spark and other is None:
-                errors.print(f"{name} is left out: it needs --spark-python and --spark-jars")
+            if not peers.has(name):
+                errors.print(f"{name} is left out: it needs --{name.needs}-python; see README")
                 continue
             facts = run.environment(name)
             console.print(", ".join(f"{key} {value}" for key, value in facts.items()), style="dim")
@@ -175,7 +242,7 @@ def main(
                     "seconds": round(time.monotonic() - began),
                     "command": f"python -m benchmarks {name} --pairs {pairs}"
                     + (f" --rows {rows}" if rows else "")
-                    + (" --spark-python ... --spark-jars ..." if other else ""),
+                    + (f" --{name.needs}-python ..." if name.needs else ""),
                     "load before": load_before,
                     "load after": load(),
                     "environment": facts,
