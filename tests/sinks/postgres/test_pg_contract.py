@@ -41,6 +41,15 @@ def test_the_sink_keeps_every_rule(opener: Opener) -> None:
 def test_a_crash_at_any_point_loses_and_doubles_nothing(
     opener: Opener, nursery: Nursery, variant: Variant
 ) -> None:
+    killed = check_crashes(opener, nursery, passages=2)
+    _report(killed)
+    assert set(killed.points) == _points_of(variant)
+
+
+@pytest.mark.campaign
+def test_a_crash_at_any_passage_loses_and_doubles_nothing(
+    opener: Opener, nursery: Nursery, variant: Variant
+) -> None:
     killed = check_crashes(opener, nursery)
     _report(killed)
     assert set(killed.points) == _points_of(variant)
