@@ -107,10 +107,6 @@ class Source(Protocol):
 
     def open(self, split: Split) -> Reader: ...
 
-    def committed(self, end: Offsets) -> None:
-        """All up to ``end`` is committed: the source may forget how to plan what lies before it."""
-        ...
-
 
 @runtime_checkable
 class Bounded(Protocol):
@@ -122,6 +118,18 @@ class Bounded(Protocol):
         ``latest`` of it, asked again from where it led, comes to an end: it returns its ``start``.
         Also from a ``start`` that an earlier process was given, before this call or after.
         """
+        ...
+
+
+@runtime_checkable
+class Forgetful(Protocol):
+    """What a source may offer besides: to forget, where the engine plans by offsets (Spark).
+
+    The embedded runtime never asks: its snapshots hold positions of splits, and no offsets.
+    """
+
+    def committed(self, end: Offsets) -> None:
+        """All up to ``end`` is committed: the source may forget how to plan what lies before it."""
         ...
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from abs_core.errors import ConfigError
 from abs_core.model import JobState
 from abs_core.runtime.alignment import Way
-from abs_core.runtime.channel import Channel, Tally
+from abs_core.runtime.channel import Tally
 from abs_core.runtime.elements import Batch, TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.operators import Operator
@@ -18,8 +18,8 @@ from abs_core.runtime.plan import Wired, wire
 from abs_core.runtime.sinks import SINK_STRIDE, SinkOperator
 from abs_core.runtime.sources import SourceOperator, first_entries, shared_out
 from abs_core.runtime.task import Context, Copy, Task
+from abs_core.runtime.trace import Observe, unobserved
 from abs_core.state.codecs import TEXT
-from abs_core.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,15 +37,6 @@ class Part:
 
 Parts = Mapping[str, Sequence[Part]]
 """By operator, of all its tasks in order."""
-
-
-class OwnContext(Context, Protocol):
-    """A context that sources and sinks can hook into."""
-
-    is_new: bool
-    lists: OperatorState
-    at_barrier: Callable[[int], Any]
-    at_decision: Callable[[int], None]
 
 
 Contexts = Callable[[Node, TaskId, Sequence[Part]], Any]
@@ -71,17 +62,16 @@ class Crewing:
     contexts: Contexts
     persist: Callable[[Copy, bool], None]
     ended: Callable[[TaskId], None]
-    observe: Callable[[str, TaskId, int], None] = lambda what, task, checkpoint: None
+    observe: Observe = unobserved
     capacity: int = 16
     task: type[Task] = Task
 
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The tasks of a region, ready to step."""
+    """The tasks of a region, ready to step, and the counts of what is in its loops and channels."""
 
     tasks: list[Task]
-    channels: list[Channel]
     loops: list[Tally]
     in_flight: Tally
 
@@ -92,63 +82,47 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     Raises:
         ConfigError, CorruptionError: what is to be restored cannot be.
     """
-    wiring = wire(crew.graph, operators, crew.capacity, count=crew.way.halts)
+    wired, loops, in_flight = wire(crew.graph, operators, crew.capacity, count=crew.way.halts)
     tasks = []
     # Asked once for all tasks of a source: asked again, it may know of more.
     begins: dict[str, list[list[str]]] = {}
-    for wired in wiring.tasks:
-        restored = parts.get(wired.id.operator, ())
-        context = crew.contexts(wired.node, wired.id, restored)
+    for place in wired:
+        restored = parts.get(place.id.operator, ())
+        context = crew.contexts(place.node, place.id, restored)
         task = crew.task(
-            wired.id,
-            _operator(crew, wired, context, begins),
+            place.id,
+            _operator(crew, place, context, begins),
             context,
-            wired.inputs,
-            wired.outputs,
+            place.inputs,
+            place.outputs,
             crew.way,
             crew.persist,
-            wired.loop,
+            place.loop,
             crew.observe,
-            crew.ended if wired.node.sink is not None else _nobody,
+            crew.ended if place.node.sink is not None else lambda task: None,
         )
-        task.begin(_replay(wired, restored))
+        task.begin(_replay(place, restored))
         tasks.append(task)
-    return Assembly(tasks, wiring.channels, wiring.loops, wiring.in_flight)
+    return Assembly(tasks, loops, in_flight)
 
 
 def _operator(
-    crew: Crewing, wired: Wired, context: OwnContext, begins: dict[str, list[list[str]]]
+    crew: Crewing, wired: Wired, context: Context, begins: dict[str, list[list[str]]]
 ) -> Operator:
-    node = wired.node
-    if node.source is not None:
-        return _source(node, wired.id.subtask, context, begins)
+    node, subtask = wired.node, wired.id.subtask
     if node.sink is not None:
-        partition = crew.sinks.index(node.id) * SINK_STRIDE + wired.id.subtask
-        sink = SinkOperator(node.sink, crew.state, partition, crew.first)
-        context.at_barrier, context.at_decision = sink.pre_commit, sink.decided
-        return sink
-    assert node.make is not None, f"{node.id} has no operator"
-    return node.make(context)
-
-
-def _source(
-    node: Node, subtask: int, context: OwnContext, begins: dict[str, list[list[str]]]
-) -> SourceOperator:
-    assert node.source is not None
+        partition = crew.sinks.index(node.id) * SINK_STRIDE + subtask
+        return SinkOperator(node.sink, crew.state, partition, crew.first)
+    if node.source is None:
+        assert node.make is not None, f"{node.id} has no operator"
+        return node.make(context)
     positions = context.lists.list("splits", TEXT)
     if context.is_new:
         if node.id not in begins:
             entries = first_entries(node.source, bounded=node.bounded)
             begins[node.id] = shared_out(entries, node.parallelism)
         positions.put(begins[node.id][subtask])
-    source = SourceOperator(node.source, positions.get(), node.event_time)
-
-    def note(checkpoint: int) -> tuple[()]:
-        positions.put(source.entries())
-        return ()
-
-    context.at_barrier = note
-    return source
+    return SourceOperator(node.source, positions, node.event_time)
 
 
 def _replay(wired: Wired, parts: Sequence[Part]) -> list[tuple[int, Batch]]:
@@ -174,7 +148,3 @@ def _replay(wired: Wired, parts: Sequence[Part]) -> list[tuple[int, Batch]]:
         elif turn % node.parallelism == subtask:
             share.append((port, batch))
     return share
-
-
-def _nobody(task: TaskId) -> None:
-    """Only the end of a sink's input is of interest."""

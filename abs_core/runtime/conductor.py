@@ -16,16 +16,11 @@ from abs_core.errors import ProtocolError, TargetError, UnavailableError
 from abs_core.model import Committable
 from abs_core.runtime import coordinator as rules
 from abs_core.runtime.alignment import Way
-from abs_core.runtime.coordinator import (
-    Book,
-    Declined,
-    Ended,
-    Message,
-    Pending,
-    Settings,
-)
+from abs_core.runtime.coordinator import Book, Declined, Ended, Message, Pending, Settings
 from abs_core.runtime.elements import TaskId
+from abs_core.runtime.graph import Graph
 from abs_core.runtime.task import Command
+from abs_core.runtime.trace import Observe, unobserved
 
 
 class Keeper(Protocol):
@@ -53,41 +48,38 @@ class Keeper(Protocol):
 
 
 @dataclass(slots=True)
-class Crew:
-    """The tasks that a conductor speaks to; replaced in part when a region restarts.
-
-    Args:
-        resting: whether every source is halted and nothing is in flight.
-    """
-
-    tasks: frozenset[TaskId]
-    sources: frozenset[TaskId]
-    sinks: frozenset[TaskId]
-    send: Callable[[TaskId, Command, int], None]
-    resting: Callable[[], bool]
-
-
-@dataclass(slots=True)
 class Conductor:
     """The checkpoint coordinator of one run. ``step`` is called by one thread, ``inbox`` by any.
 
     Args:
-        first: number of the first checkpoint.
+        send: tells a task something, out of band.
+        resting: whether every source is halted and nothing is in flight.
         attempts: the present attempt of each task; messages of earlier ones are dropped.
         observe: is told of every step, for the trace.
     """
 
     way: Way
     settings: Settings
-    crew: Crew
+    graph: Graph
+    send: Callable[[TaskId, Command, int], None]
+    resting: Callable[[], bool]
     keeper: Keeper
     attempts: Mapping[TaskId, int]
     book: Book
-    observe: Callable[[str, TaskId | None, int], None] = lambda what, task, checkpoint: None
+    observe: Observe = unobserved
     inbox: deque[Message] = field(default_factory=deque)
     asked: bool = False
     savepoints: set[int] = field(default_factory=set)
+    tasks: frozenset[TaskId] = field(init=False)
+    sources: frozenset[TaskId] = field(init=False)
+    sinks: frozenset[TaskId] = field(init=False)
     _halting: int | None = None
+
+    def __post_init__(self) -> None:
+        nodes = self.graph.nodes
+        self.tasks = frozenset(self.attempts)
+        self.sources = frozenset(t for t in self.tasks if nodes[t.operator].source is not None)
+        self.sinks = frozenset(t for t in self.tasks if nodes[t.operator].sink is not None)
 
     def step(self, now: float) -> bool:
         """Do what is due; whether there was anything.
@@ -98,17 +90,15 @@ class Conductor:
         if self.inbox:
             self._receive(self.inbox.popleft(), now)
             return True
-        if self._halting is not None and self.crew.resting():
-            self._trigger(self._halting, self.crew.tasks)
+        if self._halting is not None and self.resting():
+            self._tell(self.tasks, Command.TRIGGER, self._halting)
             self._halting = None
             return True
         late = rules.expired(self.settings, self.book, now)
         if late is not None:
             self._abort(late.checkpoint, now, "it timed out")
             return True
-        pending = rules.due(
-            self.settings, self.way, self.book, now, self.crew.sinks, asked=self.asked
-        )
+        pending = rules.due(self.settings, self.way, self.book, now, self.sinks, asked=self.asked)
         if pending is None:
             return False
         self._begin(pending)
@@ -118,8 +108,7 @@ class Conductor:
         """A region was restored: drop what is under way, and let everybody go on."""
         for pending in self.book.pending:
             self.observe("aborted", None, pending.checkpoint)
-            for task in sorted(self.crew.tasks):
-                self.crew.send(task, Command.ABORTED, pending.checkpoint)
+            self._tell(self.tasks, Command.ABORTED, pending.checkpoint)
         self.book = rules.restarted(self.book, tasks, now)
         self._halting = None
         self._resume(self.book.next - 1)
@@ -132,14 +121,13 @@ class Conductor:
             self.asked = False
         if self.way.halts:
             self._halting = pending.checkpoint
-            for task in sorted(self.crew.sources):
-                self.crew.send(task, Command.HALT, pending.checkpoint)
+            self._tell(self.sources, Command.HALT, pending.checkpoint)
         else:
-            self._trigger(pending.checkpoint, self.crew.sources)
+            self._tell(self.sources, Command.TRIGGER, pending.checkpoint)
 
-    def _trigger(self, checkpoint: int, tasks: frozenset[TaskId]) -> None:
+    def _tell(self, tasks: frozenset[TaskId], command: Command, checkpoint: int) -> None:
         for task in sorted(tasks):
-            self.crew.send(task, Command.TRIGGER, checkpoint)
+            self.send(task, command, checkpoint)
 
     def _receive(self, message: Message, now: float) -> None:
         if self.attempts[message.task] != message.attempt:
@@ -151,7 +139,7 @@ class Conductor:
         else:
             self.observe("acknowledged", message.task, message.checkpoint)
             self.book = rules.acknowledged(self.book, message)
-            while (complete := rules.decidable(self.book, self.crew.tasks)) is not None:
+            while (complete := rules.decidable(self.book, self.tasks)) is not None:
                 self._decide(complete, now)
 
     def _decide(self, pending: Pending, now: float) -> None:
@@ -166,8 +154,7 @@ class Conductor:
         self.keeper.decide(checkpoint, handles, fingerprint)
         self.observe("committed", None, checkpoint)
         self.book = rules.decided(self.book, pending, now)
-        for task in sorted(self.crew.tasks):
-            self.crew.send(task, Command.DECIDED, checkpoint)
+        self._tell(self.tasks, Command.DECIDED, checkpoint)
         self._resume(checkpoint)
         self.keeper.retain(checkpoint)
 
@@ -179,8 +166,7 @@ class Conductor:
         self.observe("aborted", None, checkpoint)
         if self._halting == checkpoint:
             self._halting = None
-        for task in sorted(self.crew.tasks):
-            self.crew.send(task, Command.ABORTED, checkpoint)
+        self._tell(self.tasks, Command.ABORTED, checkpoint)
         self._resume(checkpoint)
         if rules.too_many_failed(self.settings, self.book):
             raise UnavailableError(
@@ -191,5 +177,4 @@ class Conductor:
 
     def _resume(self, checkpoint: int) -> None:
         if self.way.resumes:
-            for task in sorted(self.crew.tasks):
-                self.crew.send(task, Command.RESUME, checkpoint)
+            self._tell(self.tasks, Command.RESUME, checkpoint)

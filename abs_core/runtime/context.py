@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from abs_core.errors import ConfigError
-from abs_core.model import Committable
 from abs_core.runtime.elements import TaskId
 from abs_core.state.codecs import JSON
 from abs_core.state.contracts import (
@@ -72,8 +71,6 @@ class TaskContext:
         self.parallelism = parallelism
         self.place = place
         self.is_new = not restored
-        self.at_barrier: Callable[[int], tuple[Committable, ...]] = lambda checkpoint: ()
-        self.at_decision: Callable[[int], None] = lambda checkpoint: None
         self._store = store
         self._new_backend = new_backend
         self._keyed = [part.keyed for part in restored if part.keyed is not None]
@@ -124,9 +121,6 @@ class TaskContext:
         """Event-time timers; ``operators.on_watermark`` takes out what is due."""
         return Timers(self.backend, name)
 
-    def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        return self.at_barrier(checkpoint)
-
     def copy(self, checkpoint: int) -> StateCopy:
         keyed = None if self._backend is None else self._backend.snapshot(checkpoint)
         return StateCopy(keyed, self.lists.snapshot())
@@ -134,7 +128,6 @@ class TaskContext:
     def decided(self, checkpoint: int) -> None:
         if self._backend is not None:
             self._backend.notify_complete(checkpoint)
-        self.at_decision(checkpoint)
 
     def aborted(self, checkpoint: int) -> None:
         if self._backend is not None:

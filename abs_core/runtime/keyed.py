@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 from abs_core.errors import OptionError
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.elements import Batch
-from abs_core.runtime.operators import Emit, Row
+from abs_core.runtime.operators import Emit, Operator, Row
 from abs_core.state.codecs import INT64, JSON
 from abs_core.state.contracts import ArrayCodec
 from abs_core.state.keygroups import decode_keys, encode_keys
@@ -30,20 +30,7 @@ FOLDS: dict[str, tuple[str, Callable[..., pa.Array]]] = {
 """Name of a fold -> how it goes on, within a batch and over batches."""
 
 
-class Keyed:
-    """What operators with no use for event time have in common: nothing happens."""
-
-    def on_watermark(self, time: int, emit: Emit) -> None:
-        pass
-
-    def on_end(self, emit: Emit) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-class Reducing(Keyed):
+class Reducing(Operator):
     """Folds a column by key, over the whole life of the job; emits the new value of each key it met.
 
     Args:
@@ -104,7 +91,7 @@ ProcessFunction = Callable[[Row, KeyedContext], Iterable[Row]]
 TimerFunction = Callable[[int, KeyedContext], Iterable[Row]]
 
 
-class Process(Keyed):
+class Process(Operator):
     """A user's function over rows, with state and timers.
 
     Args:
@@ -156,7 +143,7 @@ class Process(Keyed):
             emit(pa.RecordBatch.from_pylist(rows, schema=self._schema))
 
 
-class Window(Keyed):
+class Window(Operator):
     """Folds a column by key and window of event time; emits a window when event time has passed it.
 
     A record that comes after its window was emitted opens it again: it is emitted as another row, with
@@ -245,7 +232,7 @@ def _modulo(times: pa.Array, slide: int) -> pa.Array:
     return pc.if_else(pc.less(remainder, 0), pc.add(remainder, slide), remainder)
 
 
-class Join(Keyed):
+class Join(Operator):
     """Inner join by key of two streams, over the whole life of the job: each pair once.
 
     Args:

@@ -9,35 +9,48 @@ what it emits leaves its state.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
+from abs_core.model import Committable
 from abs_core.runtime.elements import Batch
 
 Emit = Callable[[Batch], None]
 Row = dict[str, Any]
 
 
-class Operator(Protocol):
-    """One parallel instance. Called by one thread at a time."""
+class Operator:
+    """One parallel instance. Called by one thread at a time; what is not overridden does nothing."""
+
+    finished = True
+    """Of a source: whether there is nothing more to read."""
+
+    def poll(self, emit: Callable[[Any], None]) -> bool:
+        """Of a source: emit what there is, data or a watermark; whether there was anything."""
+        return False
 
     def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
         """Take one element of input ``port``, in the order of the operator's inputs."""
-        ...
 
     def on_watermark(self, time: int, emit: Emit) -> None:
         """Every input has got to this event time."""
-        ...
 
     def on_end(self, emit: Emit) -> None:
         """No input will deliver data any more."""
-        ...
 
-    def close(self) -> None: ...
+    def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
+        """The state is about to be copied; of a sink: the handles that no decision is known to name."""
+        return ()
+
+    def decided(self, checkpoint: int) -> None:
+        """The checkpoint is decided and committed."""
+
+    def close(self) -> None:
+        """Free what this process holds."""
 
 
-class Stateless:
+class Stateless(Operator):
     """Each element by itself.
 
     Args:
@@ -50,15 +63,6 @@ class Stateless:
     def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
         for out in self._function(batch):
             emit(out)
-
-    def on_watermark(self, time: int, emit: Emit) -> None:
-        pass
-
-    def on_end(self, emit: Emit) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
 
 
 def one(batch: Batch) -> Iterable[Batch]:

@@ -14,6 +14,9 @@ from abs_core.errors import SchemaError
 from abs_core.runtime.elements import Batch
 from abs_core.state.keygroups import key_groups, owners
 
+Parts = Iterable[tuple[int, Batch]]
+"""(task, its part of a batch)."""
+
 
 class Partition(Protocol):
     """Pure; prints as it is shown in a plan. ``keyed``: the target depends on the rows alone."""
@@ -21,9 +24,7 @@ class Partition(Protocol):
     @property
     def keyed(self) -> bool: ...
 
-    def split(
-        self, batch: Batch, width: int, sender: int, turn: int
-    ) -> Iterable[tuple[int, Batch]]:
+    def split(self, batch: Batch, width: int, sender: int, turn: int) -> Parts:
         """(task, its part), parts in the order of the batch.
 
         Args:
@@ -40,9 +41,7 @@ class Forward:
 
     keyed = False
 
-    def split(
-        self, batch: Batch, width: int, sender: int, turn: int
-    ) -> Iterable[tuple[int, Batch]]:
+    def split(self, batch: Batch, width: int, sender: int, turn: int) -> Parts:
         return ((0, batch),)
 
     def __str__(self) -> str:
@@ -55,9 +54,7 @@ class Rebalance:
 
     keyed = False
 
-    def split(
-        self, batch: Batch, width: int, sender: int, turn: int
-    ) -> Iterable[tuple[int, Batch]]:
+    def split(self, batch: Batch, width: int, sender: int, turn: int) -> Parts:
         return (((sender + turn) % width, batch),)
 
     def __str__(self) -> str:
@@ -70,9 +67,7 @@ class Broadcast:
 
     keyed = False
 
-    def split(
-        self, batch: Batch, width: int, sender: int, turn: int
-    ) -> Iterable[tuple[int, Batch]]:
+    def split(self, batch: Batch, width: int, sender: int, turn: int) -> Parts:
         return [(target, batch) for target in range(width)]
 
     def __str__(self) -> str:
@@ -91,9 +86,7 @@ class ByKey:
     max_parallelism: int
     keyed = True
 
-    def split(
-        self, batch: pa.RecordBatch, width: int, sender: int, turn: int
-    ) -> Iterable[tuple[int, Batch]]:
+    def split(self, batch: pa.RecordBatch, width: int, sender: int, turn: int) -> Parts:
         """Raises SchemaError where a key column is missing or of a type that cannot be a key."""
         if width == 1:
             return ((0, batch),)

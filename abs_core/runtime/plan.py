@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from abs_core.errors import ConfigError
@@ -24,16 +24,6 @@ class Wired:
     loop: Tally | None
 
 
-@dataclass(frozen=True, slots=True)
-class Wiring:
-    """All tasks of some operators, in topological order but for back-edges."""
-
-    tasks: list[Wired]
-    channels: list[Channel]
-    loops: list[Tally]
-    in_flight: Tally
-
-
 def loops(graph: Graph) -> list[frozenset[str]]:
     """The operators of each loop; nested and overlapping loops are one.
 
@@ -49,7 +39,9 @@ def loops(graph: Graph) -> list[frozenset[str]]:
         for edge in node.inputs:
             if not edge.back:
                 continue
-            loop = _reach(graph, node.id, forward=True) & _reach(graph, edge.sender, forward=False)
+            ahead = [(e.sender, n.id) for e, n in _edges(graph) if not e.back]
+            behind = [(receiver, sender) for sender, receiver in ahead]
+            loop = _reach(node.id, ahead) & _reach(edge.sender, behind)
             for other in [o for o in found if o & loop]:
                 found.remove(other)
                 loop |= other
@@ -59,21 +51,9 @@ def loops(graph: Graph) -> list[frozenset[str]]:
 
 def regions(graph: Graph) -> list[frozenset[str]]:
     """The connected parts of the graph: a failure in one takes nothing with it but that part."""
-    left = set(graph.nodes)
-    found = []
-    while left:
-        region, border = set(), {min(left)}
-        while border:
-            region |= border
-            border = {
-                neighbour
-                for edge, node in _edges(graph)
-                for neighbour in (edge.sender, node.id)
-                if {edge.sender, node.id} & border
-            } - region
-        found.append(frozenset(region))
-        left -= region
-    return sorted(found, key=min)
+    pairs = [(edge.sender, node.id) for edge, node in _edges(graph)]
+    pairs += [(receiver, sender) for sender, receiver in pairs]
+    return sorted({frozenset(_reach(id_, pairs)) for id_ in graph.nodes}, key=min)
 
 
 def topological(graph: Graph) -> list[Node]:
@@ -97,81 +77,61 @@ def topological(graph: Graph) -> list[Node]:
     return ordered
 
 
-def wire(graph: Graph, operators: frozenset[str], capacity: int, *, count: bool) -> Wiring:
+def wire(
+    graph: Graph, operators: frozenset[str], capacity: int, *, count: bool
+) -> tuple[list[Wired], list[Tally], Tally]:
     """Lay the channels of some operators: a whole graph, or a region of it.
 
     Args:
         capacity: elements that a channel holds before its producer has to wait.
         count: whether all that is in flight is to be counted; stopping the world needs it.
+
+    Returns:
+        all tasks, in topological order but for back-edges; the count of each loop; that of all.
     """
     check(graph)
     in_flight = Tally()
-    nodes = [node for node in topological(graph) if node.id in operators]
     tallies = [(loop, Tally()) for loop in loops(graph) if loop <= operators]
     tasks: dict[TaskId, Wired] = {}
-    for node in nodes:
-        tally = next((t for loop, t in tallies if node.id in loop and _is_head(node)), None)
-        for subtask in range(node.parallelism):
-            id_ = TaskId(node.id, subtask)
+    for node in topological(graph):
+        if node.id not in operators:
+            continue
+        is_head = any(edge.back for edge in node.inputs)
+        tally = next((t for loop, t in tallies if node.id in loop and is_head), None)
+        for id_ in (TaskId(node.id, subtask) for subtask in range(node.parallelism)):
             tasks[id_] = Wired(id_, node, [], [], tally)
-    channels: list[Channel] = []
     for edge, node in _edges(graph):
-        if node.id in operators:
-            counted = (in_flight,) if count else ()
-            channels += _connect(tasks, graph, edge, node, capacity, counted, tallies)
-    return Wiring(list(tasks.values()), channels, [t for _, t in tallies], in_flight)
-
-
-def _connect(
-    tasks: dict[TaskId, Wired],
-    graph: Graph,
-    edge: Edge,
-    node: Node,
-    capacity: int,
-    counted: tuple[Tally, ...],
-    tallies: list[tuple[frozenset[str], Tally]],
-) -> list[Channel]:
-    """The channels of one edge: from each task of the sender to each of the receiver, or to its own."""
-    sender = graph.nodes[edge.sender]
-    inside = tuple(t for loop, t in tallies if {edge.sender, node.id} <= loop)
-    entered = next((t for loop, t in tallies if node.id in loop and edge.sender not in loop), None)
-    laid = []
-    for left in range(sender.parallelism):
-        output = Output(edge.partition, [])
-        own = isinstance(edge.partition, Forward)
-        for right in [left] if own else range(node.parallelism):
-            channel = Channel(UNBOUNDED if edge.back else capacity, counted + inside)
-            if entered is not None:
-                entered.add()
-            tasks[TaskId(node.id, right)].inputs.append(
-                Input(channel, edge.port if not edge.back else 1, edge.back, entered)
-            )
-            output.channels.append(channel)
-            laid.append(channel)
-        tasks[TaskId(sender.id, left)].outputs.append(output)
-    return laid
-
-
-def _is_head(node: Node) -> bool:
-    return any(edge.back for edge in node.inputs)
+        if node.id not in operators:
+            continue
+        inside = tuple(t for loop, t in tallies if {edge.sender, node.id} <= loop)
+        entered = next(
+            (t for loop, t in tallies if node.id in loop and edge.sender not in loop), None
+        )
+        for left in range(graph.nodes[edge.sender].parallelism):
+            output = Output(edge.partition, [])
+            tasks[TaskId(edge.sender, left)].outputs.append(output)
+            own = isinstance(edge.partition, Forward)
+            for right in [left] if own else range(node.parallelism):
+                counted = (in_flight, *inside) if count else inside
+                channel = Channel(UNBOUNDED if edge.back else capacity, counted)
+                if entered is not None:
+                    entered.add()
+                output.channels.append(channel)
+                port = 1 if edge.back else edge.port
+                tasks[TaskId(node.id, right)].inputs.append(
+                    Input(channel, port, edge.back, entered)
+                )
+    return list(tasks.values()), [tally for _, tally in tallies], in_flight
 
 
 def _edges(graph: Graph) -> list[tuple[Edge, Node]]:
     return [(edge, node) for node in graph.nodes.values() for edge in node.inputs]
 
 
-def _reach(graph: Graph, start: str, *, forward: bool) -> set[str]:
-    steps: Callable[[Edge, Node], tuple[str, str]] = (
-        (lambda e, n: (e.sender, n.id)) if forward else (lambda e, n: (n.id, e.sender))
-    )
-    reached, border = {start}, {start}
+def _reach(start: str, pairs: Sequence[tuple[str, str]]) -> set[str]:
+    """All that can be reached from ``start`` by these steps, itself among it."""
+    reached, border = set[str](), {start}
     while border:
-        border = {
-            to
-            for edge, node in _edges(graph)
-            if not edge.back
-            for came, to in [steps(edge, node)]
-            if came in border
-        } - reached
         reached |= border
+        border = {to for came, to in pairs if came in border} - reached
     return reached

@@ -8,19 +8,19 @@ acknowledged again with the next one, and joins its decision.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from abs_core.contracts import Committer, Sink, Task, Writer
+from abs_core.contracts import Committer, Composer, Sink, Task, Writer
 from abs_core.errors import ConfigError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.runtime.elements import Batch
+from abs_core.runtime.operators import Emit, Operator
 
 SINK_STRIDE = 1 << 16
 """Handles of the n-th sink of a graph have partitions from n * SINK_STRIDE on."""
 
 
-class SinkOperator:
+class SinkOperator(Operator):
     """Writes one task's share.
 
     Args:
@@ -31,12 +31,13 @@ class SinkOperator:
     def __init__(self, sink: Sink, state: JobState, partition: int, first: int) -> None:
         self._sink = sink
         self._state = state
+        self._frontier = state.frontier
         self._partition = partition
         self._epoch = first
         self._writer: Writer | None = None
         self._pending: list[Committable] = []
 
-    def on_batch(self, port: int, batch: Batch, emit: Callable[[Any], None]) -> None:
+    def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
         if self._writer is None:
             self._writer = self._sink.writer(
                 Task(
@@ -46,6 +47,7 @@ class SinkOperator:
                     self._epoch,
                     self._partition,
                     secrets.token_hex(4),
+                    self._frontier,
                 )
             )
         self._writer.write(batch)
@@ -61,13 +63,8 @@ class SinkOperator:
 
     def decided(self, checkpoint: int) -> None:
         """The decision of ``checkpoint`` names all that was pre-committed up to it."""
+        self._frontier = checkpoint
         self._pending = [c for c in self._pending if c.handle.epoch > checkpoint]
-
-    def on_watermark(self, time: int, emit: Callable[[Any], None]) -> None:
-        pass
-
-    def on_end(self, emit: Callable[[Any], None]) -> None:
-        pass
 
     def close(self) -> None:
         if self._writer is not None:
@@ -90,6 +87,13 @@ class SinksCommitter:
         for committer, share in self._routed(committables):
             found.update(committer.inspect(share))
         return found
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        """See ``Composer``; the handles of a sink that composes nothing stay as they are."""
+        made: list[Committable] = []
+        for committer, share in self._routed(committables):
+            made += committer.compose(share) if isinstance(committer, Composer) else share
+        return made
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         outcomes: dict[HandleName, Outcome] = {}

@@ -14,9 +14,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_core.model import Committable
 from abs_core.runtime.elements import Watermark
 from abs_core.runtime.graph import EventTime
+from abs_core.runtime.operators import Operator
 from abs_core.source import Limit, Reader, Source, Split
+from abs_core.state.operator_state import OperatorList
 
 WAIT_SECONDS = 0.02
 """How long a source waits for new data before it looks whether a checkpoint is due."""
@@ -29,36 +32,38 @@ class _Reading:
     """Highest event time that was read."""
 
 
-class SourceOperator:
+class SourceOperator(Operator):
     """Reads its share of a source.
 
     Args:
-        entries: splits to read, as ``first_entries`` or a snapshot gives them.
+        positions: of the splits to read, as ``first_entries`` or a snapshot gives them.
     """
 
     def __init__(
-        self, source: Source, entries: Sequence[str], event_time: EventTime | None = None
+        self, source: Source, positions: OperatorList[str], event_time: EventTime | None = None
     ) -> None:
+        self._positions = positions
         self._event_time = event_time
         self._sent: int | None = None
         self._turn = 0
         self._readings = []
-        for entry in entries:
+        for entry in positions.get():
             name, start, end, latest = json.loads(entry)
             self._readings.append(_Reading(source.open(Split(name, start, end)), latest))
 
     @property
-    def finished(self) -> bool:
+    def finished(self) -> bool:  # type: ignore[override]
         return all(reading.reader.finished for reading in self._readings)
 
-    def entries(self) -> list[str]:
-        """What is left to read: opened again, it yields exactly the rest."""
+    def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
+        """Note what is left to read: opened again, it yields exactly the rest."""
         left = []
         for reading in self._readings:
             if not reading.reader.finished:
                 at = reading.reader.position
                 left.append(json.dumps([at.source, at.start, at.end, reading.latest]))
-        return left
+        self._positions.put(left)
+        return ()
 
     def poll(self, emit: Callable[[Any], None]) -> bool:
         """Read one batch, from the splits in turn."""
@@ -93,15 +98,6 @@ class SourceOperator:
         if self._sent is None or time > self._sent:
             self._sent = time
             emit(Watermark(time))
-
-    def on_batch(self, port: int, batch: Any, emit: Callable[[Any], None]) -> None:
-        raise AssertionError("a source has no input")
-
-    def on_watermark(self, time: int, emit: Callable[[Any], None]) -> None:
-        pass
-
-    def on_end(self, emit: Callable[[Any], None]) -> None:
-        pass
 
     def close(self) -> None:
         for reading in self._readings:

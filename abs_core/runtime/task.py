@@ -19,6 +19,8 @@ from abs_core.runtime.channel import Channel, Tally
 from abs_core.runtime.elements import END, Barrier, Batch, End, TaskId, Watermark
 from abs_core.runtime.operators import Operator
 from abs_core.runtime.partition import Partition
+from abs_core.runtime.trace import Observe, unobserved
+from abs_core.state.operator_state import OperatorState
 
 Pick = Callable[[Sequence[int]], int]
 """Chooses which of the readable inputs comes next."""
@@ -58,9 +60,8 @@ class Copy:
 class Context(Protocol):
     """A task's state, as the task uses it; operators use ``context.TaskContext``."""
 
-    def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        """At a sink: end the epoch; the handles that no decision is known to name."""
-        ...
+    is_new: bool
+    lists: OperatorState
 
     def copy(self, checkpoint: int) -> Any:
         """The logical copy of the state: nothing in it changes any more."""
@@ -71,16 +72,6 @@ class Context(Protocol):
     def aborted(self, checkpoint: int) -> None: ...
 
     def close(self) -> None: ...
-
-
-class Pollable(Operator, Protocol):
-    """The operator of a source."""
-
-    finished: bool
-
-    def poll(self, emit: Callable[[Any], None]) -> bool:
-        """Emit what there is, data or a watermark; whether there was anything."""
-        ...
 
 
 @dataclass(slots=True)
@@ -125,7 +116,7 @@ class Task:
     way: Way
     persist: Callable[[Copy, bool], None]
     loop: Tally | None = None
-    observe: Callable[[str, TaskId, int], None] = lambda what, task, checkpoint: None
+    observe: Observe = unobserved
     ended: Callable[[TaskId], None] = lambda task: None
     mailbox: deque[tuple[Command, int]] = field(default_factory=deque)
     replay: deque[tuple[int, Batch]] = field(default_factory=deque)
@@ -235,14 +226,13 @@ class Task:
             elif do is Do.BROADCAST:
                 self._broadcast(Barrier(checkpoint))
             elif do is Do.OVERTAKE:
-                for out in self.outputs:
-                    for channel in out.channels:
-                        channel.overtake(checkpoint)
+                for channel in self._channels:
+                    channel.overtake(checkpoint)
             else:
                 self._complete(checkpoint, now=do is Do.PERSIST_NOW)
 
     def _copy(self, checkpoint: int) -> None:
-        handles = self.context.pre_commit(checkpoint)
+        handles = self.operator.pre_commit(checkpoint)
         self._copies[checkpoint] = (self.context.copy(checkpoint), handles)
         # Not in the middle of a replay: no input is read, and no world at rest, before its end.
         self._logs.setdefault(checkpoint, [])
@@ -254,9 +244,8 @@ class Task:
         self.persist(Copy(self.id, checkpoint, state, log, handles), now)
 
     def _broadcast(self, element: Any) -> None:
-        for out in self.outputs:
-            for channel in out.channels:
-                channel.put(element)
+        for channel in self._channels:
+            channel.put(element)
 
     def _advance(self, number: int, time: int) -> None:
         """Event time is the least of all inputs'; it never enters a loop."""
@@ -294,11 +283,10 @@ class Task:
         self.ended(self.id)
 
     def _poll(self) -> bool:
-        operator: Pollable = self.operator  # type: ignore[assignment]
-        if operator.finished:
+        if self.operator.finished:
             self._finish()
             return True
-        return operator.poll(self._emit_any)
+        return self.operator.poll(self._emit_any)
 
     def _emit_any(self, element: Any) -> None:
         if type(element) is Watermark:
@@ -312,6 +300,7 @@ class Task:
             self._do(None, checkpoint)
         elif command is Command.DECIDED:
             self.context.decided(checkpoint)
+            self.operator.decided(checkpoint)
         elif command is Command.HALT:
             self.state = halted(self.state, checkpoint)
         elif command is Command.RESUME:

@@ -7,29 +7,35 @@ region with it, which is restored from the last decision while other regions go 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from threading import Event, Thread
+from typing import TYPE_CHECKING
 
 from abs_core.errors import AbsError, ConfigError, DataError, TargetError, UnavailableError
-from abs_core.runtime.alignment import WAYS
-from abs_core.runtime.assembly import Assembly, Contexts, Crewing, assemble
-from abs_core.runtime.conductor import Conductor, Crew
-from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Ended, Settings
+from abs_core.model import job_key
+from abs_core.runtime.alignment import WAYS, Way
+from abs_core.runtime.assembly import Assembly, Crewing, Part, assemble
+from abs_core.runtime.conductor import Conductor
+from abs_core.runtime.context import TaskContext
+from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Ended
 from abs_core.runtime.elements import TaskId
-from abs_core.runtime.graph import Graph
+from abs_core.runtime.graph import Node
 from abs_core.runtime.plan import loops, regions
 from abs_core.runtime.recovery import Recovered, Restore, StoreKeeper
+from abs_core.runtime.snapshot import DurablePart, persist
 from abs_core.runtime.task import Command, Copy, Task
+from abs_core.state.contracts import Place, StateBackend
+from abs_core.state.keygroups import GroupRange
+
+if TYPE_CHECKING:
+    from abs_core.runtime.job import Job
 
 IDLE_SECONDS = 0.05
 """How long a task with nothing to do sleeps at most; it is woken when there is something."""
-
-Persist = Callable[[Copy, bool], object]
-"""Makes a copy durable, as (part, part of the savepoint or None); ``True``: for a savepoint, too."""
-Observe = Callable[[str, "TaskId | None", int], None]
 
 
 @dataclass(slots=True)
@@ -46,32 +52,21 @@ class Execution:
     """One run of a job in this process.
 
     Args:
-        publish: is told the tasks of a region before they start: their state can be queried;
-        withdraw: and their operators, before their state is closed.
         restore: what ``recovered`` was asked for.
-        restarts: how often a region is restored before its error ends the job.
-        capacity: elements in a channel.
     """
 
-    graph: Graph
-    way: str
-    settings: Settings
+    job: Job
     keeper: StoreKeeper
-    contexts: Callable[[Recovered], Contexts]
-    persist: Persist
     recovered: Recovered
     restore: Restore
-    observe: Observe
-    publish: Callable[[Sequence[Task]], None] = lambda tasks: None
-    withdraw: Callable[[frozenset[str]], None] = lambda operators: None
-    restarts: int = 3
-    capacity: int = 16
     conductor: Conductor = field(init=False)
+    _way: Way = field(init=False)
     _regions: list[_Region] = field(default_factory=list)
     _attempts: dict[TaskId, int] = field(default_factory=dict)
     _wakes: dict[TaskId, Event] = field(default_factory=dict)
     _tasks: dict[TaskId, Task] = field(default_factory=dict)
     _failed: list[tuple[frozenset[str], BaseException]] = field(default_factory=list)
+    _restarts: int = 0
     _woken: Event = field(default_factory=Event)
     _background: ThreadPoolExecutor = field(init=False)
 
@@ -81,21 +76,23 @@ class Execution:
         Raises:
             AbsError: the job failed, and restoring its region did not help.
         """
-        self._check()
+        self._way = _way_of(self.job)
         # One thread: a backend's copies are persisted one after the other, in order.
         self._background = ThreadPoolExecutor(1, "persist")
         now = time.monotonic()
         try:
-            for operators in regions(self.graph):
+            for operators in regions(self.job.graph):
                 self._regions.append(self._assemble(operators, self.recovered, 0))
             self.conductor = Conductor(
-                WAYS[self.way],
-                self.settings,
-                self._crew(),
+                self._way,
+                self.job.settings,
+                self.job.graph,
+                self._send,
+                self._resting,
                 self.keeper,
                 self._attempts,
                 Book(self.recovered.first, now, now),
-                self.observe,
+                self.job.observe,
             )
             for region in self._regions:
                 self._start(region)
@@ -112,30 +109,18 @@ class Execution:
                 self._end(region)
             self._background.shutdown(cancel_futures=True)
 
-    def _check(self) -> None:
-        way = WAYS.get(self.way)
-        if way is None:
-            raise ConfigError(
-                f"There is no way {self.way!r} to take snapshots; choose of {[*WAYS]}."
-            )
-        if not way.cycles and loops(self.graph):
-            raise ConfigError(
-                f"The way {self.way} needs a topological order, and the graph has loops.",
-                remedy="use `aligned`, `unaligned` or `stop_the_world`.",
-            )
-
     def _assemble(self, operators: frozenset[str], from_: Recovered, attempt: int) -> _Region:
         crewing = Crewing(
-            self.graph,
-            WAYS[self.way],
+            self.job.graph,
+            self._way,
             from_.state,
             from_.first,
             from_.sinks,
-            self.contexts(from_),
+            partial(self._context, from_),
             lambda copy, now: self._persist(attempt, copy, now=now),
             lambda task: self._say(Ended(task, attempt)),
-            self.observe,
-            self.capacity,
+            self.job.observe,
+            self.job.capacity,
         )
         parts = {id_: parts for id_, parts in from_.parts.items() if id_ in operators}
         assembly = assemble(crewing, operators, parts)
@@ -152,7 +137,7 @@ class Execution:
                     channel.taken = wake
         for loop in assembly.loops:
             loop.at_zero = lambda: self._wake(assembly.tasks)
-        self.publish(assembly.tasks)
+        self._publish(assembly.tasks)
         return _Region(operators, assembly, attempt)
 
     def _start(self, region: _Region) -> None:
@@ -184,7 +169,9 @@ class Execution:
         self._wake(region.assembly.tasks)
         for thread in region.threads:
             thread.join()
-        self.withdraw(region.operators)
+        if self.job.queries is not None:
+            for operator in region.operators:
+                self.job.queries.withdraw(operator)
         for task in region.assembly.tasks:
             task.operator.close()
             task.context.close()
@@ -192,13 +179,13 @@ class Execution:
     def _restore(self, operators: frozenset[str], cause: BaseException) -> None:
         """Restore the region that failed from the last decision, under the same generation."""
         retryable = isinstance(cause, TargetError) or not isinstance(cause, AbsError)
-        if isinstance(cause, DataError) or not retryable or self.restarts <= 0:
+        if isinstance(cause, DataError) or not retryable or self._restarts >= self.job.restarts:
             raise _failure(cause) from cause
-        self.restarts -= 1
+        self._restarts += 1
         at = next(n for n, r in enumerate(self._regions) if r.operators == operators)
         self._end(self._regions[at])
         self._failed = [(failed, error) for failed, error in self._failed if failed != operators]
-        self.observe("restored", None, self.conductor.book.decided)
+        self.job.observe("restored", None, self.conductor.book.decided)
         state = self.keeper.coordinator.roll_forward()
         book = self.conductor.book
         # Until this run has decided something, it begins where it was told to begin.
@@ -206,20 +193,41 @@ class Execution:
         from_ = Recovered(state, book.next, from_.parts, from_.sinks, from_.source)
         region = self._assemble(operators, from_, self._regions[at].attempt + 1)
         self._regions[at] = region
-        self.conductor.crew = self._crew()
         gone = frozenset(task.id for task in region.assembly.tasks)
         self.conductor.restart(gone, time.monotonic())
         self._start(region)
 
-    def _crew(self) -> Crew:
-        nodes = self.graph.nodes
-        return Crew(
-            frozenset(self._tasks),
-            frozenset(id_ for id_ in self._tasks if nodes[id_.operator].source is not None),
-            frozenset(id_ for id_ in self._tasks if nodes[id_.operator].sink is not None),
-            self._send,
-            self._resting,
+    def _context(
+        self, from_: Recovered, node: Node, task: TaskId, parts: Sequence[Part]
+    ) -> TaskContext:
+        store = self.job.store
+        return TaskContext(
+            task,
+            node.parallelism,
+            self._place(task, from_.state.generation),
+            store,
+            self.job.backend,
+            [part.state for part in parts],
+            None if from_.source is store else from_.source,
         )
+
+    def _place(self, task: TaskId, generation: int = 0) -> Place:
+        graph = self.job.graph
+        width, most = graph.nodes[task.operator].parallelism, graph.max_parallelism
+        groups = GroupRange.of(task.subtask, width, most)
+        return Place(job_key(graph.name), *task, groups, most, generation)
+
+    def _publish(self, tasks: Sequence[Task]) -> None:
+        """Let the keyed state of these tasks be queried."""
+        if self.job.queries is None:
+            return
+        kept: dict[str, list[tuple[Place, StateBackend]]] = {}
+        for task in tasks:
+            context = task.context
+            if isinstance(context, TaskContext) and context.kept is not None:
+                kept.setdefault(task.id.operator, []).append((context.place, context.kept))
+        for operator, subtasks in kept.items():
+            self.job.queries.publish(operator, subtasks)
 
     def _send(self, task: TaskId, command: Command, checkpoint: int) -> None:
         self._tasks[task].mailbox.append((command, checkpoint))
@@ -246,12 +254,36 @@ class Execution:
 
     def _persisted(self, attempt: int, copy: Copy) -> None:
         try:
-            part = self.persist(copy, copy.checkpoint in self.conductor.savepoints)
+            part = self._durable(copy)
         except Exception as error:  # noqa: BLE001 - the checkpoint fails, not the job
             self._say(Declined(copy.task, attempt, copy.checkpoint, str(error)))
             return
-        self.observe("persisted", copy.task, copy.checkpoint)
+        self.job.observe("persisted", copy.task, copy.checkpoint)
         self._say(Acknowledged(copy.task, attempt, copy.checkpoint, part, copy.handles))
+
+    def _durable(self, copy: Copy) -> tuple[DurablePart, DurablePart | None]:
+        """The part of the snapshot; and that of the savepoint, if this checkpoint is one."""
+        place, savepoints = self._place(copy.task), self.job.savepoints
+        saved = None
+        try:
+            if savepoints is not None and copy.checkpoint in self.conductor.savepoints:
+                saved = persist(copy, savepoints, place, whole=True)
+            return persist(copy, self.job.store, place, whole=False), saved
+        finally:
+            if copy.state.keyed is not None:
+                copy.state.keyed.close()
+
+
+def _way_of(job: Job) -> Way:
+    way = WAYS.get(job.way)
+    if way is None:
+        raise ConfigError(f"There is no way {job.way!r} to take snapshots; choose of {[*WAYS]}.")
+    if not way.cycles and loops(job.graph):
+        raise ConfigError(
+            f"The way {job.way} needs a topological order, and the graph has loops.",
+            remedy="use `aligned`, `unaligned` or `stop_the_world`.",
+        )
+    return way
 
 
 def _failure(cause: BaseException) -> AbsError:

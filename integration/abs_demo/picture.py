@@ -84,7 +84,7 @@ class Picture:
         done = 0 if newest is None else newest + 1
         self._display.show(
             View(
-                title=f"{settings.route.story}, {name}, seed {settings.seed}",
+                title=f"{settings.story}, {name}, seed {settings.seed}",
                 epochs=(done, max(done, settings.epochs)),
                 rows=(self._rows, self._rows_expected),
                 in_doubt=sight.in_doubt,

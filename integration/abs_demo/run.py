@@ -20,6 +20,7 @@ from abs_audit import Files, Report, audit
 from abs_audit.postgres import PostgresTable
 from abs_core.errors import UnavailableError
 from abs_demo.display import Display
+from abs_demo.engine import Engine
 from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
 from abs_demo.hops import Places, Route, chain_places
 from abs_demo.job import TABLE, JobSettings
@@ -50,7 +51,7 @@ class Place:
 
 
 def run(settings: DemoSettings, display: Display, place: Place) -> Result:
-    """Write the flights through Spark, kill the job by schedule, and audit the table.
+    """Write the flights through the engine, kill the job by schedule, and audit the table.
 
     Blocks for a minute or two. What it started has ended when it returns or raises.
 
@@ -58,12 +59,14 @@ def run(settings: DemoSettings, display: Display, place: Place) -> Result:
         UnavailableError: the job ended by itself, or nothing moves any more.
     """
     files_per_epoch = FILES_PER_EPOCH[settings.route]
-    job = JobSettings(place.folder, settings.protocol, files_per_epoch, settings.route)
+    job = JobSettings(
+        place.folder, settings.protocol, files_per_epoch, settings.route, settings.engine
+    )
     rows = write_files(read_flights(), job.input, days=settings.days)
     job.scratch.mkdir()
     url = place.places.url
     create_table(url, unique=settings.protocol == "idempotent")
-    with watching(settings.protocol, url, job.checkpoint) as watch, display:
+    with watching(settings.protocol, url, job.checkpoint, settings.engine) as watch, display:
         killing = Killing(settings, job, place.places, watch, display, rows)
         kills, seconds = killing.run()
     others = audited_chain(job.input, place.places) if settings.route is Route.CHAIN else {}
@@ -71,13 +74,13 @@ def run(settings: DemoSettings, display: Display, place: Place) -> Result:
 
 
 @contextlib.contextmanager
-def temporary_place(route: Route) -> Iterator[Place]:
+def temporary_place(route: Route, engine: Engine = Engine.SPARK) -> Iterator[Place]:
     """A place that is gone afterwards, servers and all; also if this process is killed.
 
     Raises:
         ConfigError: this machine lacks what the demo needs.
     """
-    check_machine()
+    check_machine(engine)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_folder())
         server = stack.enter_context(services().postgres())
@@ -90,13 +93,13 @@ def temporary_place(route: Route) -> Iterator[Place]:
         yield Place(folder, chain_places(url, {**kafka.env, **store.env}))
 
 
-def lasting_place(route: Route) -> Place:
+def lasting_place(route: Route, engine: Engine = Engine.SPARK) -> Place:
     """A place that stays: a new database in the server of ``abs up postgres``, and so on.
 
     Raises:
         ConfigError: this machine lacks what the demo needs.
     """
-    check_machine()
+    check_machine(engine)
     way = chosen_way()
     running = bring_up("postgres", way).running
     name = f"abs_demo_{secrets.token_hex(4)}"

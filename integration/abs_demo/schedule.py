@@ -43,16 +43,20 @@ class Kill:
         return Kill(max(epoch, self.epoch), self.moment, self.delay_s)
 
 
-def schedule(seed: int, protocol: str, kills: int, epochs: int) -> tuple[Kill, ...]:
+def schedule(
+    seed: int, protocol: str, kills: int, epochs: int, *, spark: bool = True
+) -> tuple[Kill, ...]:
     """Draw the kills of one demo.
 
-    One of them, wherever it falls, is between the sink's ``commit()`` and Spark's ``commits/N``.
+    One of them, wherever it falls, is between the sink's ``commit()`` and Spark's ``commits/N``; not
+    where the engine has no such record of its own.
     The others take the protocol's phases in turn, in a random order. A kill during recovery has the
     epoch of the one before it; all others lie in different epochs, spread over the whole job.
 
     Args:
         kills: how many.
         epochs: how many epochs the job has.
+        spark: whether Spark runs it.
 
     Raises:
         OptionError: there is no room for so many.
@@ -64,7 +68,7 @@ def schedule(seed: int, protocol: str, kills: int, epochs: int) -> tuple[Kill, .
             remedy="ask for fewer, or for more days.",
         )
     draw = random.Random(seed)  # noqa: S311 (a demo's schedule is no secret)
-    blocks = _blocks(draw, protocol, kills)
+    blocks = _blocks(draw, protocol, kills, spark=spark)
     planned: list[Kill] = []
     for index, block in enumerate(blocks):
         # One block for each stretch of the job; the last epoch is left for the end.
@@ -74,13 +78,13 @@ def schedule(seed: int, protocol: str, kills: int, epochs: int) -> tuple[Kill, .
     return tuple(planned)
 
 
-def _blocks(draw: random.Random, protocol: str, kills: int) -> list[list[Moment]]:
+def _blocks(draw: random.Random, protocol: str, kills: int, *, spark: bool) -> list[list[Moment]]:
     """The phases, in the order of the kills; a recovery goes with the kill before it."""
     turns = _MOMENTS[protocol]
-    moments: list[Moment] = [turns[index % len(turns)] for index in range(kills - 1)]
+    moments: list[Moment] = [turns[index % len(turns)] for index in range(kills - spark)]
     recoveries = moments.count(Moment.RECOVERING)
     blocks: list[list[Moment]] = [[m] for m in moments if m is not Moment.RECOVERING]
-    blocks += [[Moment.COMMITTED]] * bool(kills)
+    blocks += [[Moment.COMMITTED]] * (spark and bool(kills))
     draw.shuffle(blocks)
     preferred = sorted(blocks, key=lambda block: block[0] is not Moment.PREPARED)
     for block in preferred[:recoveries]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from abs_audit import Report
 from abs_core.errors import OptionError
+from abs_demo.engine import Engine
 from abs_demo.flights import DAYS, ROWS
 from abs_demo.hops import TAKEN_PER_EPOCH, Route
 from abs_demo.job import UNSAFE
@@ -16,6 +17,9 @@ from abs_demo.schedule import Kill, schedule
 from abs_sinks.options import PROTOCOLS
 
 FILES_PER_EPOCH = {Route.DIRECT: 8, Route.CHAIN: 16}
+FILES_PER_CHECKPOINT = 12
+"""A checkpoint of the embedded job comes at least as often, unless the machine is very fast."""
+
 LEAST_KILLS = 5
 _PER_DAY = ROWS // DAYS
 
@@ -30,6 +34,7 @@ class DemoSettings:
         kills: how often the job is killed.
         days: how many days of 2013 are written, a file each.
         route: straight to PostgreSQL, or through Kafka to PostgreSQL and S3.
+        engine: Spark, or the embedded runtime.
 
     Raises:
         OptionError: a value makes no sense, or there is no room for so many kills.
@@ -40,6 +45,7 @@ class DemoSettings:
     kills: int = LEAST_KILLS
     days: int = DAYS
     route: Route = Route.DIRECT
+    engine: Engine = Engine.SPARK
 
     def __post_init__(self) -> None:
         if self.protocol not in (*PROTOCOLS, UNSAFE):
@@ -55,18 +61,35 @@ class DemoSettings:
             raise OptionError(
                 "The plain writer goes straight to PostgreSQL.", remedy="leave out one of the two."
             )
+        if self.engine is Engine.EMBEDDED and (
+            self.protocol == UNSAFE or self.route is Route.CHAIN
+        ):
+            raise OptionError(
+                "The plain writer and the chain are Spark's.", remedy="leave out --engine embedded."
+            )
         _ = self.planned
 
     @property
     def epochs(self) -> int:
-        """Of the query that writes to PostgreSQL; at least so many where it reads from Kafka."""
+        """Of the query that writes to PostgreSQL; at least so many from Kafka, or embedded."""
+        if self.engine is Engine.EMBEDDED:
+            return -(-self.days // FILES_PER_CHECKPOINT)
         files = -(-self.days // FILES_PER_EPOCH[self.route])
         return files if self.route is Route.DIRECT else -(-self.days * _PER_DAY // TAKEN_PER_EPOCH)
 
     @property
     def planned(self) -> tuple[Kill, ...]:
         """The kills, as the seed draws them."""
-        return schedule(self.seed, self.protocol, self.kills, self.epochs)
+        return schedule(
+            self.seed, self.protocol, self.kills, self.epochs, spark=self.engine is Engine.SPARK
+        )
+
+    @property
+    def story(self) -> str:
+        """The way of the flights, for people."""
+        if self.engine is Engine.EMBEDDED:
+            return "flights of 2013, each twice -> embedded runtime, keyed state -> PostgreSQL"
+        return self.route.story
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +148,8 @@ class Result:
             )
         if len(self.kills) < self.settings.kills:
             found.append(f"the job ended after {len(self.kills)} of {self.settings.kills} kills")
-        if self.kills and not any(kill.found is Moment.COMMITTED for kill in self.kills):
+        told = self.settings.engine is Engine.SPARK
+        if told and self.kills and not any(k.found is Moment.COMMITTED for k in self.kills):
             found.append("no kill hit between commit() and Spark's own commits/N")
         return tuple(found)
 

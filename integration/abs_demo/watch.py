@@ -1,4 +1,4 @@
-"""Looking at the running job from the outside: Spark's checkpoint folder, and the database.
+"""Looking at the running job from the outside: its checkpoint folder, and the database.
 
 What is seen here is also what the demo tells people, so none of it comes from the job itself.
 """
@@ -9,6 +9,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from psycopg import Connection, sql
 from abs_core.codec import state_from_text
 from abs_core.errors import UnavailableError
 from abs_core.model import JobState
+from abs_demo.engine import Engine
 from abs_demo.job import JOB, TABLE, UNSAFE
 from abs_demo.moments import Sight
 
@@ -65,7 +67,9 @@ class Watch(Protocol):
 
 
 @contextlib.contextmanager
-def watching(protocol: str, url: str, checkpoint: Path) -> Iterator[Watch]:
+def watching(
+    protocol: str, url: str, checkpoint: Path, engine: Engine = Engine.SPARK
+) -> Iterator[Watch]:
     """A watch on the demo's job, with a connection of its own.
 
     Errors of the database inside become UnavailableError: the demo does nothing that it may refuse.
@@ -75,7 +79,8 @@ def watching(protocol: str, url: str, checkpoint: Path) -> Iterator[Watch]:
             if protocol == UNSAFE:
                 yield PlainWatch(connection, checkpoint)
             else:
-                yield RegisterWatch(connection, checkpoint, protocol)
+                kind = RegisterWatch if engine is Engine.SPARK else EmbeddedWatch
+                yield kind(connection, checkpoint, protocol)
     except psycopg.Error as error:
         raise UnavailableError(
             f"The demo's database does not answer any more: {str(error).strip()}",
@@ -131,6 +136,17 @@ class RegisterWatch:
         assert row is not None
         state = None if row[0] is None else state_from_text(row[0], "the demo's register")
         return state, int(row[1])
+
+
+class EmbeddedWatch(RegisterWatch):
+    """Of the embedded runtime: an epoch is under way at all times, and no record comes after commit."""
+
+    def look(self, *, closely: bool = True) -> Sight:
+        begun = _newest(self._checkpoint / "blobs")
+        seen = super().look()
+        following = 0 if seen.finished is None else seen.finished + 1
+        planned = following if begun is None else max(begun, following)
+        return replace(seen, planned=planned, noted=seen.finished)
 
 
 class PlainWatch:

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from abs_core.errors import ConfigError, UnavailableError
-from abs_core.source import Bounded, Limit, Offsets, Source, Split, Watched
+from abs_core.source import Bounded, Forgetful, Limit, Offsets, Source, Split, Watched
 from abs_spark.limits import (
     HAS_LIMITS,
     ReadLimit,
@@ -131,7 +131,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """All up to ``end`` is done; called as the next epoch is planned."""
-        self._source.committed(_text(end))
+        if isinstance(self._source, Forgetful):
+            self._source.committed(_text(end))
 
 
 class BatchReader(DataSourceReader):

@@ -15,10 +15,10 @@ from abs_core.coordinator import Coordinator
 from abs_core.errors import TargetError
 from abs_core.events import Event, Started
 from abs_core.model import JobState
+from abs_core.preflight import check
 from abs_core.protocol import Identity, Refused, Skip, Write, generation_of
 from abs_spark.message import RunName
 from abs_spark.progress import observer
-from abs_spark.start import check
 from abs_spark.target import Target
 
 _KEPT = 8
@@ -28,6 +28,7 @@ _HASTE = Patience(seconds=5.0)
 """For giving up: the query is about to end with an error, and the next start does it anyway."""
 
 _log = logging.getLogger("abs_spark.recovery")
+_start = logging.getLogger("abs_spark.start")
 
 
 class Run:
@@ -116,7 +117,7 @@ class Run:
         ):
             return  # another task has started this run, or it is fenced
         findings = DEFAULT_PATIENCE.retry(lambda: self.sink.preflight(job))
-        self.warnings = check(findings, job)
+        self.warnings = check(findings, job, _start)
 
 
 _runs: dict[tuple[Target, RunName], Run] = {}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from abs_core.errors import PreflightError
-from abs_core.model import Finding, Guarantee, Severity
+from abs_core.model import Guarantee
+from abs_core.preflight import check, describe
 from abs_spark.message import Announced
 from abs_spark.target import Target
 
@@ -34,7 +34,7 @@ def announce(target: Target, job: str | None) -> Announced:
         return Announced()
     sink = target.sink()
     try:
-        warn(check(sink.preflight(job), job))
+        warn(check(sink.preflight(job), job, _log))
         is_new = sink.register().load(job) is None
         if is_new:
             show(target, sink.guarantee(), job)
@@ -46,27 +46,6 @@ def announce(target: Target, job: str | None) -> Announced:
     return Announced(checked=True, shown=is_new)
 
 
-def check(findings: Sequence[Finding], job: str) -> tuple[str, ...]:
-    """The warnings among the findings, as text; notes go to the log.
-
-    Raises:
-        PreflightError: with all that is wrong, where anything is.
-    """
-    errors = [f for f in findings if f.severity is Severity.ERROR]
-    if errors:
-        raise PreflightError(
-            " ".join(finding.what for finding in errors),
-            remedy=" ".join(finding.remedy for finding in errors if finding.remedy),
-            job=job,
-        )
-    for finding in findings:
-        if finding.severity is Severity.NOTE:
-            _log.info("job %s: %s", job, _text(finding))
-    return tuple(
-        f"job {job}: WARNING: {_text(f)}" for f in findings if f.severity is Severity.WARNING
-    )
-
-
 def warn(warnings: Sequence[str]) -> None:
     """Log each, once."""
     for warning in dict.fromkeys(warnings):
@@ -76,20 +55,3 @@ def warn(warnings: Sequence[str]) -> None:
 def show(target: Target, guarantee: Guarantee, job: str) -> None:
     """Print what the sink promises with these options."""
     _log.info("%s", describe(target.format.name, guarantee, job))
-
-
-def describe(sink: str, guarantee: Guarantee, job: str) -> str:
-    """The guarantee as one text for people."""
-    who = f"{sink}, job {job}"
-    how = f"protocol {guarantee.protocol}, write {guarantee.write}"
-    lines = [
-        f"{who}: every row exactly once ({how}).",
-        f"Visible: {guarantee.visibility}",
-        f"Readers: {guarantee.reader}",
-        *(f"Limit: {limit}" for limit in guarantee.limits),
-    ]
-    return "\n    ".join(lines)
-
-
-def _text(finding: Finding) -> str:
-    return f"{finding.what} {finding.remedy}".rstrip()

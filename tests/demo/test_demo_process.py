@@ -13,6 +13,7 @@ import pytest
 
 from abs_core.errors import ConfigError
 from abs_demo import machine
+from abs_demo.engine import Engine
 from abs_demo.process import JobProcess
 
 # A driver with a child in a process group of its own, which has a child again: as PySpark's are.
@@ -88,6 +89,13 @@ def test_a_machine_without_java_is_told_what_to_install(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(ConfigError, match=r"Java 17 or newer, and there is no .*apt-get install"):
         machine.check_machine()
+
+
+def test_the_embedded_runtime_needs_no_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    machine.check_machine(Engine.EMBEDDED)
 
 
 def test_an_old_java_is_refused_by_its_version(

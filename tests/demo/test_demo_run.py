@@ -120,6 +120,27 @@ def test_a_job_that_is_killed_twice_writes_every_flight_exactly_once(
     assert _left_in(scratch) == []
 
 
+@pytest.mark.parametrize(
+    "protocol",
+    ["2pc", *(pytest.param(way, marks=pytest.mark.campaign) for way in ("wal", "idempotent"))],
+)
+def test_the_embedded_runtime_writes_every_flight_exactly_once_over_kills(
+    start: Callable[..., Demo], scratch: Path, protocol: str
+) -> None:
+    demo = start(
+        *("--json", "--engine", "embedded", "--protocol", protocol),
+        *("--days", "48", "--kills", "2", "--seed", "7"),
+    )
+    code = demo.end()
+    result = json.loads(demo.out.read_text())
+    assert (code, result["clean"], result["shortcomings"]) == (0, True, []), demo.said
+    assert [kill["processes"] for kill in result["kills_done"]] == [1, 1]
+    audit = result["audit"]
+    assert audit["expected"]["records"] == audit["actual"]["records"] == result["rows"] > 40_000
+    assert [audit[k] for k in ("missing", "duplicate", "unexpected", "corrupted")] == [0] * 4
+    assert _left_in(scratch) == []
+
+
 def test_the_same_kill_of_a_plain_writer_is_found_by_the_audit(
     start: Callable[..., Demo], scratch: Path
 ) -> None:
@@ -147,6 +168,8 @@ def test_a_demo_that_is_interrupted_or_killed_leaves_nothing_behind(
     ("arguments", "said"),
     [
         (["--protocol", "3pc"], "choose from 2pc, wal, idempotent"),
+        (["--engine", "embedded", "--unsafe"], "leave out --engine embedded"),
+        (["--engine", "flink"], "choose from spark, embedded"),
         (["--days", "366"], "choose from 1 to 365"),
         (["--days", "20", "--kills", "5"], "have room for 1"),
     ],

@@ -35,6 +35,13 @@ def test_every_plan_spreads_its_kills_and_has_the_one_before_spark_notes_the_epo
     assert planned[0].moment is not Moment.RECOVERING
 
 
+@pytest.mark.parametrize("protocol", ["2pc", "wal", "idempotent"])
+def test_no_kill_waits_for_a_record_that_only_spark_has(protocol: str) -> None:
+    planned = schedule(7, protocol, 5, EPOCHS, spark=False)
+    assert len(planned) == 5
+    assert Moment.COMMITTED not in {kill.moment for kill in planned}
+
+
 def test_another_seed_is_another_plan() -> None:
     assert len({schedule(seed, "2pc", 5, EPOCHS) for seed in range(20)}) == 20
 

@@ -49,6 +49,18 @@ def each_step_may_be_done_by_another_process(case: Case) -> None:
 
 
 @rule()
+def handles_of_an_undecided_epoch_may_join_the_next_decision(case: Case) -> None:
+    """As in the embedded runtime, where a failed checkpoint rewinds nothing."""
+    run = case.run()
+    shares = [run.task(0, 0, rows(0, 3)), run.task(1, 0, rows(10, 2))]
+    run.commit(1, shares)
+    run.epoch(2, rows(20, 1))
+    case.run().epoch(3, rows(30, 1))
+    expected = [rows(0, 3), rows(10, 2), rows(20, 1), rows(30, 1)]
+    case.finished(*expected, when="after a decision on two epochs' handles, and a new run's sweep")
+
+
+@rule()
 def an_epoch_without_tasks_is_finished(case: Case) -> None:
     run = case.run()
     run.epoch(0, rows(0, 2))

@@ -15,7 +15,7 @@ from typing import Any
 from abs_core.contracts import Sink
 from abs_core.runtime.elements import Batch
 from abs_core.runtime.graph import Graph, Stream
-from abs_core.runtime.operators import Emit
+from abs_core.runtime.operators import Emit, Operator
 from abs_core.source import Limit, Split
 
 Record = tuple[int, int, int]
@@ -45,7 +45,7 @@ def owner(key: int, width: int) -> int:
     return key % GROUPS * width // GROUPS
 
 
-class Counting:
+class Counting(Operator):
     """Counts records by key; emits each record, and one that says how many its key has had."""
 
     def __init__(self, salt: int, counts: dict[int, int]) -> None:
@@ -66,15 +66,6 @@ class Counting:
         self.counts[key] = count
         return [record, (-(self._salt * 100_000 + key * 10_000 + count), key, 0)]
 
-    def on_watermark(self, time: int, emit: Emit) -> None:
-        pass
-
-    def on_end(self, emit: Emit) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
 
 @dataclass(frozen=True, slots=True)
 class Lines:
@@ -94,9 +85,6 @@ class Lines:
 
     def open(self, split: Split) -> _LinesReader:
         return _LinesReader(self.splits_[int(split.source)], split)
-
-    def committed(self, end: str) -> None:
-        pass
 
 
 class _LinesReader:

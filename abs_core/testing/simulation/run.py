@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from abs_core.model import Committable
 from abs_core.runtime.alignment import Way
 from abs_core.runtime.assembly import Assembly, Crewing, Part, assemble
-from abs_core.runtime.conductor import Conductor, Crew
+from abs_core.runtime.conductor import Conductor
 from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Ended, Settings
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Graph, Node
@@ -48,31 +47,18 @@ class SimulatedContext:
         self.lists = OperatorState(
             redistribute([state.lists for state in states], task.subtask, node.parallelism)
         )
-        self.at_barrier = _no_handles
-        self.at_decision = _ignored
-
-    def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        return self.at_barrier(checkpoint)
 
     def copy(self, checkpoint: int) -> State:
         return State(dict(self.counts), self.lists.snapshot())
 
     def decided(self, checkpoint: int) -> None:
-        self.at_decision(checkpoint)
+        pass
 
     def aborted(self, checkpoint: int) -> None:
         pass
 
     def close(self) -> None:
         pass
-
-
-def _no_handles(checkpoint: int) -> tuple[Committable, ...]:
-    return ()
-
-
-def _ignored(checkpoint: int) -> None:
-    pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +119,14 @@ class Run:
             timeout=settings.timeout * len(self._tasks),
         )
         self.conductor = bugs.conductor(
-            way, settings, self._crew(), self._keeper, self._attempts, Book(first, 0.0, 0.0)
+            way,
+            settings,
+            graph,
+            self._send,
+            self._resting,
+            self._keeper,
+            self._attempts,
+            Book(first, 0.0, 0.0),
         )
 
     @property
@@ -175,7 +168,6 @@ class Run:
         self._persisting = [(a, copy) for a, copy in self._persisting if copy.task not in gone]
         self._assemblies[at] = self._assemble(self._regions[at], self.conductor.book.next, attempt)
         self._index()
-        self.conductor.crew = self._crew()
         self.conductor.restart(frozenset(gone), self.now)
 
     def _assemble(self, region: frozenset[str], first: int, attempt: int) -> Assembly:
@@ -201,16 +193,6 @@ class Run:
         self._tasks = [task for assembly in self._assemblies for task in assembly.tasks]
         self._swift = [task for task in self._tasks if self._chance() > 0.15]
         self._by_id = {task.id: task for task in self._tasks}
-
-    def _crew(self) -> Crew:
-        nodes = self._graph.nodes
-        return Crew(
-            frozenset(self._by_id),
-            frozenset(id_ for id_ in self._by_id if nodes[id_.operator].source is not None),
-            frozenset(id_ for id_ in self._by_id if nodes[id_.operator].sink is not None),
-            self._send,
-            self._resting,
-        )
 
     def _send(self, task: TaskId, command: Command, checkpoint: int) -> None:
         self._by_id[task].mailbox.append((command, checkpoint))

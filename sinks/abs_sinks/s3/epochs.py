@@ -48,8 +48,8 @@ class S3CoCommitter(S3Committer):
             for upload in uploads_of(committable)
         ]
         before = found[0].manifests
-        epoch = max((c.handle.epoch for c in committables), default=0)
-        listed = manifests.add(before, state, epoch, files)
+        epochs = [c.handle.epoch for c in committables] or [0]
+        listed = manifests.add(before, state, max(epochs), files, min(epochs))
         reached(CrashPoint.INSIDE_CO_COMMIT)
         version = self._register.swap(state.job, expected, state, listed)
         if isinstance(version, Conflict):

@@ -84,15 +84,23 @@ class Manifests:
         self._folder = options.state.key(FOLDER, f"job={job_text(job)}", "")
 
     def add(
-        self, listed: Sequence[str], state: JobState, epoch: int, files: Sequence[CommittedFile]
+        self,
+        listed: Sequence[str],
+        state: JobState,
+        epoch: int,
+        files: Sequence[CommittedFile],
+        first: int | None = None,
     ) -> tuple[str, ...]:
         """Put the epoch's manifest and fold; what the register is to list then.
 
         Nothing counts until the register lists it.
+
+        Args:
+            first: the lowest epoch that a file is of, where what earlier ones left undecided joins.
         """
         if not files:
             return tuple(listed)
-        name = self._put(0, epoch, epoch, state.generation, files)
+        name = self._put(0, epoch if first is None else first, epoch, state.generation, files)
         names = [*(_parsed(text) for text in listed), name]
         while len(last := _of_last_level(names)) >= FOLD:
             together = [file for one in last for file in self.read(str(one))]

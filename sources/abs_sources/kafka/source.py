@@ -110,9 +110,6 @@ class KafkaSource:
         """
         return KafkaReader(self.options, Range.of(split))
 
-    def committed(self, end: Offsets) -> None:
-        """Nothing is forgotten: planning needs no memory."""
-
     def until_now(self) -> Source:
         """As ``abs_core.source.Bounded``."""
         return replace(self, closed=self._facts().ends.text)
@@ -139,7 +136,15 @@ class KafkaSource:
     def _check_winners(self, topics: Collection[str]) -> None:
         if self.options.winners is not None:
             return
-        sides = self._cluster.topics(map(side_topic, topics))
+        try:
+            sides = self._cluster.topics(map(side_topic, topics))
+        except RefusedError as error:
+            raise RefusedError(
+                f"{error.what} So it cannot be told whether protocol=idempotent has written "
+                f"{', '.join(sorted(topics))}.",
+                remedy="allow DESCRIBE on the side topic (prefixed ACLs cover it); or set "
+                "winners=false where no job writes these topics with protocol=idempotent.",
+            ) from error
         written = sorted(topic for topic in topics if side_topic(topic) in sides)
         if written:
             raise OptionError(

@@ -100,7 +100,7 @@ class OneAckTooFew(Conductor):
     def _receive(self, message: Message, now: float) -> None:
         super()._receive(message, now)
         for pending in self.book.pending:
-            if len(pending.acks) >= len(self.crew.tasks) - 1:
+            if len(pending.acks) >= len(self.tasks) - 1:
                 self._decide(pending, now)
 
 
@@ -117,14 +117,14 @@ class EndsWithTheFirstSink(Conductor):
     def _receive(self, message: Message, now: float) -> None:
         super()._receive(message, now)
         if isinstance(message, Ended):
-            self.book = replace(self.book, ended=self.crew.sinks)
+            self.book = replace(self.book, ended=self.sinks)
 
 
 class NotAtRest(Conductor):
     """Stops the world, and does not wait until it stands."""
 
     def step(self, now: float) -> bool:
-        self.crew.resting = lambda: True
+        self.resting = lambda: True
         return super().step(now)
 
 
@@ -195,11 +195,13 @@ class StalePositions(SimulatedContext):
         return State(dict(self.counts), before)
 
 
-class ForgetsHandles(SimulatedContext):
+class ForgetsHandles(Task):
     """A sink names only what it pre-committed last."""
 
-    def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        return super().pre_commit(checkpoint)[-1:]
+    def _copy(self, checkpoint: int) -> None:
+        super()._copy(checkpoint)
+        state, handles = self._copies[checkpoint]
+        self._copies[checkpoint] = (state, handles[-1:])
 
 
 class KeepsAllKeys(SimulatedContext):
@@ -239,7 +241,7 @@ PLANTED: dict[str, tuple[Way, Bugs]] = {
     "last checkpoint before the last end": (ALIGNED, Bugs(conductor=EndsWithTheFirstSink)),
     "world not at rest": (WAYS["stop_the_world"], Bugs(conductor=NotAtRest)),
     "handles of a failed checkpoint dropped": (ALIGNED, Bugs(conductor=DropsFailedHandles)),
-    "sink forgets handles": (ALIGNED, Bugs(context=ForgetsHandles)),
+    "sink forgets handles": (ALIGNED, Bugs(task=ForgetsHandles)),
     "checkpoints outlive a restart": (ALIGNED, Bugs(conductor=NoStop)),
     "commit before decision": (ALIGNED, Bugs(keeper=CommitsBeforeDecision)),
     "decision before record": (ALIGNED, Bugs(keeper=DecidesBeforeRecord)),

@@ -1,0 +1,104 @@
+"""The demo's job on the embedded runtime: the same flights, the same sink, and keyed state.
+
+Every file is read twice, as a feeder that is at least once would deliver it; an operator with keyed
+state lets each flight pass once. So the table is right only where the positions in the files, the
+state and the sink are of one moment, through every kill.
+
+It runs as a process of its own, ``python -m abs_demo.embedded``.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from abs_core.runtime import Graph, Job, Settings
+from abs_core.runtime.context import TaskContext
+from abs_core.runtime.operators import Stateless
+from abs_core.state.codecs import INT64
+from abs_core.state.keygroups import encode_keys
+from abs_core.state.local_store import LocalSnapshotStore
+from abs_demo.flights import DAYS, KEY, ROWS, SCHEMA
+from abs_demo.hops import Places
+from abs_demo.job import JOB, TABLE, JobSettings
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.sink import PostgresSink
+from abs_sources.files import FileOptions, FileSource
+from abs_spark.logs import show_logs
+from abs_spark.progress import observer
+
+DAYS_PER_SECOND = 40
+"""Files are fed no faster, so that there is time to kill: a checkpoint then has about eight of them."""
+
+INTERVAL_S = 0.2
+_TASKS = 2
+_SOURCES = ("flights", "flights-again")
+_BATCH_ROWS = 500
+
+
+def first_of_each(context: TaskContext) -> Stateless:
+    """Lets the first row of each flight pass."""
+    seen = context.value("seen", INT64)
+
+    def pass_on(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        keys = encode_keys([batch.column(name) for name in KEY])
+        fresh: dict[bytes, int] = {}
+        for place, (key, known) in enumerate(zip(keys, seen.get_many(keys), strict=True)):
+            if known is None:
+                fresh.setdefault(key, place)
+        seen.put_many(list(fresh), [1] * len(fresh))
+        return [batch.take(list(fresh.values()))] if fresh else []
+
+    return Stateless(pass_on)
+
+
+def flights_job(settings: JobSettings, places: Places) -> Job:
+    """All of it; run again after a kill, it goes on where its last decision was."""
+    graph = Graph(JOB, parallelism=_TASKS)
+    given = {"path": str(settings.input), "batchsize": str(_BATCH_ROWS)}
+    first, *others = (
+        graph.source(name, FileSource(FileOptions.parse(given, streaming=False), SCHEMA)).map(
+            f"{name}-paced", paced(DAYS_PER_SECOND / _TASKS)
+        )
+        for name in _SOURCES
+    )
+    both = first.union("both", *others)
+    both.key_by(*KEY).apply("first", "first of each", first_of_each).sink(
+        "table", sink_of(settings, places)
+    )
+    return Job(
+        graph,
+        LocalSnapshotStore(settings.checkpoint),
+        settings=Settings(interval=INTERVAL_S),
+        events=observer(settings.protocol),
+    )
+
+
+def sink_of(settings: JobSettings, places: Places) -> PostgresSink:
+    """The sink that Spark's job has, with the same options."""
+    given: dict[str, Any] = {"url": places.url, "dbtable": TABLE, "protocol": settings.protocol}
+    if settings.protocol == "idempotent":
+        given |= {"write": "upsert", "key": ",".join(KEY)}
+    return PostgresSink(PostgresOptions.parse(given), SCHEMA)
+
+
+def paced(days_per_second: float) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Passes rows on at the pace at which one task is to read."""
+    seconds_per_row = DAYS / ROWS / days_per_second
+
+    def pace(batch: pa.RecordBatch) -> pa.RecordBatch:
+        time.sleep(batch.num_rows * seconds_per_row)
+        return batch
+
+    return pace
+
+
+if __name__ == "__main__":
+    show_logs()
+    folder, protocol, files_per_epoch, _ = sys.argv[1:]
+    flights_job(JobSettings(Path(folder), protocol, int(files_per_epoch)), Places.here()).run()
