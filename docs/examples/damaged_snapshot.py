@@ -1,0 +1,49 @@
+"""A damaged snapshot is named, and nothing runs; going back to the one before needs consent."""
+
+import sys
+from pathlib import Path
+from tempfile import mkdtemp
+
+import pyarrow as pa
+
+from abs_core.errors import CorruptionError, ProtocolError
+from abs_core.runtime import Graph, Job, Restore, Settings
+from abs_core.runtime.tables import TableSource
+from abs_core.state.local_store import LocalSnapshotStore
+from abs_core.testing.fakes import FakeSink, FakeTarget
+
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else mkdtemp())
+target = FakeTarget(folder / "target.db")
+sink = FakeSink(target, "2pc", "append")
+
+store = LocalSnapshotStore(folder / "snapshots")
+rows = pa.table({"id": list(range(30_000))})
+
+
+def job() -> Job:
+    graph = Graph("damaged")
+    source = graph.source("rows", TableSource([rows], 20))
+    source.map("text", lambda b: b.append_column("value", b[0].cast("string"))).sink("out", sink)
+    return Job(graph, store, sink.register(), settings=Settings(interval=0.02))
+
+
+job().run()
+before, last = store.completed()[-2:]
+blob = next(key for key in store.blobs() if key.startswith(f"{last}/"))
+(store.folder / "blobs" / blob).write_bytes(b"damaged")
+
+said = []
+for restore in (None, Restore(before)):
+    try:
+        job().run(restore)
+    except (CorruptionError, ProtocolError) as error:
+        said.append(str(error))
+        print(error)
+assert blob in said[0], said
+assert "not what the sinks are committed to" in said[1], said
+
+job().run(Restore(before, go_back=True))
+with target.transaction() as db:
+    written, distinct = db.execute("SELECT count(*), count(DISTINCT id) FROM data").fetchone()
+assert distinct == 30_000 < written, "what had been committed since is there twice"
+print(f"by consent: {written} rows, {distinct} distinct")

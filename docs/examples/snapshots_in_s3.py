@@ -1,0 +1,46 @@
+"""Snapshots as objects in S3: a job is stopped, and goes on from them.
+
+Usage: snapshots_in_s3.py FOLDER s3://BUCKET/PREFIX ENDPOINT; keys are in the environment.
+"""
+
+import sys
+from pathlib import Path
+from threading import Event
+
+import pyarrow as pa
+
+from abs_core.runtime import Graph, Job, Settings
+from abs_core.runtime.tables import TableSource
+from abs_core.testing.fakes import FakeSink, FakeTarget
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.snapshots import S3SnapshotStore
+
+folder, path, endpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+target = FakeTarget(folder / "target.db")
+sink = FakeSink(target, "2pc", "append")
+store = S3SnapshotStore(S3Options.parse({"path": path, "endpoint": endpoint}))
+rows = pa.table({"key": [n % 10 for n in range(20_000)]})
+stop = Event()
+
+
+def watch(what: str, task: object, checkpoint: int) -> None:
+    if what == "committed":
+        stop.set()
+
+
+for until in (stop, Event()):
+    graph = Graph("in-s3", parallelism=2)
+    (
+        graph.source("rows", TableSource([rows], 100))
+        .key_by("key")
+        .reduce("count", "count")
+        .map("rows-out", lambda b: pa.record_batch([b[1], b[0].cast("string")], ["id", "value"]))
+        .sink("out", sink)
+    )
+    often = Settings(interval=0.1)
+    Job(graph, store, sink.register(), settings=often, observe=watch).run(stop=until)
+
+with target.transaction() as db:
+    found = dict(db.execute("SELECT value, max(id) FROM data GROUP BY value"))
+assert found == {str(key): 2_000 for key in range(10)}, found
+print(f"checkpoints in the bucket: {store.completed()}, {len(store.blobs())} blobs")
