@@ -19,7 +19,7 @@ sink = FakeSink(target, "2pc", "append")
 
 graph = Graph("traced", parallelism=2)
 (
-    graph.source("rows", TableSource([pa.table({"key": [n % 9 for n in range(50_000)]})], 20))
+    graph.source("rows", TableSource([pa.table({"key": [n % 9 for n in range(20_000)]})], 20))
     .key_by("key")
     .reduce("count", "count")
     .map("out-rows", lambda b: pa.record_batch([b[1], b[0].cast("string")], ["id", "value"]))
