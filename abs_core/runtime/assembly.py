@@ -13,7 +13,7 @@ from abs_core.runtime.channel import Tally
 from abs_core.runtime.elements import Batch, TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.operators import Operator
-from abs_core.runtime.partition import Broadcast
+from abs_core.runtime.partition import BROADCAST
 from abs_core.runtime.plan import Wired, wire
 from abs_core.runtime.sinks import SINK_STRIDE, SinkOperator
 from abs_core.runtime.sources import SourceOperator, first_entries, shared_out
@@ -137,7 +137,7 @@ def _replay(wired: Wired, parts: Sequence[Part]) -> list[tuple[int, Batch]]:
     share = []
     by_port = {edge.port if not edge.back else 1: edge.partition for edge in node.inputs}
     for turn, (port, batch) in enumerate(entry for part in parts for entry in part.log):
-        if isinstance(by_port[port], Broadcast):
+        if by_port[port] is BROADCAST:
             raise ConfigError(
                 f"Operator {node.id} cannot be rescaled from this snapshot: it holds broadcast data.",
                 remedy="go on with the old parallelism, or from an aligned snapshot.",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from abs_core.contracts import Sink
 from abs_core.errors import ConfigError, OptionError
@@ -25,7 +26,7 @@ from abs_core.runtime.keyed import (
     Window,
 )
 from abs_core.runtime.operators import Operator, Row, Stateless, by_row, filtering, mapping, one
-from abs_core.runtime.partition import FORWARD, REBALANCE, Broadcast, ByKey, Partition
+from abs_core.runtime.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Partition
 from abs_core.source import Source
 from abs_core.state.codecs import INT64
 from abs_core.state.contracts import ArrayCodec
@@ -57,6 +58,14 @@ class EventTime:
 
     column: str
     lateness: int = 0
+
+    def highest(self, batch: Batch) -> int | None:
+        """The latest time in the batch, if there is any."""
+        times = batch.column(self.column)
+        if pa.types.is_timestamp(times.type):
+            times = times.cast(pa.int64())
+        latest: int | None = pc.max(times).as_py()
+        return latest
 
 
 @dataclass(slots=True)
@@ -181,7 +190,7 @@ class Stream:
 
     def broadcast(self) -> Stream:
         """Every batch to every task of the next operator."""
-        return Stream(self.graph, self.id, Broadcast())
+        return Stream(self.graph, self.id, BROADCAST)
 
     def union(self, id_: str, *others: Stream, **at: int) -> Stream:
         """All rows of several streams, in no order among them."""

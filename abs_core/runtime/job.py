@@ -78,8 +78,8 @@ class Job:
             PreflightError: a sink cannot keep its promise.
             AbsError: see ``StoreKeeper.recover`` and ``Execution.run``.
         """
-        keeper = self._keeper()
         restore = restore or Restore()
+        keeper = self._keeper(restore)
         self._execution = Execution(self, keeper, keeper.recover(restore), restore)
         self._execution.run(stop or Event())
 
@@ -93,7 +93,7 @@ class Job:
             raise ConfigError("A savepoint needs a running job with a `savepoints` store.")
         self._execution.conductor.asked = True
 
-    def _keeper(self) -> StoreKeeper:
+    def _keeper(self, restore: Restore) -> StoreKeeper:
         sinks = {node.id: node.sink for node in self.graph.nodes.values() if node.sink is not None}
         own = self.register is None
         if not sinks or (own and len(sinks) > 1):
@@ -107,7 +107,9 @@ class Job:
         register = self.register or next(iter(sinks.values())).register()
         key = job_key(self.graph.name)
         stored = register.load(key)
-        order = sink_order(self.graph, self.store, None if stored is None else stored.state)
+        order = sink_order(
+            self.graph, self.store, None if stored is None else stored.state, restore
+        )
         committers = {id_: sink.committer() for id_, sink in sinks.items()}
         joint = [id_ for id_, c in committers.items() if isinstance(c, CoCommitter)]
         if joint and (not own or len(order) > 1):

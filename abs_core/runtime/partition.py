@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -36,42 +36,32 @@ class Partition(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Forward:
-    """One to one: same parallelism on both sides, and one channel for each task."""
+class Whole:
+    """Whole batches, whatever is in them.
 
+    Args:
+        targets: (width, sender, turn) -> to which tasks.
+    """
+
+    name: str
+    targets: Callable[[int, int, int], Iterable[int]]
     keyed = False
 
     def split(self, batch: Batch, width: int, sender: int, turn: int) -> Parts:
-        return ((0, batch),)
+        return [(target, batch) for target in self.targets(width, sender, turn)]
 
     def __str__(self) -> str:
-        return "forward"
+        return self.name
 
 
-@dataclass(frozen=True, slots=True)
-class Rebalance:
-    """Whole batches in turn. After a replay a batch may go to another task."""
+FORWARD = Whole("forward", lambda width, sender, turn: (0,))
+"""One to one: same parallelism on both sides, and one channel for each task."""
 
-    keyed = False
+REBALANCE = Whole("rebalance", lambda width, sender, turn: ((sender + turn) % width,))
+"""Batches in turn. After a replay a batch may go to another task."""
 
-    def split(self, batch: Batch, width: int, sender: int, turn: int) -> Parts:
-        return (((sender + turn) % width, batch),)
-
-    def __str__(self) -> str:
-        return "rebalance"
-
-
-@dataclass(frozen=True, slots=True)
-class Broadcast:
-    """Every batch to every task."""
-
-    keyed = False
-
-    def split(self, batch: Batch, width: int, sender: int, turn: int) -> Parts:
-        return [(target, batch) for target in range(width)]
-
-    def __str__(self) -> str:
-        return "broadcast"
+BROADCAST = Whole("broadcast", lambda width, sender, turn: range(width))
+"""Every batch to every task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +99,3 @@ class ByKey:
 
     def __str__(self) -> str:
         return f"by {', '.join(self.columns)}"
-
-
-FORWARD = Forward()
-REBALANCE = Rebalance()

@@ -9,7 +9,7 @@ from abs_core.errors import ConfigError
 from abs_core.runtime.channel import UNBOUNDED, Channel, Tally
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Edge, Graph, Node, check
-from abs_core.runtime.partition import Forward
+from abs_core.runtime.partition import FORWARD
 from abs_core.runtime.task import Input, Output
 
 
@@ -110,7 +110,7 @@ def wire(
         for left in range(graph.nodes[edge.sender].parallelism):
             output = Output(edge.partition, [])
             tasks[TaskId(edge.sender, left)].outputs.append(output)
-            own = isinstance(edge.partition, Forward)
+            own = edge.partition is FORWARD
             for right in [left] if own else range(node.parallelism):
                 counted = (in_flight, *inside) if count else inside
                 channel = Channel(UNBOUNDED if edge.back else capacity, counted)

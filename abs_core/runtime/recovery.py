@@ -8,6 +8,7 @@ snapshot is restored by consent only, because the sinks have committed past it.
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,9 +19,11 @@ from abs_core.runtime.assembly import Part
 from abs_core.runtime.context import unclaimed
 from abs_core.runtime.coordinator import Pending
 from abs_core.runtime.graph import Graph
-from abs_core.runtime.snapshot import blobs_of, fingerprint, load, read_record, record_of
+from abs_core.runtime.snapshot import Record, blobs_of, fingerprint, load, read_record, record_of
 from abs_core.state.contracts import SnapshotStore
 from abs_core.state.retention import sweep
+
+_log = logging.getLogger("abs_core.runtime")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +77,7 @@ class StoreKeeper:
     keep: int = 3
     savepoints: SnapshotStore | None = None
     sinks: Sequence[str] = ()
+    _register: str = ""
 
     def recover(self, restore: Restore) -> Recovered:
         """Take the job over: raise the generation, roll forward, sweep, find the snapshot.
@@ -92,13 +96,18 @@ class StoreKeeper:
         """The snapshot to restore under the present generation."""
         last = state.last_decided
         completed = self.store.completed()
-        if last is None and completed:
-            raise IdentityError(
-                f"The snapshot store holds checkpoint {completed[-1]}, but the job's register knows "
-                "of none.",
-                job=state.job,
-                remedy="restore the register; or, for a new job, use an empty snapshot store.",
-            )
+        undecided = [number for number in completed if last is None or number > last]
+        for number in undecided:
+            if read_record(self.store.record(number)).register != state.register:
+                raise IdentityError(
+                    f"The snapshot store holds checkpoint {number}, of another register than the "
+                    "job's, which knows nothing of it.",
+                    job=state.job,
+                    remedy="restore the register; or, for a new job, use an empty snapshot store.",
+                )
+            # Its process died between the record and the decision.
+            self.store.retire(number)
+        self._register = state.register
         numbers = [int(key.partition("/")[0]) for key in self.store.blobs()]
         first = max([*numbers, *completed, -1 if last is None else last]) + 1
         source = restore.source or self.store
@@ -117,20 +126,20 @@ class StoreKeeper:
                 remedy="max_parallelism can't be changed once a job has state.",
             )
         parts = {id_: p for id_, p in load(record, source).items() if id_ in self.graph.nodes}
-        for checkpoint in completed:
-            if last is not None and checkpoint > last:
-                self.store.retire(checkpoint)
         return Recovered(state, first, parts, self.sinks, source)
 
     def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
-        parts = {task: ack.part[0] for task, ack in pending.acks.items()}
-        record = record_of(self.graph, pending.checkpoint, self.sinks, parts, handles)
-        content = record.to_bytes()
+        def record(which: int) -> Record:
+            parts = {task: ack.part[which] for task, ack in pending.acks.items()}
+            at = self._register, pending.checkpoint
+            return record_of(self.graph, *at, self.sinks, parts, handles)
+
         if self.savepoints is not None and all(ack.part[1] for ack in pending.acks.values()):
-            saved = {task: ack.part[1] for task, ack in pending.acks.items()}
-            copy = record_of(self.graph, pending.checkpoint, self.sinks, saved, handles)
-            self.savepoints.complete(pending.checkpoint, copy.to_bytes(), copy.blobs)
-        self.store.complete(pending.checkpoint, content, record.blobs)
+            saved = record(1)
+            self.savepoints.complete(pending.checkpoint, saved.to_bytes(), saved.blobs)
+        own = record(0)
+        content = own.to_bytes()
+        self.store.complete(pending.checkpoint, content, own.blobs)
         return fingerprint(content)
 
     def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
@@ -152,6 +161,12 @@ class StoreKeeper:
                     remedy="restore that one; or consent to `go_back`: what was committed since "
                     f"checkpoint {wanted} is then written again.",
                 )
+            rows = sum(epoch.rows for epoch in state.recent if epoch.epoch > wanted)
+            _log.warning(
+                "job %s goes back from checkpoint %s to %d, by consent: the sinks have committed "
+                "%d rows or more since, which are written again",
+                *(state.job, last, wanted, rows),
+            )
             return
         recent = state.record(wanted)
         if restore.source is None and (
@@ -165,13 +180,23 @@ class StoreKeeper:
             )
 
 
-def sink_order(graph: Graph, store: SnapshotStore, state: JobState | None) -> list[str]:
+def sink_order(
+    graph: Graph, store: SnapshotStore, state: JobState | None, restore: Restore
+) -> list[str]:
     """Sinks keep their partitions for the life of the job; new ones come last.
 
     Raises:
-        CorruptionError: the last decided completion record is damaged or gone.
+        CorruptionError: the last decided completion record is damaged or gone, and there is no
+            consent to go back to another one.
     """
     last = None if state is None else state.last_decided
-    before = [] if last is None else list(read_record(store.record(last)).sinks)
+    before: Sequence[str] = ()
+    if last is not None:
+        try:
+            before = read_record(store.record(last)).sinks
+        except CorruptionError:
+            if not restore.go_back or restore.checkpoint is None:
+                raise
+            before = read_record((restore.source or store).record(restore.checkpoint)).sinks
     present = sorted(node.id for node in graph.nodes.values() if node.sink is not None)
     return [*before, *(id_ for id_ in present if id_ not in before)]

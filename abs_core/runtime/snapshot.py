@@ -1,15 +1,15 @@
 """What a snapshot holds, and how it is made durable and read again.
 
-Each task's part is a few blobs; the completion record names all of them, with the shape of the graph
-and the handles of the sinks. The record is written before the decision, and the decision names it by
-its digest: a record that no decision names is not a snapshot.
+A task's keyed state is a few blobs; the completion record names all of them, and holds the lists, the
+shape of the graph and the handles of the sinks. The decision comes after it, and names it by its
+digest: a record that no decision names is not a snapshot.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from hashlib import sha256
 from typing import Any
 
@@ -23,8 +23,8 @@ from abs_core.runtime.context import StateCopy, StatePart
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.task import Copy
-from abs_core.state.contracts import BlobRef, Place, SnapshotStore, StateHandle
-from abs_core.state.handles import blob_from_json, blob_to_json, handle_from_json, handle_to_json
+from abs_core.state.contracts import BlobRef, Place, SnapshotStore
+from abs_core.state.handles import handle_from_json, handle_to_json
 from abs_core.state.operator_state import Contents
 from abs_core.state.savepoint import blob_prefix, ipc_bytes, ipc_table
 
@@ -32,45 +32,61 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class DurablePart:
-    """One task's part of a snapshot, as the completion record names it."""
+class DurablePart(StatePart):
+    """One task's part of a snapshot, as the completion record keeps it."""
 
-    keyed: StateHandle | None
-    lists: BlobRef
     log: tuple[tuple[int, BlobRef], ...]
 
     @property
     def blobs(self) -> list[BlobRef]:
-        keyed = [] if self.keyed is None else list(self.keyed.blobs)
-        return [*keyed, self.lists, *(ref for _, ref in self.log)]
+        keyed = () if self.keyed is None else self.keyed.blobs
+        return [*keyed, *(ref for _, ref in self.log)]
+
+    def to_json(self) -> list[Any]:
+        keyed = None if self.keyed is None else handle_to_json(self.keyed)
+        return [keyed, self.lists.to_json(), [[port, astuple(ref)] for port, ref in self.log]]
+
+    @classmethod
+    def from_json(cls, value: Any) -> DurablePart:
+        keyed, lists, log = value
+        return cls(
+            None if keyed is None else handle_from_json(keyed),
+            Contents.from_json(lists),
+            tuple((int(port), BlobRef(*ref)) for port, ref in log),
+        )
 
 
 def persist(copy: Copy, store: SnapshotStore, place: Place, *, whole: bool) -> DurablePart:
-    """Make a task's copy durable in ``store``.
+    """Make a task's copy durable in ``store``; its lists go into the completion record.
 
     Args:
         whole: in the format that every backend reads, for a savepoint; else as the backend likes.
     """
     state: StateCopy = copy.state
-    prefix = blob_prefix(copy.checkpoint, place)
     keyed = None
     if state.keyed is not None:
         keyed = state.keyed.savepoint(store) if whole else state.keyed.persist()
     log: dict[int, list[pa.RecordBatch]] = {}
     for port, batch in copy.log:
         log.setdefault(port, []).append(batch)
+    prefix = blob_prefix(copy.checkpoint, place)
     refs = [
         (port, store.put(f"{prefix}-log{port}.arrow", ipc_bytes(batches, batches[0].schema)))
         for port, batches in sorted(log.items())
     ]
-    return DurablePart(keyed, state.lists.persist(store, f"{prefix}-lists.arrow"), tuple(refs))
+    return DurablePart(keyed, state.lists, tuple(refs))
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A completion record."""
+    """A completion record.
+
+    Args:
+        register: id of the register that may decide it.
+    """
 
     job: str
+    register: str
     checkpoint: int
     parts: Mapping[str, Sequence[DurablePart]]
     sinks: Sequence[str]
@@ -85,19 +101,19 @@ class Record:
         value = {
             "version": VERSION,
             "job": self.job,
+            "register": self.register,
             "checkpoint": self.checkpoint,
             "max_parallelism": self.max_parallelism,
             "sinks": list(self.sinks),
             "handles": [committable_to_json(handle) for handle in self.handles],
-            "operators": {
-                id_: [_part_to_json(part) for part in parts] for id_, parts in self.parts.items()
-            },
+            "operators": {i: [part.to_json() for part in parts] for i, parts in self.parts.items()},
         }
         return json.dumps(value, sort_keys=True).encode()
 
 
 def record_of(
     graph: Graph,
+    register: str,
     checkpoint: int,
     sinks: Sequence[str],
     parts: Mapping[TaskId, DurablePart],
@@ -106,7 +122,9 @@ def record_of(
     by_operator: dict[str, list[DurablePart]] = {}
     for task in sorted(parts):
         by_operator.setdefault(task.operator, []).append(parts[task])
-    return Record(graph.name, checkpoint, by_operator, sinks, handles, graph.max_parallelism)
+    return Record(
+        graph.name, register, checkpoint, by_operator, sinks, handles, graph.max_parallelism
+    )
 
 
 def read_record(content: bytes) -> Record:
@@ -115,14 +133,15 @@ def read_record(content: bytes) -> Record:
         value = json.loads(content)
         if value["version"] != VERSION:
             raise ValueError(f"version {value['version']}; this release reads {VERSION}")
-        operators = {
-            id_: [_part_from_json(part) for part in parts]
+        parts = {
+            id_: list(map(DurablePart.from_json, parts))
             for id_, parts in value["operators"].items()
         }
         return Record(
             value["job"],
+            value["register"],
             value["checkpoint"],
-            operators,
+            parts,
             value["sinks"],
             (),
             value["max_parallelism"],
@@ -147,32 +166,12 @@ def load(record: Record, store: SnapshotStore) -> dict[str, list[Part]]:
     Raises:
         CorruptionError: a blob is damaged or gone; its key is in the message.
     """
-    return {
-        id_: [
-            Part(StatePart(part.keyed, Contents.read(store, part.lists)), _log(part, store))
-            for part in parts
+
+    def log(part: DurablePart) -> list[tuple[int, pa.RecordBatch]]:
+        return [
+            (port, batch)
+            for port, ref in part.log
+            for batch in ipc_table(store.get(ref), ref.key).to_batches()
         ]
-        for id_, parts in record.parts.items()
-    }
 
-
-def _log(part: DurablePart, store: SnapshotStore) -> list[tuple[int, pa.RecordBatch]]:
-    return [
-        (port, batch)
-        for port, ref in part.log
-        for batch in ipc_table(store.get(ref), ref.key).to_batches()
-    ]
-
-
-def _part_to_json(part: DurablePart) -> dict[str, Any]:
-    return {
-        "keyed": None if part.keyed is None else handle_to_json(part.keyed),
-        "lists": blob_to_json(part.lists),
-        "log": [[port, blob_to_json(ref)] for port, ref in part.log],
-    }
-
-
-def _part_from_json(value: Any) -> DurablePart:
-    keyed = None if value["keyed"] is None else handle_from_json(value["keyed"])
-    log = tuple((int(port), blob_from_json(ref)) for port, ref in value["log"])
-    return DurablePart(keyed, blob_from_json(value["lists"]), log)
+    return {id_: [Part(part, log(part)) for part in parts] for id_, parts in record.parts.items()}

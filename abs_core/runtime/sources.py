@@ -11,11 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from abs_core.model import Committable
-from abs_core.runtime.elements import Watermark
+from abs_core.runtime.elements import Batch, Watermark
 from abs_core.runtime.graph import EventTime
 from abs_core.runtime.operators import Operator
 from abs_core.source import Limit, Reader, Source, Split
@@ -78,16 +75,11 @@ class SourceOperator(Operator):
                 return True
         return False
 
-    def _advance(
-        self, reading: _Reading, batch: pa.RecordBatch, emit: Callable[[Any], None]
-    ) -> None:
+    def _advance(self, reading: _Reading, batch: Batch, emit: Callable[[Any], None]) -> None:
         """The watermark is the least of what the unfinished splits have got to, less the lateness."""
         if self._event_time is None:
             return
-        column = batch.column(self._event_time.column)
-        if pa.types.is_timestamp(column.type):
-            column = column.cast(pa.int64())
-        highest = pc.max(column).as_py()
+        highest = self._event_time.highest(batch)
         if highest is not None:
             reading.latest = highest if reading.latest is None else max(highest, reading.latest)
         times = [r.latest for r in self._readings if r is reading or not r.reader.finished]

@@ -23,6 +23,8 @@ import pyarrow as pa
 from abs_core.state.keygroups import GroupRange
 
 T = TypeVar("T")
+Keys = Sequence[bytes]
+Values = Sequence[bytes | None]
 
 
 class Codec(Protocol[T]):
@@ -145,29 +147,24 @@ class SnapshotStore(Protocol):
 
 
 class Table(Protocol):
-    """One named state: bytes by key. A value of None deletes. Used by the subtask's thread only."""
+    """One named state: bytes by key, or in a nested state by key and sub-key. A value of None deletes.
 
-    def get(self, key: bytes) -> bytes | None: ...
+    Used by the subtask's thread only. ``subs`` is given for nested states, and for them alone.
+    """
 
-    def put(self, key: bytes, value: bytes | None) -> None: ...
+    def get(self, key: bytes) -> bytes | None:
+        return self.get_many([key])[0]
 
-    def get_many(self, keys: Sequence[bytes]) -> Sequence[bytes | None]:
+    def put(self, key: bytes, value: bytes | None) -> None:
+        self.put_many([key], [value])
+
+    def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
         """For each key in order; keys may be there twice."""
         ...
 
-    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        """As ``put`` for each in order: the last value of a key wins."""
+    def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
+        """In order: the last value of an entry wins."""
         ...
-
-
-class Nested(Protocol):
-    """One named state: bytes by key and sub-key. A value of None deletes."""
-
-    def get_many(self, keys: Sequence[bytes], subs: Sequence[bytes]) -> Sequence[bytes | None]: ...
-
-    def put_many(
-        self, keys: Sequence[bytes], subs: Sequence[bytes], values: Sequence[bytes | None]
-    ) -> None: ...
 
     def items(self, key: bytes) -> Sequence[tuple[bytes, bytes]]:
         """(sub-key, value) of all that the key has, by sub-key."""
@@ -234,14 +231,12 @@ class StateBackend(Protocol):
     """
 
     def table(self, name: str, shape: str) -> Table:
-        """The state of this name, empty if it is new.
+        """The state of this name, empty if it is new; nested where its shape says so.
 
         Raises:
             ConfigError: it was restored, or asked for before, with another shape.
         """
         ...
-
-    def nested(self, name: str, shape: str) -> Nested: ...
 
     def states(self) -> Sequence[tuple[str, str]]:
         """(name, shape) of all states there are, also of those that nobody asked for, sorted."""
@@ -276,7 +271,7 @@ class StateBackend(Protocol):
         """The checkpoint failed: what it held is part of the next one."""
         ...
 
-    def read(self, name: str, keys: Sequence[bytes], version: Version) -> Sequence[bytes | None]:
+    def read(self, name: str, keys: Keys, version: Version) -> Values:
         """A table's values for a query, from any thread; each value is one that it once had.
 
         Raises:

@@ -13,17 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from abs_core.errors import ProtocolError
-from abs_core.state.contracts import (
-    Nested,
-    Place,
-    SnapshotStore,
-    StateHandle,
-    Table,
-    Version,
-)
+from abs_core.state.contracts import Keys, Place, SnapshotStore, StateHandle, Table, Values, Version
 from abs_core.state.keygroups import GroupRange
-from abs_core.state.savepoint import FORMAT, Entries, blob_prefix, overlapping, read, write
-from abs_core.state.shapes import Shapes
+from abs_core.state.savepoint import FORMAT, Entries, overlapping, read, write
+from abs_core.state.shapes import Shapes, nests
 
 Entry = tuple[bytes, bytes]
 """Key and sub-key; a table's sub-key is empty."""
@@ -90,17 +83,13 @@ class ExternalBackend:
         self.state = new(place)
         self._shapes = Shapes()
         self.open: dict[str, dict[Entry, bytes | None]] = {}
-        self._sealed: Changes = {}
+        self.sealed: Changes = {}
         self._in_flight: int | None = None
         self._restored = False
 
     def table(self, name: str, shape: str) -> Table:
-        self._shapes.declare(name, shape, nested=False)
-        return _ExternalTable(self, name)
-
-    def nested(self, name: str, shape: str) -> Nested:
-        self._shapes.declare(name, shape, nested=True)
-        return _ExternalNested(self, name)
+        self._shapes.declare(name, shape)
+        return ExternalTable(self, name)
 
     def states(self) -> Sequence[tuple[str, str]]:
         return self._shapes.all()
@@ -113,14 +102,14 @@ class ExternalBackend:
             self._shapes.restore(handle.states)
             if handle.format == FORMAT:
                 for part in read(source or self.store, handle.blobs, self.place.groups):
-                    subs = part.subs or [b""] * len(part.keys)
-                    self.put(part.state, zip(part.keys, subs, strict=True), part.values)
+                    table = ExternalTable(self, part.state)
+                    table.put_many(part.keys, part.values, part.subs)
         # A savepoint's entries count at once: they are committed as a checkpoint of its number.
         if self.open:
-            self._sealed, self.open = self.open, {}
-            self.state.persist(mine[0].checkpoint, self._sealed)
+            self.sealed, self.open = self.open, {}
+            self.state.persist(mine[0].checkpoint, self.sealed)
             self.state.commit(mine[0].checkpoint)
-            self._sealed = {}
+            self.sealed = {}
 
     def snapshot(self, checkpoint: int) -> ExternalSnapshot:
         if self._in_flight is not None:
@@ -131,51 +120,31 @@ class ExternalBackend:
             )
         self.started()
         self._in_flight = checkpoint
-        self._sealed, self.open = self.open, {}
-        return ExternalSnapshot(self, checkpoint, self._sealed)
+        self.sealed, self.open = self.open, {}
+        return ExternalSnapshot(self, checkpoint, self.sealed)
 
     def notify_complete(self, checkpoint: int) -> None:
         if checkpoint == self._in_flight:
             self.state.commit(checkpoint)
-            self._in_flight, self._sealed = None, {}
+            self._in_flight, self.sealed = None, {}
 
     def notify_aborted(self, checkpoint: int) -> None:
         if checkpoint == self._in_flight:
             self.state.abort(checkpoint)
-            for name, sealed in self._sealed.items():
+            for name, sealed in self.sealed.items():
                 self.open[name] = {**sealed, **self.open.get(name, {})}
-            self._in_flight, self._sealed = None, {}
+            self._in_flight, self.sealed = None, {}
 
-    def read(self, name: str, keys: Sequence[bytes], version: Version) -> Sequence[bytes | None]:
+    def read(self, name: str, keys: Keys, version: Version) -> Values:
         self._shapes.check_query(name)
-        entries = [(key, b"") for key in keys]
         if version is Version.LIVE:
-            return self.get(name, entries)
+            return ExternalTable(self, name).get_many(keys)
+        entries = _entries(keys, None)
         found = self.started().get(name, entries)
         return [found.get(entry) for entry in entries]
 
     def close(self) -> None:
         self.state.close()
-
-    # For its tables
-
-    def get(self, name: str, entries: Sequence[Entry]) -> list[bytes | None]:
-        """What is pending here goes before what is there."""
-        layers = self.open.get(name, {}), self._sealed.get(name, {})
-        known = {e: layer[e] for layer in reversed(layers) for e in entries if e in layer}
-        missing = [entry for entry in dict.fromkeys(entries) if entry not in known]
-        known |= self.started().get(name, missing) if missing else {}
-        return [known.get(entry) for entry in entries]
-
-    def put(self, name: str, entries: Iterable[Entry], values: Sequence[bytes | None]) -> None:
-        self.open.setdefault(name, {}).update(zip(entries, values, strict=True))
-
-    def overlaid(self, name: str, there: Iterable[tuple[Entry, bytes]]) -> dict[Entry, bytes]:
-        """Entries as they are with what is pending."""
-        merged: dict[Entry, bytes | None] = dict(there)
-        merged |= self._sealed.get(name, {})
-        merged |= self.open.get(name, {})
-        return {entry: value for entry, value in merged.items() if value is not None}
 
     def started(self) -> ExternalState:
         """The state, once it is this run's: without a checkpoint it begins empty."""
@@ -201,9 +170,7 @@ class ExternalSnapshot:
 
     def savepoint(self, store: SnapshotStore) -> StateHandle:
         place = self._backend.place
-        prefix = blob_prefix(self._checkpoint, place)
-        blobs = write(store, prefix, self._entries(), place.max_parallelism)
-        return StateHandle(FORMAT, self._checkpoint, place.groups, self._states, blobs)
+        return write(store, place, self._checkpoint, self._states, self._entries())
 
     def close(self) -> None:
         """Nothing is held that the backend does not need."""
@@ -217,46 +184,45 @@ class ExternalSnapshot:
             entries |= self._changes.get(name, {})
             whole = {entry: value for entry, value in entries.items() if value is not None}
             keys, subs = [key for key, _ in whole], [sub for _, sub in whole]
-            yield Entries(name, keys, subs if Shapes.nests(shape) else None, list(whole.values()))
+            yield Entries(name, keys, subs if nests(shape) else None, list(whole.values()))
 
 
-class _ExternalTable:
+class ExternalTable(Table):
+    """Committed entries, and over them what is pending here: sealed by a barrier, or written since."""
+
     def __init__(self, backend: ExternalBackend, name: str) -> None:
         self._backend = backend
         self._name = name
 
-    def get(self, key: bytes) -> bytes | None:
-        return self.get_many([key])[0]
+    def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
+        entries = _entries(keys, subs)
+        known = {e: layer[e] for layer in self._layers() for e in entries if e in layer}
+        missing = [entry for entry in dict.fromkeys(entries) if entry not in known]
+        known |= self._backend.started().get(self._name, missing) if missing else {}
+        return [known.get(entry) for entry in entries]
 
-    def put(self, key: bytes, value: bytes | None) -> None:
-        self.put_many([key], [value])
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._backend.get(self._name, [(key, b"") for key in keys])
-
-    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        self._backend.put(self._name, [(key, b"") for key in keys], values)
-
-
-class _ExternalNested:
-    def __init__(self, backend: ExternalBackend, name: str) -> None:
-        self._backend = backend
-        self._name = name
-
-    def get_many(self, keys: Sequence[bytes], subs: Sequence[bytes]) -> list[bytes | None]:
-        return self._backend.get(self._name, list(zip(keys, subs, strict=True)))
-
-    def put_many(
-        self, keys: Sequence[bytes], subs: Sequence[bytes], values: Sequence[bytes | None]
-    ) -> None:
-        self._backend.put(self._name, zip(keys, subs, strict=True), values)
+    def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
+        pending = self._backend.open.setdefault(self._name, {})
+        pending.update(zip(_entries(keys, subs), values, strict=True))
 
     def items(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        there = self._backend.started().items(self._name, key).items()
-        merged = self._backend.overlaid(self._name, there)
+        merged = self._over(self._backend.started().items(self._name, key).items())
         return sorted((sub, value) for (k, sub), value in merged.items() if k == key)
 
     def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         there = self._backend.started().scan(self._backend.place.groups, self._name)
-        for (key, sub), value in self._backend.overlaid(self._name, there).items():
+        for (key, sub), value in self._over(there).items():
             yield key, sub, value
+
+    def _layers(self) -> list[Mapping[Entry, bytes | None]]:
+        return [layer.get(self._name, {}) for layer in (self._backend.sealed, self._backend.open)]
+
+    def _over(self, there: Iterable[tuple[Entry, bytes]]) -> dict[Entry, bytes]:
+        merged: dict[Entry, bytes | None] = dict(there)
+        for layer in self._layers():
+            merged |= layer
+        return {entry: value for entry, value in merged.items() if value is not None}
+
+
+def _entries(keys: Sequence[bytes], subs: Sequence[bytes] | None) -> list[Entry]:
+    return list(zip(keys, subs or [b""] * len(keys), strict=True))

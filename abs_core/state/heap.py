@@ -14,19 +14,20 @@ checkpoints in a row add up: the undo of each interval is held until a checkpoin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from abs_core.state.contracts import (
     BlobRef,
-    Nested,
+    Keys,
     Place,
     SnapshotStore,
     StateHandle,
     Table,
+    Values,
     Version,
 )
-from abs_core.state.savepoint import CHUNK, FORMAT, Entries, blob_prefix, overlapping, read, write
+from abs_core.state.savepoint import CHUNK, FORMAT, Entries, overlapping, read, write
 from abs_core.state.shapes import Shapes
 
 CHAIN_MAX = 20
@@ -52,25 +53,24 @@ class Interval:
             at = at.next
 
 
-class HeapTable:
-    """Entries by key (bytes; in a nested state: a pair). See ``Table``."""
+class HeapTable(Table):
+    """Entries by name: the key, or in a nested state (key, sub-key). See ``Table``."""
 
-    def __init__(self, name: str, opened: Interval) -> None:
+    def __init__(self, name: str, opened: Interval, *, nested: bool) -> None:
         self.name = name
+        self.nested = nested
         self.live: dict[Any, bytes] = {}
+        self._subs: dict[bytes, set[bytes]] = {}
         self.enter(opened)
 
     def enter(self, interval: Interval) -> None:
         """From now on undo goes to this interval."""
         self._old = interval.old.setdefault(self.name, {})
 
-    def get(self, key: Any) -> bytes | None:
+    def get(self, key: bytes) -> bytes | None:
         return self.live.get(key)
 
-    def get_many(self, keys: Sequence[Any]) -> list[bytes | None]:
-        return list(map(self.live.get, keys))
-
-    def put(self, key: Any, value: bytes | None) -> None:
+    def put(self, key: bytes, value: bytes | None) -> None:
         # Not by `put_many`: this is what a function pays for each of its rows.
         if key not in self._old:
             self._old[key] = self.live.get(key)
@@ -79,68 +79,60 @@ class HeapTable:
         else:
             self.live[key] = value
 
-    def put_many(self, keys: Sequence[Any], values: Sequence[bytes | None]) -> None:
+    def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
+        return list(map(self.live.get, keys if subs is None else zip(keys, subs, strict=True)))
+
+    def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
+        self.write(keys if subs is None else list(zip(keys, subs, strict=True)), values)
+
+    def write(self, names: Sequence[Any], values: Sequence[bytes | None]) -> None:
+        """Keep the undo, then change: a reader in another thread looks in the other order."""
         live, old = self.live, self._old
-        fresh = [key for key in keys if key not in old]
+        fresh = [name for name in names if name not in old]
         old.update(zip(fresh, map(live.get, fresh), strict=True))
+        self.load(names, values)
+
+    def load(self, names: Sequence[Any], values: Sequence[bytes | None]) -> None:
+        """Apply entries that are no change: restored ones."""
+        live = self.live
         if None not in values:
-            live.update(zip(keys, values, strict=True))  # type: ignore[arg-type]
-            return
-        for key, value in zip(keys, values, strict=True):
-            if value is None:
-                live.pop(key, None)
-            else:
-                live[key] = value
+            live.update(zip(names, values, strict=True))  # type: ignore[arg-type]
+        else:
+            for name, value in zip(names, values, strict=True):
+                if value is None:
+                    live.pop(name, None)
+                else:
+                    live[name] = value
+        if self.nested:
+            self._index(names)
 
-    def load(self, keys: Iterable[Any], values: Iterable[bytes | None]) -> None:
-        """Apply restored entries: they are no change."""
-        for key, value in zip(keys, values, strict=True):
-            if value is None:
-                self.live.pop(key, None)
-            else:
-                self.live[key] = value
+    def items(self, key: bytes) -> list[tuple[bytes, bytes]]:
+        return [(sub, self.live[key, sub]) for sub in sorted(self._subs.get(key, ()))]
 
-    def at(self, keys: Sequence[Any], after: Interval) -> list[bytes | None]:
+    def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
+        for (key, sub), value in list(self.live.items()):
+            yield key, sub, value
+
+    def at(self, names: Sequence[Any], after: Interval) -> Values:
         """What the entries were when ``after`` was opened. From any thread."""
-        found = self.get_many(keys)
+        found = self.get_many(names)
         for interval in reversed(list(after.until(None))):
             old = interval.old.get(self.name)
             if old:
-                found = [old.get(k, v) if k in old else v for k, v in zip(keys, found, strict=True)]
+                found = [
+                    old.get(k, v) if k in old else v for k, v in zip(names, found, strict=True)
+                ]
         return found
 
-
-class HeapNested:
-    """A nested state over a table of pairs; keeps the sub-keys of each key. See ``Nested``."""
-
-    def __init__(self, table: HeapTable) -> None:
-        self._table = table
-        self._subs: dict[bytes, set[bytes]] = {}
-        for key, sub in table.live:
-            self._subs.setdefault(key, set()).add(sub)
-
-    def get_many(self, keys: Sequence[bytes], subs: Sequence[bytes]) -> list[bytes | None]:
-        return self._table.get_many(list(zip(keys, subs, strict=True)))
-
-    def put_many(
-        self, keys: Sequence[bytes], subs: Sequence[bytes], values: Sequence[bytes | None]
-    ) -> None:
-        self._table.put_many(list(zip(keys, subs, strict=True)), values)
-        for key, sub, value in zip(keys, subs, values, strict=True):
-            if value is not None:
+    def _index(self, names: Iterable[tuple[bytes, bytes]]) -> None:
+        """Keep the sub-keys of each key."""
+        for key, sub in names:
+            if (key, sub) in self.live:
                 self._subs.setdefault(key, set()).add(sub)
             elif key in self._subs:
                 self._subs[key].discard(sub)
                 if not self._subs[key]:
                     del self._subs[key]
-
-    def items(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        live = self._table.live
-        return [(sub, live[key, sub]) for sub in sorted(self._subs.get(key, ()))]
-
-    def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        for (key, sub), value in list(self._table.live.items()):
-            yield key, sub, value
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +198,10 @@ class HeapSnapshot:
 
     def _write(self, store: SnapshotStore, base: Base, entries: Iterable[Entries]) -> StateHandle:
         place = self._backend.place
-        prefix = blob_prefix(self._checkpoint, place)
-        new = write(store, prefix, entries, place.max_parallelism)
-        whole = (("whole", str(base.whole or len(new))),)
-        blobs = base.blobs + new
-        return StateHandle(FORMAT, self._checkpoint, place.groups, self._states, blobs, whole)
+        written = write(store, place, self._checkpoint, self._states, entries)
+        whole = base.whole or len(written.blobs)
+        blobs = base.blobs + written.blobs
+        return replace(written, blobs=blobs, extra=(("whole", str(whole)),))
 
     def _whole(self) -> Iterator[Entries]:
         for table in self._tables:
@@ -227,14 +218,13 @@ class HeapSnapshot:
             yield from self._entries(table, list(keys), deletions=True)
 
     def _entries(self, table: HeapTable, keys: list[Any], *, deletions: bool) -> Iterator[Entries]:
-        nested = self._backend.is_nested(table.name)
         for start in range(0, len(keys), CHUNK):
             part = keys[start : start + CHUNK]
             values = table.at(part, self.after)
             if not deletions:
                 part = [key for key, value in zip(part, values, strict=True) if value is not None]
                 values = [value for value in values if value is not None]
-            if nested:
+            if table.nested:
                 firsts, subs = [key for key, _ in part], [sub for _, sub in part]
                 yield Entries(table.name, firsts, subs, values)
             else:
@@ -254,26 +244,16 @@ class HeapBackend:
         self.place = place
         self._shapes = Shapes()
         self._tables: dict[str, HeapTable] = {}
-        self._nested: dict[str, HeapNested] = {}
         self._open = self._committed = Interval()
         self._base: Base | None = None
         self._pending: dict[int, HeapSnapshot] = {}
 
-    def table(self, name: str, shape: str) -> Table:
-        self._shapes.declare(name, shape, nested=False)
+    def table(self, name: str, shape: str) -> HeapTable:
+        self._shapes.declare(name, shape)
         return self._entries(name)
-
-    def nested(self, name: str, shape: str) -> Nested:
-        self._shapes.declare(name, shape, nested=True)
-        if name not in self._nested:
-            self._nested[name] = HeapNested(self._entries(name))
-        return self._nested[name]
 
     def tables(self) -> Iterable[HeapTable]:
         return self._tables.values()
-
-    def is_nested(self, name: str) -> bool:
-        return self._shapes.is_nested(name)
 
     def states(self) -> Sequence[tuple[str, str]]:
         return self._shapes.all()
@@ -283,10 +263,10 @@ class HeapBackend:
         for handle in mine:
             self._shapes.restore(handle.states)
             for entries in read(source or self.store, handle.blobs, self.place.groups):
-                keys: Iterable[Any] = entries.keys
+                names: Sequence[Any] = entries.keys
                 if entries.subs is not None:
-                    keys = zip(entries.keys, entries.subs, strict=True)
-                self._entries(entries.state).load(keys, entries.values)
+                    names = list(zip(entries.keys, entries.subs, strict=True))
+                self._entries(entries.state).load(names, entries.values)
         # A base is what holds exactly these groups, in this store: a savepoint is its owner's.
         if source is None and len(mine) == 1 and mine[0].groups == self.place.groups:
             self._base = Base.of(mine[0])
@@ -313,7 +293,7 @@ class HeapBackend:
         # Its interval stays in the chain, so the next increment has its changes.
         self._pending.pop(checkpoint, None)
 
-    def read(self, name: str, keys: Sequence[bytes], version: Version) -> Sequence[bytes | None]:
+    def read(self, name: str, keys: Keys, version: Version) -> Values:
         self._shapes.check_query(name)
         table = self._tables.get(name)
         if table is None:  # it was empty when it was saved, and nobody has asked for it yet
@@ -322,10 +302,9 @@ class HeapBackend:
 
     def close(self) -> None:
         self._tables.clear()
-        self._nested.clear()
         self._pending.clear()
 
     def _entries(self, name: str) -> HeapTable:
         if name not in self._tables:
-            self._tables[name] = HeapTable(name, self._open)
+            self._tables[name] = HeapTable(name, self._open, nested=self._shapes.is_nested(name))
         return self._tables[name]

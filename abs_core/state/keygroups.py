@@ -11,10 +11,8 @@ is itself; several columns are each preceded by their length. Source: Flink's Ke
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +23,10 @@ import xxhash
 from abs_core.errors import ConfigError, RowError, SchemaError
 
 MAX_PARALLELISM_LIMIT = 1 << 15
+_BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
 
 _P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
 _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
-_INT64 = struct.Struct("<q")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -40,6 +38,9 @@ class GroupRange:
 
     def __contains__(self, group: int) -> bool:
         return self.start <= group < self.stop
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.stop))
 
     def __len__(self) -> int:
         return max(0, self.stop - self.start)
@@ -67,11 +68,6 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
             remedy=f"1 <= parallelism <= max_parallelism <= {MAX_PARALLELISM_LIMIT} must hold; "
             "max_parallelism can't be changed once a job has state.",
         )
-
-
-def default_max_parallelism(parallelism: int) -> int:
-    """Flink's: the power of two at or above 1.5 times the parallelism, at least 128, at most 2^15."""
-    return min(max(1 << (parallelism + parallelism // 2 - 1).bit_length(), 128), 1 << 15)
 
 
 def owner(group: int, parallelism: int, max_parallelism: int) -> int:
@@ -136,11 +132,15 @@ def encode_keys(columns: Sequence[pa.Array]) -> list[bytes]:
 
 
 def encode_key(*values: int | str | bytes | bool) -> bytes:
-    """The canonical bytes of one key, given as Python values, one per key column."""
-    parts = [_encode_one(value) for value in values]
-    if len(parts) == 1:
-        return parts[0]
-    return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    """The canonical bytes of one key, given as Python values, one per key column.
+
+    Raises:
+        RowError, SchemaError: as ``encode_keys``; an integer that does not fit 64 bits is none.
+    """
+    try:
+        return encode_keys([pa.array([value]) for value in values])[0]
+    except (OverflowError, pa.ArrowInvalid) as error:
+        raise RowError(f"The key {values} does not fit 64 bits.") from error
 
 
 def decode_keys(keys: Sequence[bytes], types: Sequence[pa.DataType]) -> list[pa.Array]:
@@ -155,19 +155,6 @@ def decode_keys(keys: Sequence[bytes], types: Sequence[pa.DataType]) -> list[pa.
             part.append(key[at + 4 : end])
             at = end
     return [_array_of(raw, kind) for raw, kind in zip(parts, types, strict=True)]
-
-
-def _encode_one(value: Any) -> bytes:
-    if isinstance(value, int):
-        try:
-            return _INT64.pack(value)
-        except struct.error as error:
-            raise RowError(f"The key {value} does not fit 64 bits.") from error
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, bytes):
-        return value
-    raise SchemaError(f"A {type(value).__name__} can't be a key: give an int, text or bytes.")
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -185,11 +172,7 @@ def _plain(column: pa.Array) -> pa.Array:
         return column.cast(pa.int64())
     if pa.types.is_temporal(kind) and not pa.types.is_interval(kind):
         return column.view(pa.int64() if kind.bit_width == 64 else pa.int32()).cast(pa.int64())
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
-        return pc.cast(column, pa.large_binary())
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return pc.cast(column, pa.large_binary())
-    if pa.types.is_fixed_size_binary(kind) and not pa.types.is_decimal(kind):
+    if any(is_kind(kind) for is_kind in (pa.types.is_string, pa.types.is_large_string, *_BINARY)):
         return pc.cast(column, pa.large_binary())
     raise SchemaError(
         f"A column of type {kind} can't be a key.",
@@ -209,16 +192,16 @@ def _bytes_of(column: pa.Array) -> list[bytes]:
 def _array_of(raw: list[bytes], kind: pa.DataType) -> pa.Array:
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return pa.array(raw, pa.large_binary()).cast(kind)
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return pa.array(raw, kind)
-    if pa.types.is_fixed_size_binary(kind):
+    if any(is_kind(kind) for is_kind in _BINARY):
         return pa.array(raw, kind)
     words = pa.array(raw, pa.binary(8)).view(pa.int64())
-    if pa.types.is_temporal(kind):
-        if kind.bit_width == 64:
-            return words.view(kind)
+    if pa.types.is_temporal(kind) and kind.bit_width == 32:
         return words.cast(pa.int32()).view(kind)
-    return words.view(kind) if pa.types.is_uint64(kind) else words.cast(kind)
+    return (
+        words.view(kind)
+        if pa.types.is_temporal(kind) or pa.types.is_uint64(kind)
+        else words.cast(kind)
+    )
 
 
 def _xxh64_of_words(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

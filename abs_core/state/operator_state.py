@@ -2,25 +2,21 @@
 
 On restore a ``split`` list is dealt out anew: each item to exactly one subtask, whatever the old and
 the new parallelism. A ``union`` list is given whole to every subtask, which picks what is its own.
-Small by nature, so it is copied, and written whole, at each snapshot.
+Small by nature, so it is copied whole at each snapshot, and lies in the completion record itself.
 """
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar
-
-import pyarrow as pa
+from typing import Any, Generic, TypeVar
 
 from abs_core.errors import ConfigError
-from abs_core.state.contracts import BlobRef, Codec, SnapshotStore
-from abs_core.state.savepoint import ipc_bytes, ipc_table
+from abs_core.state.contracts import Codec
 
 T = TypeVar("T")
-
-_SCHEMA = pa.schema([("list", pa.string()), ("mode", pa.string()), ("item", pa.binary())])
 
 
 class Mode(StrEnum):
@@ -36,21 +32,17 @@ class Contents:
 
     lists: tuple[tuple[str, Mode, tuple[bytes, ...]], ...] = ()
 
-    def persist(self, store: SnapshotStore, key: str) -> BlobRef:
-        """Write them as one blob."""
-        rows = [(name, str(mode), item) for name, mode, items in self.lists for item in items]
-        columns = zip(*rows, strict=True) if rows else ([], [], [])
-        arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]
-        # Empty lists have no row; a list that is not there is empty.
-        return store.put(key, ipc_bytes([pa.record_batch(arrays, schema=_SCHEMA)], _SCHEMA))
+    def to_json(self) -> list[Any]:
+        return [
+            [name, mode, [b64encode(i).decode() for i in items]] for name, mode, items in self.lists
+        ]
 
     @classmethod
-    def read(cls, store: SnapshotStore, ref: BlobRef) -> Contents:
-        """What ``persist`` wrote. Raises ``CorruptionError`` where it is damaged."""
-        found: dict[tuple[str, Mode], list[bytes]] = {}
-        for row in ipc_table(store.get(ref), ref.key).to_pylist():
-            found.setdefault((row["list"], Mode(row["mode"])), []).append(row["item"])
-        return cls(tuple((name, mode, tuple(items)) for (name, mode), items in found.items()))
+    def from_json(cls, value: Any) -> Contents:
+        """Raises ``ValueError``, ``TypeError`` where it is not what ``to_json`` made."""
+        return cls(
+            tuple((str(name), Mode(mode), tuple(map(b64decode, i))) for name, mode, i in value)
+        )
 
 
 def redistribute(olds: Sequence[Contents], subtask: int, parallelism: int) -> Contents:

@@ -20,6 +20,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +31,17 @@ from rocksdict import Checkpoint, Rdict, WriteBatch
 from abs_core.errors import AbsError, ConfigError, TargetError
 from abs_core.state.contracts import (
     BlobRef,
-    Nested,
+    Keys,
     Place,
     SnapshotStore,
     StateHandle,
     Table,
+    Values,
     Version,
 )
-from abs_core.state.keygroups import GroupRange, groups_of
+from abs_core.state.keygroups import groups_of
 from abs_core.state.savepoint import CHUNK, FORMAT, Entries, blob_prefix, overlapping, read, write
-from abs_core.state.shapes import Shapes
+from abs_core.state.shapes import Shapes, nests
 
 ROCKS = "rocksdb"
 _OTHERS = "files.zip"
@@ -78,40 +80,23 @@ class RocksBackends:
         return RocksBackend(store, place, Path(own), self.tuning)
 
 
-class RocksTable:
-    """Entries of one state; ``_names`` makes their names. See ``Table``."""
+class RocksTable(Table):
+    """Entries of one state. See ``Table``."""
 
-    def __init__(self, db: Any, name: str, max_parallelism: int) -> None:
+    def __init__(self, db: Any, name: str, place: Place) -> None:
         self._db = db
-        self._groups = max_parallelism
-        self._heads = [_head(group, name) for group in range(max_parallelism)]
+        self._place = place
+        self._heads = [_head(group, name) for group in range(place.max_parallelism)]
 
-    def get(self, key: bytes) -> bytes | None:
-        return self.get_many([key])[0]
-
-    def put(self, key: bytes, value: bytes | None) -> None:
-        self.put_many([key], [value])
-
-    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        return self._read(self.names(keys))
-
-    def put_many(self, keys: Sequence[bytes], values: Sequence[bytes | None]) -> None:
-        self._write(self.names(keys), values)
-
-    def names(self, keys: Sequence[bytes]) -> list[bytes]:
-        """The names of entries in a table."""
-        heads = self._heads
-        groups = groups_of(keys, self._groups).tolist()
-        return [heads[group] + key for group, key in zip(groups, keys, strict=True)]
-
-    def _read(self, names: list[bytes]) -> list[bytes | None]:
+    def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
+        names = self.names(keys, subs)
         with _mapped("reading state"):
             found: list[bytes | None] = self._db.get(names) if names else []
         return found
 
-    def _write(self, names: Sequence[bytes], values: Sequence[bytes | None]) -> None:
+    def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
         batch = WriteBatch(raw_mode=True)
-        for name, value in zip(names, values, strict=True):
+        for name, value in zip(self.names(keys, subs), values, strict=True):
             if value is None:
                 batch.delete(name)
             else:
@@ -119,35 +104,23 @@ class RocksTable:
         with _mapped("writing state"):
             self._db.write(batch)
 
-
-class RocksNested:
-    """A nested state over the same names. See ``Nested``."""
-
-    def __init__(self, table: RocksTable, groups: GroupRange) -> None:
-        self._table = table
-        self._groups = groups
-
-    def get_many(self, keys: Sequence[bytes], subs: Sequence[bytes]) -> list[bytes | None]:
-        return self._table._read(self._names(keys, subs))
-
-    def put_many(
-        self, keys: Sequence[bytes], subs: Sequence[bytes], values: Sequence[bytes | None]
-    ) -> None:
-        self._table._write(self._names(keys, subs), values)
-
     def items(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        (start,) = self._names([key], [b""])
-        return [(n[len(start) :], value) for n, value in _scan(self._table._db, start)]
+        (start,) = self.names([key], [b""])
+        return [(name[len(start) :], value) for name, value in _scan(self._db, start)]
 
     def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        for group in range(self._groups.start, self._groups.stop):
-            for name, value in _scan(self._table._db, self._table._heads[group]):
+        for group in self._place.groups:
+            for name, value in _scan(self._db, self._heads[group]):
                 yield *_split(name), value
 
-    def _names(self, keys: Sequence[bytes], subs: Sequence[bytes]) -> list[bytes]:
-        heads = self._table.names(keys)
+    def names(self, keys: Sequence[bytes], subs: Sequence[bytes] | None = None) -> list[bytes]:
+        """The names of entries."""
+        groups = groups_of(keys, self._place.max_parallelism).tolist()
+        heads = map(self._heads.__getitem__, groups)
+        if subs is None:
+            return [head + key for head, key in zip(heads, keys, strict=True)]
         return [
-            head[:_HEAD] + len(key).to_bytes(4, "big") + key + sub
+            head + len(key).to_bytes(4, "big") + key + sub
             for head, key, sub in zip(heads, keys, subs, strict=True)
         ]
 
@@ -186,32 +159,30 @@ class RocksSnapshot:
         return self.handle
 
     def savepoint(self, store: SnapshotStore) -> StateHandle:
-        place = self._backend.place
-        prefix = blob_prefix(self._checkpoint, place)
         with _mapped("opening a checkpoint"):
             options = rocksdict.Options(raw_mode=True)
             db = Rdict(str(self._folder), options, access_type=rocksdict.AccessType.read_only())
+        place, entries = self._backend.place, self._entries(db)
         try:
-            blobs = write(store, prefix, self._entries(db), place.max_parallelism)
+            return write(store, place, self._checkpoint, self._states, entries)
         finally:
             db.close()
-        return StateHandle(FORMAT, self._checkpoint, place.groups, self._states, blobs)
 
     def close(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _entries(self, db: Any) -> Iterator[Entries]:
         for name, shape in self._states:
-            nested = Shapes.nests(shape)
-            for group in range(self._backend.place.groups.start, self._backend.place.groups.stop):
-                rows = list[tuple[bytes, bytes, bytes]]()
-                for entry, value in _scan(db, _head(group, name)):
-                    rows.append((*_split(entry), value) if nested else (entry[_HEAD:], b"", value))
-                    if len(rows) == CHUNK:
-                        yield _chunk(name, rows, nested)
-                        rows.clear()
-                if rows:
-                    yield _chunk(name, rows, nested)
+            nested = nests(shape)
+            for group in self._backend.place.groups:
+                entries = _scan(db, _head(group, name))
+                while some := list(islice(entries, CHUNK)):
+                    values = [value for _, value in some]
+                    if nested:
+                        keys, subs = zip(*(_split(entry) for entry, _ in some), strict=True)
+                        yield Entries(name, keys, subs, values)
+                    else:
+                        yield Entries(name, [entry[_HEAD:] for entry, _ in some], None, values)
 
 
 class RocksBackend:
@@ -229,13 +200,9 @@ class RocksBackend:
         self.db = self._open(folder / "db")
         self._committed = self.db.snapshot()
 
-    def table(self, name: str, shape: str) -> Table:
-        self._declare(name, shape, nested=False)
-        return self._names(name)
-
-    def nested(self, name: str, shape: str) -> Nested:
-        self._declare(name, shape, nested=True)
-        return RocksNested(self._names(name), self.place.groups)
+    def table(self, name: str, shape: str) -> RocksTable:
+        self._declare(name, shape)
+        return self._entries(name)
 
     def states(self) -> Sequence[tuple[str, str]]:
         return self._shapes.all()
@@ -247,10 +214,11 @@ class RocksBackend:
         mine.sort(key=lambda h: sum(ref.size for ref in h.blobs), reverse=True)
         for n, handle in enumerate(mine):
             for name, shape in handle.states:
-                self._declare(name, shape, nested=Shapes.nests(shape))
+                self._declare(name, shape)
             if handle.format == FORMAT:
                 for entries in read(store, handle.blobs, groups):
-                    self._load(entries)
+                    table = self._entries(entries.state)
+                    table.put_many(entries.keys, entries.values, entries.subs)
             elif n == 0:
                 self._take(store, handle, source is None)
             else:
@@ -274,9 +242,9 @@ class RocksBackend:
     def notify_aborted(self, checkpoint: int) -> None:
         self._pending.pop(checkpoint, None)
 
-    def read(self, name: str, keys: Sequence[bytes], version: Version) -> Sequence[bytes | None]:
+    def read(self, name: str, keys: Keys, version: Version) -> Values:
         self._shapes.check_query(name)
-        names = RocksTable(self.db, name, self.place.max_parallelism).names(keys)
+        names = RocksTable(self.db, name, self.place).names(keys)
         with _mapped("reading state"):
             if version is Version.LIVE:
                 return [self.db.get(entry) for entry in names]
@@ -286,32 +254,24 @@ class RocksBackend:
         self._pending.clear()
         self._tables.clear()
         self._committed = None  # a view keeps the database open
-        with suppress(
-            rocksdict.DbClosedError
-        ):  # a restore failed half-way, or it is the second time
+        # A restore failed half-way, or it is the second time.
+        with suppress(rocksdict.DbClosedError):
             self.db.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _names(self, name: str) -> RocksTable:
+    def _entries(self, name: str) -> RocksTable:
         if name not in self._tables:
-            self._tables[name] = RocksTable(self.db, name, self.place.max_parallelism)
+            self._tables[name] = RocksTable(self.db, name, self.place)
         return self._tables[name]
 
-    def _declare(self, name: str, shape: str, *, nested: bool) -> None:
+    def _declare(self, name: str, shape: str) -> None:
         for other, _ in self._shapes.all():
             if other != name and _tag(other) == _tag(name):
                 raise ConfigError(
                     f"The states {other!r} and {name!r} can't be kept apart here.",
                     remedy="rename one of them: their hashes are equal.",
                 )
-        self._shapes.declare(name, shape, nested=nested)
-
-    def _load(self, entries: Entries) -> None:
-        if entries.subs is None:
-            self._names(entries.state).put_many(entries.keys, entries.values)
-        else:
-            nested = RocksNested(self._names(entries.state), self.place.groups)
-            nested.put_many(entries.keys, entries.subs, entries.values)
+        self._shapes.declare(name, shape)
 
     def _take(self, store: SnapshotStore, handle: StateHandle, own: bool) -> None:
         """Go on with the files of a snapshot, less the key groups of others."""
@@ -332,7 +292,7 @@ class RocksBackend:
         other = self._download(store, handle, folder)
         batch = WriteBatch(raw_mode=True)
         with _mapped("copying key groups"):
-            for group in range(self.place.groups.start, self.place.groups.stop):
+            for group in self.place.groups:
                 for name, value in _scan(other, _group(group)):
                     batch.put(name, value)
                     if len(batch) == CHUNK:
@@ -418,11 +378,6 @@ def _zipped(paths: Sequence[Path]) -> bytes:
         for path in paths:
             archive.write(path, path.name)
     return content.getvalue()
-
-
-def _chunk(state: str, rows: list[tuple[bytes, bytes, bytes]], nested: bool) -> Entries:
-    keys, subs, values = map(list, zip(*rows, strict=True))
-    return Entries(state, keys, subs if nested else None, values)
 
 
 @contextmanager

@@ -61,9 +61,14 @@ def blob_prefix(checkpoint: int, place: Place) -> str:
 
 
 def write(
-    store: SnapshotStore, prefix: str, chunks: Iterable[Entries], max_parallelism: int
-) -> tuple[BlobRef, ...]:
+    store: SnapshotStore,
+    place: Place,
+    checkpoint: int,
+    states: tuple[tuple[str, str], ...],
+    chunks: Iterable[Entries],
+) -> StateHandle:
     """Write entries as few blobs of bounded size; holds one of them in memory."""
+    prefix = blob_prefix(checkpoint, place)
     refs: list[BlobRef] = []
     batches: list[pa.RecordBatch] = []
 
@@ -73,12 +78,12 @@ def write(
             batches.clear()
 
     for entries in chunks:
-        for batch in _batches(entries, max_parallelism):
+        for batch in _batches(entries, place.max_parallelism):
             batches.append(batch)
             if sum(one.nbytes for one in batches) >= BLOB_BYTES:
                 end()
     end()
-    return tuple(refs)
+    return StateHandle(FORMAT, checkpoint, place.groups, states, tuple(refs))
 
 
 def read(store: SnapshotStore, blobs: Iterable[BlobRef], groups: GroupRange) -> Iterator[Entries]:

@@ -10,13 +10,18 @@ _NESTED = ("map", "list", "timers")
 """Kinds that have sub-keys; the kind is the shape's first word."""
 
 
+def nests(shape: str) -> bool:
+    """Whether states of this shape have sub-keys."""
+    return shape.split(":")[0] in _NESTED
+
+
 class Shapes:
     """Refuses a state that is used as something else than it was."""
 
     def __init__(self) -> None:
         self._shapes: dict[str, str] = {}
 
-    def declare(self, name: str, shape: str, *, nested: bool) -> None:
+    def declare(self, name: str, shape: str) -> None:
         """Raises ``ConfigError`` where the name is known with another shape."""
         known = self._shapes.setdefault(name, shape)
         if known != shape:
@@ -24,28 +29,22 @@ class Shapes:
                 f"The state {name!r} was kept as {known!r}, and is declared as {shape!r}.",
                 remedy="declare it as it was, or give the new state another name.",
             )
-        assert self.is_nested(name) is nested, f"{shape} and its table do not go together"
 
     def restore(self, states: Iterable[tuple[str, str]]) -> None:
         for name, shape in states:
-            self.declare(name, shape, nested=self.nests(shape))
+            self.declare(name, shape)
 
     def is_nested(self, name: str) -> bool:
-        return self.nests(self._shapes[name])
-
-    @staticmethod
-    def nests(shape: str) -> bool:
-        """Whether states of this shape have sub-keys."""
-        return shape.split(":")[0] in _NESTED
+        return nests(self._shapes[name])
 
     def all(self) -> Sequence[tuple[str, str]]:
         return sorted(self._shapes.items())
 
     def check_query(self, name: str) -> None:
         """Raises ``ConfigError`` where the name is no table's."""
-        if name not in self._shapes or self.is_nested(name):
-            tables = [one for one in self._shapes if not self.is_nested(one)]
+        tables = sorted(one for one, shape in self._shapes.items() if not nests(shape))
+        if name not in tables:
             raise ConfigError(
                 f"There is no value or reducing state {name!r} to query.",
-                remedy=f"choose one of {', '.join(sorted(tables)) or 'none: there is none yet'}.",
+                remedy=f"choose one of {', '.join(tables) or 'none: there is none yet'}.",
             )

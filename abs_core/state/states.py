@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_core.errors import RowError
-from abs_core.state.contracts import ArrayCodec, Codec, Nested, StateBackend
+from abs_core.state.contracts import ArrayCodec, Codec, StateBackend, Table
 
 T = TypeVar("T")
 K = TypeVar("K")
@@ -115,7 +115,7 @@ class MapState(Generic[K, T]):
     def __init__(
         self, backend: StateBackend, name: str, key_codec: Codec[K], codec: Codec[T]
     ) -> None:
-        self._nested = backend.nested(name, f"map:{key_codec.name}:{codec.name}")
+        self._table = backend.table(name, f"map:{key_codec.name}:{codec.name}")
         self._key_codec = key_codec
         self._codec = codec
 
@@ -131,15 +131,15 @@ class MapState(Generic[K, T]):
     def items(self, key: bytes) -> list[tuple[K, T]]:
         """All entries of one key, by the bytes of the entry's name."""
         name, value = self._key_codec.decode, self._codec.decode
-        return [(name(sub), value(raw)) for sub, raw in self._nested.items(key)]
+        return [(name(sub), value(raw)) for sub, raw in self._table.items(key)]
 
     def clear(self, key: bytes) -> None:
-        _clear(self._nested, key)
+        _clear(self._table, key)
 
     def get_many(self, keys: Sequence[bytes], entries: Sequence[K]) -> list[T | None]:
         subs = [self._key_codec.encode(entry) for entry in entries]
         decode = self._codec.decode
-        found = self._nested.get_many(keys, subs)
+        found = self._table.get_many(keys, subs)
         return [None if raw is None else decode(raw) for raw in found]
 
     def put_many(
@@ -149,7 +149,7 @@ class MapState(Generic[K, T]):
         subs = [self._key_codec.encode(entry) for entry in entries]
         encode = self._codec.encode
         raw = [None if value is None else encode(value) for value in values]
-        self._nested.put_many(keys, subs, raw)
+        self._table.put_many(keys, raw, subs)
 
 
 class ListState(Generic[T]):
@@ -159,11 +159,11 @@ class ListState(Generic[T]):
     """
 
     def __init__(self, backend: StateBackend, name: str, codec: Codec[T]) -> None:
-        self._nested = backend.nested(name, f"list:{codec.name}")
+        self._table = backend.table(name, f"list:{codec.name}")
         self._codec = codec
 
     def get(self, key: bytes) -> list[T]:
-        return [self._codec.decode(raw) for sub, raw in self._nested.items(key) if sub != _HEAD]
+        return [self._codec.decode(raw) for sub, raw in self._table.items(key) if sub != _HEAD]
 
     def append(self, key: bytes, item: T) -> None:
         self.append_many([key], [item])
@@ -171,7 +171,7 @@ class ListState(Generic[T]):
     def append_many(self, keys: Sequence[bytes], items: Sequence[T]) -> None:
         """Append each item to the list of its key, in order; a key may be there often."""
         distinct = list(dict.fromkeys(keys))
-        found = self._nested.get_many(distinct, [_HEAD] * len(distinct))
+        found = self._table.get_many(distinct, [_HEAD] * len(distinct))
         ends = {
             key: 0 if raw is None else _PLACE.unpack(raw)[0]
             for key, raw in zip(distinct, found, strict=True)
@@ -180,10 +180,10 @@ class ListState(Generic[T]):
         for key in keys:
             places.append(_PLACE.pack(ends[key]))
             ends[key] += 1
-        self._nested.put_many(
+        self._table.put_many(
             [*keys, *ends],
-            [*places, *[_HEAD] * len(ends)],
             [*map(self._codec.encode, items), *map(_PLACE.pack, ends.values())],
+            [*places, *[_HEAD] * len(ends)],
         )
 
     def put(self, key: bytes, items: Sequence[T]) -> None:
@@ -192,12 +192,12 @@ class ListState(Generic[T]):
         self.append_many([key] * len(items), items)
 
     def clear(self, key: bytes) -> None:
-        _clear(self._nested, key)
+        _clear(self._table, key)
 
 
-def _clear(nested: Nested, key: bytes) -> None:
-    subs = [sub for sub, _ in nested.items(key)]
-    nested.put_many([key] * len(subs), subs, [None] * len(subs))
+def _clear(table: Table, key: bytes) -> None:
+    subs = [sub for sub, _ in table.items(key)]
+    table.put_many([key] * len(subs), [None] * len(subs), subs)
 
 
 def _of_arrays(codec: Codec[T]) -> ArrayCodec[T]:

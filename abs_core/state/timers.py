@@ -25,9 +25,9 @@ class Timers:
     """
 
     def __init__(self, backend: StateBackend, name: str = "timers") -> None:
-        self._nested = backend.nested(name, "timers")
+        self._table = backend.table(name, "timers")
         self._set = {
-            (_TIME.unpack(sub)[0] - _OFFSET, key) for key, sub, _ in self._nested.everything()
+            (_TIME.unpack(sub)[0] - _OFFSET, key) for key, sub, _ in self._table.everything()
         }
         self._queue = sorted(self._set)
 
@@ -68,8 +68,8 @@ class Timers:
         return fired
 
     def _write(self, timers: Sequence[tuple[int, bytes]], value: bytes | None) -> None:
-        self._nested.put_many(
+        self._table.put_many(
             [key for _, key in timers],
-            [_TIME.pack(at + _OFFSET) for at, _ in timers],
             [value] * len(timers),
+            [_TIME.pack(at + _OFFSET) for at, _ in timers],
         )

@@ -122,8 +122,8 @@ class StateCase:
     def put_deep(self, entries: dict[tuple[bytes, bytes], bytes | None]) -> None:
         for backend in self.backends:
             mine = [(k, s) for k, s in entries if self.backend(k) is backend]
-            backend.nested(NESTED, SHAPES[NESTED]).put_many(
-                [k for k, _ in mine], [s for _, s in mine], [entries[pair] for pair in mine]
+            backend.table(NESTED, SHAPES[NESTED]).put_many(
+                [k for k, _ in mine], [entries[pair] for pair in mine], [s for _, s in mine]
             )
         _merge(self.model.deep, entries)
 
@@ -200,7 +200,7 @@ class StateCase:
             mine = [key for key in KEYS if self.backend(key) is backend]
             table, nested = (
                 backend.table(FLAT, SHAPES[FLAT]),
-                backend.nested(NESTED, SHAPES[NESTED]),
+                backend.table(NESTED, SHAPES[NESTED]),
             )
             expected = [self.model.flat.get(key) for key in mine]
             _same(dict(zip(mine, table.get_many(mine), strict=True)), mine, expected, when)

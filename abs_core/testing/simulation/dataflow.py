@@ -1,7 +1,7 @@
 """Random graphs over records (id, key, hops), and what each of them must yield, worked out directly.
 
-Every operator is a function of single records, but for counters; and a counter's output does not
-depend on the order of its input as a multiset. So the expected output needs no schedule.
+Every operator is a function of single records, but for counters and windows; and what these emit does
+not depend on the order of their input, as a multiset. So the expected output needs no schedule.
 """
 
 from __future__ import annotations
@@ -9,17 +9,23 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import Any
 
 from abs_core.contracts import Sink
 from abs_core.runtime.elements import Batch
-from abs_core.runtime.graph import Graph, Stream
+from abs_core.runtime.graph import EventTime, Graph, Stream
 from abs_core.runtime.operators import Emit, Operator
 from abs_core.source import Limit, Split
+from abs_core.state.contracts import Keys, Values
+from abs_core.state.timers import Timers
 
 Record = tuple[int, int, int]
 KEYS = 5
+COPIED = 7_000_000
+"""What is added to the number of a record's copy."""
+
 GROUPS = 12
 """Number of key groups; an operator has at most 3 tasks."""
 
@@ -65,6 +71,83 @@ class Counting(Operator):
         count = self.counts.get(key, 0) + 1
         self.counts[key] = count
         return [record, (-(self._salt * 100_000 + key * 10_000 + count), key, 0)]
+
+
+WINDOW = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RecordTime(EventTime):
+    """A record's time is in its number; it ascends within a split."""
+
+    def highest(self, batch: Batch) -> int | None:
+        return max(time_of(record) for record in batch)
+
+
+def time_of(record: Record) -> int:
+    return record[0] % 100
+
+
+def is_timed(record: Record) -> bool:
+    """Whether it came from a source, and not from a counter or a window, whose time says nothing."""
+    return record[0] >= 0 and record[0] % COPIED < 1_000_000
+
+
+class Windowing(Operator):
+    """Counts records by key and window of event time, with the runtime's own timers.
+
+    What it counts of a window is kept under a number that has the key's owner.
+    """
+
+    def __init__(self, salt: int, counts: dict[int, int], timers: Timers) -> None:
+        self.counts = counts
+        self._salt = salt
+        self._timers = timers
+
+    def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
+        passing = tuple(out for record in batch for out in self.one(record))
+        if passing:
+            emit(passing)
+
+    def one(self, record: Record) -> list[Record]:
+        if not is_timed(record):
+            return [record]
+        key, window = record[1], time_of(record) // WINDOW
+        at = key + GROUPS * (1 + window)
+        self.counts[at] = self.counts.get(at, 0) + 1
+        self._timers.register(bytes([key]), (1 + window) * WINDOW)
+        return []
+
+    def on_watermark(self, time: int, emit: Emit) -> None:
+        out = []
+        for at, (key,) in self._timers.due(time):
+            count = self.counts.pop(key + GROUPS * (at // WINDOW))
+            out.append((-(((self._salt * 10 + key) * 100 + at) * 10_000 + count + 10**9), key, 0))
+        if out:
+            emit(tuple(out))
+
+    def on_end(self, emit: Emit) -> None:
+        self.on_watermark(1 << 62, emit)
+
+
+class Entries:
+    """The table of the timers, in a dictionary."""
+
+    def __init__(self, entries: dict[tuple[bytes, bytes], bytes]) -> None:
+        self._entries = entries
+
+    def table(self, name: str, shape: str) -> Entries:
+        return self
+
+    def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
+        for key, value, sub in zip(keys, values, subs or (), strict=True):
+            if value is None:
+                self._entries.pop((key, sub), None)
+            else:
+                self._entries[key, sub] = value
+
+    def everything(self) -> list[tuple[bytes, bytes, bytes]]:
+        return [(key, sub, value) for (key, sub), value in self._entries.items()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +199,7 @@ class Built:
     graph: Graph
     functions: dict[str, Callable[[Record], list[Record]] | None] = field(default_factory=dict)
     salts: dict[str, int] = field(default_factory=dict)
+    windows: dict[str, int] = field(default_factory=dict)
     lines: dict[str, Lines] = field(default_factory=dict)
 
 
@@ -159,10 +243,13 @@ class Builder:
                 batches.append(tuple((row, row % KEYS, 0) for row in rows))
             splits.append(tuple(batches))
         self.built.lines[id_] = Lines(tuple(splits))
-        return self.built.graph.source(id_, self.built.lines[id_], **self._width())
+        time = RecordTime("") if self._shape.random() < 0.8 else None
+        return self.built.graph.source(id_, self.built.lines[id_], event_time=time, **self._width())
 
     def _operator(self, stream: Stream, depth: int) -> Stream:
         kind = self._shape.random()
+        if kind < 0.2 and depth == 0:
+            return self._window(stream)
         if kind < 0.45:
             return self._count(stream)
         if kind < 0.65 and self._loops:
@@ -173,7 +260,7 @@ class Builder:
         if kind < 0.9:
             return self._stateless(stream, "filter", lambda r: [r] if r[0] % 4 != salt else [])
         return self._stateless(
-            stream, "flat", lambda r: [r, (r[0] + 7_000_000, (r[1] + 1) % KEYS, r[2])]
+            stream, "flat", lambda r: [r, (r[0] + COPIED, (r[1] + 1) % KEYS, r[2])]
         )
 
     def _count(self, stream: Stream) -> Stream:
@@ -183,6 +270,18 @@ class Builder:
         self.built.salts[id_] = salt
         keyed = Stream(stream.graph, stream.id, ByRecordKey())
         return keyed.apply(id_, "count", lambda c: Counting(salt, c.counts), **self._width())
+
+    def _window(self, stream: Stream) -> Stream:
+        id_ = self._id("window")
+        salt = self._number
+        self.built.windows[id_] = salt
+        keyed = Stream(stream.graph, stream.id, ByRecordKey())
+        return keyed.apply(
+            id_,
+            "window",
+            lambda c: Windowing(salt, c.counts, Timers(Entries(c.entries))),  # type: ignore[arg-type]
+            **self._width(),
+        )
 
     def _loop(self, stream: Stream, depth: int) -> Stream:
         """A record goes round up to twice more; one that says a count leaves at once."""
@@ -255,6 +354,11 @@ def expected(built: Built) -> Expected:
         for edge in node.inputs:
             receivers.setdefault(edge.sender, []).append(node.id)
     counters = {id_: Counting(salt, {}) for id_, salt in built.salts.items()}
+    windows = {
+        id_: Windowing(salt, {}, Timers(Entries({})))  # type: ignore[arg-type]
+        for id_, salt in built.windows.items()
+    }
+    stateful: dict[str, Counting | Windowing] = {**counters, **windows}
     output: Counter[Record] = Counter()
     waiting: deque[tuple[str, Record]] = deque()
 
@@ -266,10 +370,15 @@ def expected(built: Built) -> Expected:
         for split in lines.splits_:
             for batch in split:
                 out(id_, batch)
-    while waiting:
+    unfinished = list(windows)  # in the order in which they follow each other
+    while waiting or unfinished:
+        if not waiting:
+            id_ = unfinished.pop(0)
+            windows[id_].on_end(partial(out, id_))
+            continue
         id_, record = waiting.popleft()
-        if id_ in counters:
-            out(id_, counters[id_].one(record))
+        if id_ in stateful:
+            out(id_, stateful[id_].one(record))
         elif (function := built.functions.get(id_)) is not None:
             out(id_, function(record))
         else:

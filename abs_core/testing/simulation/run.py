@@ -29,6 +29,7 @@ class State:
 
     counts: dict[int, int]
     lists: Contents
+    entries: dict[tuple[bytes, bytes], bytes]
 
 
 class SimulatedContext:
@@ -44,12 +45,18 @@ class SimulatedContext:
             for key, count in state.counts.items()
             if owner(key, node.parallelism) == task.subtask
         }
+        self.entries = {
+            (key, sub): value
+            for state in states
+            for (key, sub), value in state.entries.items()
+            if owner(key[0], node.parallelism) == task.subtask
+        }
         self.lists = OperatorState(
             redistribute([state.lists for state in states], task.subtask, node.parallelism)
         )
 
     def copy(self, checkpoint: int) -> State:
-        return State(dict(self.counts), self.lists.snapshot())
+        return State(dict(self.counts), self.lists.snapshot(), dict(self.entries))
 
     def decided(self, checkpoint: int) -> None:
         pass

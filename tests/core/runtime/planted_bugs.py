@@ -182,7 +182,7 @@ class LiveCopy(SimulatedContext):
     """The copy is the state itself, and goes on changing until it is persisted."""
 
     def copy(self, checkpoint: int) -> State:
-        return State(self.counts, self.lists.snapshot())
+        return State(self.counts, self.lists.snapshot(), self.entries)
 
 
 class StalePositions(SimulatedContext):
@@ -192,7 +192,22 @@ class StalePositions(SimulatedContext):
         now = self.lists.snapshot()
         before = getattr(self, "before", now)
         self.before = now
-        return State(dict(self.counts), before)
+        return State(dict(self.counts), before, dict(self.entries))
+
+
+class NoTimers(SimulatedContext):
+    """The snapshot holds what windows have counted, and not when they end."""
+
+    def copy(self, checkpoint: int) -> State:
+        return replace(super().copy(checkpoint), entries={})
+
+
+class FirstWatermark(Task):
+    """Event time is what the first input has got to, not the last."""
+
+    def _advance(self, number: int, time: int) -> None:
+        self._watermarks = [time] * len(self.inputs)
+        super()._advance(number, time)
 
 
 class ForgetsHandles(Task):
@@ -248,6 +263,8 @@ PLANTED: dict[str, tuple[Way, Bugs]] = {
     "newest record restored": (ALIGNED, Bugs(keeper=RestoresTheNewest)),
     "live state instead of a copy": (ALIGNED, Bugs(context=LiveCopy)),
     "stale source positions": (ALIGNED, Bugs(context=StalePositions)),
+    "timers not in the snapshot": (ALIGNED, Bugs(context=NoTimers)),
+    "watermark of the first input": (ALIGNED, Bugs(task=FirstWatermark)),
     "keys kept after rescaling": (ALIGNED, Bugs(context=KeepsAllKeys)),
 }
 """What is broken -> the way and the parts that break it."""

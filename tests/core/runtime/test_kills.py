@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -18,10 +19,12 @@ from tests.core.runtime.jobs.counting import expected
 JOB = Path(__file__).parent / "jobs" / "counting.py"
 
 
-def start(folder: Path, way: str, *more: str, crash: str = "") -> subprocess.Popen[str]:
+def start(
+    folder: Path, way: str, *more: str, crash: str = "", parallelism: str = "2"
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, str(JOB), str(folder), way, *more],
-        env={VARIABLE: crash} if crash else None,
+        env={**os.environ, VARIABLE: crash, "PARALLELISM": parallelism},
         stdout=subprocess.PIPE,
         text=True,
     )
@@ -74,6 +77,7 @@ POINTS = [
     CrashPoint.AFTER_START,
     CrashPoint.BEFORE_PRE_COMMIT,
     CrashPoint.AFTER_PRE_COMMIT,
+    CrashPoint.AFTER_INSPECT,  # the first record is written, and nothing is decided yet
     CrashPoint.AFTER_DECIDE,
     CrashPoint.BETWEEN_COMMITS,
     CrashPoint.AFTER_FINISH,
@@ -87,6 +91,16 @@ def test_a_job_that_dies_between_two_durable_effects_commits_each_row_once(
     process = start(tmp_path, "aligned", crash=str(point))
     process.communicate(timeout=100)
     assert process.returncode == -signal.SIGKILL
+    finish(tmp_path, "aligned")
+    check(rows_of(tmp_path))
+
+
+@pytest.mark.parametrize("point", [CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE])
+def test_a_job_is_rescaled_with_handles_in_doubt(tmp_path: Path, point: CrashPoint) -> None:
+    for parallelism in ("2", "3", "1"):
+        process = start(tmp_path, "aligned", crash=str(point), parallelism=parallelism)
+        process.communicate(timeout=100)
+        assert process.returncode == -signal.SIGKILL
     finish(tmp_path, "aligned")
     check(rows_of(tmp_path))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 from threading import Event
@@ -10,11 +11,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from abs_core.errors import ConfigError, IdentityError, ProtocolError, UnavailableError
+from abs_core.codec import committable_from_json
+from abs_core.errors import (
+    ConfigError,
+    CorruptionError,
+    IdentityError,
+    ProtocolError,
+    UnavailableError,
+)
 from abs_core.runtime import WAYS, EventTime, Graph, Job, Restore, Settings, describe, mermaid
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.operators import Operator
 from abs_core.runtime.tables import TableSource
+from abs_core.state.contracts import BlobRef
+from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.fakes import FakeSink, FakeTarget
 from abs_core.testing.harness import SCHEMA
 from tests.core.runtime.bench import Bench
@@ -60,13 +70,28 @@ def test_a_failed_region_is_restored_while_the_other_goes_on(bench: Bench) -> No
         .process("count2", count, SCHEMA, lambda c: {"count": c.value("count")})
         .sink("out2", bench.sink)
     )
+    made: Counter[str] = Counter()
+    for id_ in ("count", "count2"):
+        built.nodes[id_].make = _counted(built.nodes[id_].make, made)
     restored: list[str] = []
     bench.job(built, observe=lambda what, task, n: restored.append(what)).run()
     assert "restored" in restored
+    assert made == {"count": 2, "count2": 4}, (
+        "the tasks of the other region are those it began with"
+    )
     ids, values = expected(2_000)
     assert Counter(id_ for id_, _ in bench.rows()) == Counter(ids + ids)
     assert Counter(value for _, value in bench.rows()) == Counter(values + values)
     assert bench.prepared() == 0
+
+
+def _counted(make, made: Counter[str]):  # type: ignore[no-untyped-def]
+    def counting(context: TaskContext) -> Operator:
+        made[context.task.operator] += 1
+        operator: Operator = make(context)
+        return operator
+
+    return counting
 
 
 def test_a_region_that_fails_for_ever_ends_the_job(bench: Bench) -> None:
@@ -118,6 +143,65 @@ def test_an_older_snapshot_needs_consent(bench: Bench) -> None:
     assert len(completed) > 1
     with pytest.raises(ProtocolError, match="not what the sinks are committed to"):
         bench.job(graph(bench.sink, rows=6_000)).run(Restore(completed[0]))
+    bench.check(6_000)
+
+
+@pytest.mark.parametrize(
+    ("what", "name"), [("blobs", "{}/count.*/*.arrow"), ("complete", "{}.record")]
+)
+def test_a_damaged_snapshot_is_named_and_the_one_before_needs_consent(
+    bench: Bench, what: str, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    stop = Event()
+    job = bench.job(
+        graph(bench.sink, rows=20_000),
+        observe=lambda said, task, n: stop.set() if said == "committed" and n >= 2 else None,
+    )
+    job.run(stop=stop)
+    before, last = bench.store.completed()[-2:]
+    there = len(bench.rows())
+    damaged = min((bench.store.folder / what).rglob(name.format(last)))
+    damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
+    with pytest.raises(CorruptionError, match=f"checkpoint {last} is damaged"):
+        bench.job(graph(bench.sink, rows=20_000)).run()
+    with pytest.raises((ProtocolError, CorruptionError)):
+        bench.job(graph(bench.sink, rows=20_000)).run(Restore(before))
+    assert len(bench.rows()) == there
+    bench.job(graph(bench.sink, rows=20_000)).run(Restore(before, go_back=True))
+    assert f"goes back from checkpoint {last} to {before}, by consent" in caplog.text
+    assert {id_ for id_, _ in bench.rows()} == set(range(20_000))
+    assert len(bench.rows()) > 20_000, "what was committed since is written again"
+    assert bench.prepared() == 0
+
+
+class _Declining(LocalSnapshotStore):
+    """Cannot keep what belongs to one checkpoint."""
+
+    failed = 1
+
+    def put(self, key: str, content: bytes) -> BlobRef:
+        if key.startswith(f"{self.failed}/"):
+            raise UnavailableError("planted")
+        return super().put(key, content)
+
+
+def test_handles_of_a_failed_checkpoint_join_the_next_decision(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.store = _Declining(tmp_path / "snapshots")
+    said: list[tuple[str, int]] = []
+    decided: dict[int, list[int]] = {}
+
+    def observe(what: str, task: object, n: int) -> None:
+        said.append((what, n))
+        if what == "record":
+            record = json.loads(bench.store.record(n))
+            decided[n] = [committable_from_json(c).handle.epoch for c in record["handles"]]
+
+    bench.job(graph(bench.sink, rows=6_000), observe=observe).run()
+    assert ("aborted", 1) in said
+    following = min(number for number in decided if number > 1)
+    assert 1 in decided[following], "what was pre-committed for the failed one"
     bench.check(6_000)
 
 

@@ -18,7 +18,6 @@ from abs_core.errors import AbsError, ConfigError, RowError, SchemaError
 from abs_core.state.keygroups import (
     GroupRange,
     decode_keys,
-    default_max_parallelism,
     encode_key,
     encode_keys,
     groups_of,
@@ -150,9 +149,3 @@ def test_a_parallelism_that_leaves_subtasks_without_groups_is_refused(
 ) -> None:
     with pytest.raises(ConfigError):
         GroupRange.of(0, parallelism, most)
-
-
-def test_the_default_number_of_groups_is_flinks() -> None:
-    assert [default_max_parallelism(p) for p in (1, 85, 86, 200, 40_000)] == [
-        128, 128, 256, 512, 1 << 15,
-    ]  # fmt: skip

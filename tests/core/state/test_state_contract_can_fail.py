@@ -11,7 +11,7 @@ import pytest
 from abs_core.errors import CorruptionError
 from abs_core.state import heap, savepoint
 from abs_core.state.contracts import SnapshotStore, StateHandle, Version
-from abs_core.state.heap import Base, HeapBackend, HeapNested, HeapSnapshot, HeapTable, Interval
+from abs_core.state.heap import Base, HeapBackend, HeapSnapshot, HeapTable, Interval
 from abs_core.state.keygroups import GroupRange
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing import check_state as rules
@@ -28,14 +28,14 @@ def no_undo(patch: pytest.MonkeyPatch) -> None:
 
 def undo_of_the_last_write(patch: pytest.MonkeyPatch) -> None:
     """The undo is kept at each write, not at the first of an interval."""
-    put_many = HeapTable.put_many
+    write = HeapTable.write
 
     def again(self: HeapTable, keys: Sequence[Any], values: Sequence[bytes | None]) -> None:
         for key in keys:
             self._old.pop(key, None)
-        put_many(self, keys, values)
+        write(self, keys, values)
 
-    patch.setattr(HeapTable, "put_many", again)
+    patch.setattr(HeapTable, "write", again)
 
 
 def undo_after_the_write(patch: pytest.MonkeyPatch) -> None:
@@ -48,7 +48,7 @@ def undo_after_the_write(patch: pytest.MonkeyPatch) -> None:
             threading.Event().wait(0.0001)  # a reader comes between
             self._old.setdefault(key, old)
 
-    patch.setattr(HeapTable, "put_many", late)
+    patch.setattr(HeapTable, "write", late)
 
 
 def increments_without_deletions(patch: pytest.MonkeyPatch) -> None:
@@ -95,13 +95,16 @@ def only_one_handle_is_restored(patch: pytest.MonkeyPatch) -> None:
 
 
 def unclaimed_state_is_dropped(patch: pytest.MonkeyPatch) -> None:
-    tables = HeapBackend.tables
+    tables, table = HeapBackend.tables, HeapBackend.table
+
+    def asked(self: HeapBackend, name: str, shape: str) -> HeapTable:
+        self.__dict__.setdefault("asked", set()).add(name)
+        return table(self, name, shape)
 
     def claimed(self: HeapBackend) -> list[HeapTable]:
-        return [
-            t for t in tables(self) if any(t.live is n._table.live for n in self._nested.values())
-        ]
+        return [t for t in tables(self) if t.name in self.__dict__.get("asked", ())]
 
+    patch.setattr(HeapBackend, "table", asked)
     patch.setattr(HeapBackend, "tables", claimed)
 
 
@@ -141,31 +144,28 @@ def committed_is_the_last_copy(patch: pytest.MonkeyPatch) -> None:
 
 
 def sub_keys_outlive_their_entries(patch: pytest.MonkeyPatch) -> None:
-    def items(self: HeapNested, key: bytes) -> list[tuple[bytes, bytes]]:
-        return [(s, self._table.live.get((key, s), b"")) for s in sorted(self._subs.get(key, ()))]
+    def items(self: HeapTable, key: bytes) -> list[tuple[bytes, bytes]]:
+        return [(s, self.live.get((key, s), b"")) for s in sorted(self._subs.get(key, ()))]
 
-    patch.setattr(HeapNested, "items", items)
-    patch.setattr(HeapNested, "put_many", lambda s, k, u, v: _put_and_keep(s, k, u, v))
+    def index(self: HeapTable, names: Sequence[tuple[bytes, bytes]]) -> None:
+        for key, sub in names:
+            self._subs.setdefault(key, set()).add(sub)
 
-
-def _put_and_keep(
-    nested: HeapNested, keys: Sequence[bytes], subs: Sequence[bytes], values: Sequence[bytes | None]
-) -> None:
-    nested._table.put_many(list(zip(keys, subs, strict=True)), values)
-    for key, sub in zip(keys, subs, strict=True):
-        nested._subs.setdefault(key, set()).add(sub)
+    patch.setattr(HeapTable, "items", items)
+    patch.setattr(HeapTable, "_index", index)
 
 
 def shapes_are_not_compared(patch: pytest.MonkeyPatch) -> None:
-    def declare(self: Any, name: str, shape: str, *, nested: bool) -> None:
+    def declare(self: Any, name: str, shape: str) -> None:
         self._shapes[name] = shape
 
     patch.setattr("abs_core.state.shapes.Shapes.declare", declare)
 
 
 def empty_is_absent(patch: pytest.MonkeyPatch) -> None:
+    get_many = HeapTable.get_many
     patch.setattr(
-        HeapTable, "get_many", lambda self, keys: [self.live.get(k) or None for k in keys]
+        HeapTable, "get_many", lambda *given: [value or None for value in get_many(*given)]
     )
 
 

@@ -5,6 +5,7 @@ Usage: counting.py FOLDER WAY [POSTGRES_URL]; prints ``done`` when everything is
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def main(folder: Path, way: str, url: str | None) -> None:
 
         sink = PostgresSink(PostgresOptions.parse({"url": url, "dbtable": "counted"}), SCHEMA)
     Job(
-        graph(sink),
+        graph(sink, parallelism=int(os.environ.get("PARALLELISM", "2"))),
         LocalSnapshotStore(folder / "snapshots"),
         sink.register(),
         way=way,
