@@ -1,7 +1,7 @@
 """How long the barriers of a checkpoint take: against the state's size, shuffles and parallelism.
 
-Expected (Carbone et al., VLDB 2017, section 5): the time does not depend on the size of the state that
-is copied after the barriers have passed; it grows in a line with the number of shuffles and with the
+Expected (Carbone et al., VLDB 2017, section 5): the time does not depend on the size of the state, as
+it is copied when the barriers have passed; it grows in a line with the number of shuffles and with the
 parallelism. Sources read as fast as they can, so every channel is full and a barrier waits behind the
 data in it. A sample is the median over the checkpoints of one run, from the trigger to the last task's
 copy. The fits are least squares over all samples.

@@ -93,7 +93,9 @@ def timed(taken: dict[str, float], name: str, work: Callable[[], T]) -> T:
     return done
 
 
-def run(*, pairs: int, entries: int | None, tell: Tell) -> Iterator[Result]:
+def run(
+    *, pairs: int, entries: int | None, tell: Tell, picture: Path | None = PICTURE
+) -> Iterator[Result]:
     """One result for each backend; then the picture."""
     largest = entries or ENTRIES
     sizes = [largest // 100, largest // 10, largest]
@@ -111,7 +113,8 @@ def run(*, pairs: int, entries: int | None, tell: Tell) -> Iterator[Result]:
                 one.backend.close()
             yield Result(f"state_snapshots, {name}", "snapshots", samples, _ratios(sizes), bytes_)
             found.append((name, sizes, samples))
-    draw(found)
+    if picture is not None:
+        draw(found, picture)
 
 
 def _rounds(filled: list[Filled], pairs: int, tell: Tell) -> dict[str, list[Sample]]:
@@ -135,7 +138,7 @@ def _ratios(sizes: list[int]) -> list[Comparison]:
     ]
 
 
-def draw(found: list[tuple[str, list[int], dict[str, list[Sample]]]]) -> None:
+def draw(found: list[tuple[str, list[int], dict[str, list[Sample]]]], path: Path) -> None:
     """Medians against size: what the barrier waits for, and what is written in the background."""
     from matplotlib.figure import Figure
 
@@ -152,4 +155,4 @@ def draw(found: list[tuple[str, list[int], dict[str, list[Sample]]]]) -> None:
         axes.set(xscale="log", yscale="log", xlabel="entries in the state", ylabel="ms")
         axes.grid(alpha=0.3)
         axes.legend()
-    figure.savefig(PICTURE, dpi=110)
+    figure.savefig(path, dpi=110)

@@ -49,7 +49,7 @@ def test_another_spark_gets_all_jars_of_its_folder_in_order(tmp_path: Path) -> N
 
 
 def test_only_the_comparisons_with_the_jvm_sink_need_another_spark() -> None:
-    assert {name for name in Name if name.needs_other_spark} == {
+    assert {name for name in Name if name.needs == "spark"} == {
         Name.SPARK_KAFKA_100,
         Name.SPARK_KAFKA_1000,
     }
