@@ -51,15 +51,14 @@ def test_rocksdb_keeps_more_state_than_memory_and_restores_it(tmp_path: Path) ->
     assert sum(blobs) > LIMIT_MB * 1_000_000
 
 
-def test_the_heap_dies_of_it(tmp_path: Path) -> None:
-    run = job(tmp_path, "heap", LIMIT_MB)
-    assert run.returncode != 0
-    assert "MemoryError" in run.stderr
-    assert found_again(tmp_path) == 0
-
-
-def test_with_enough_memory_the_heap_finishes_the_same_job(tmp_path: Path) -> None:
+def test_the_heap_dies_of_it_and_finishes_the_same_job_with_enough_memory(tmp_path: Path) -> None:
+    poor, rich = tmp_path / "poor", tmp_path / "rich"
+    poor.mkdir()
+    rich.mkdir()
+    # How it dies depends on who asks for memory first: Arrow, NumPy, or a thread that is to start.
+    assert job(poor, "heap", LIMIT_MB).returncode != 0
+    assert found_again(poor) == 0
     for _ in range(2):
-        run = job(tmp_path, "heap", 10 * LIMIT_MB)
+        run = job(rich, "heap", 10 * LIMIT_MB)
         assert run.returncode == 0, run.stderr
-    assert found_again(tmp_path) == ENTRIES
+    assert found_again(rich) == ENTRIES
