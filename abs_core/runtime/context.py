@@ -6,13 +6,12 @@ in a snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from abs_core.errors import ConfigError
 from abs_core.runtime.elements import TaskId
 from abs_core.state.codecs import JSON
 from abs_core.state.contracts import (
@@ -136,14 +135,3 @@ class TaskContext:
     def close(self) -> None:
         if self._backend is not None:
             self._backend.close()
-
-
-def unclaimed(operators: Sequence[str], parts: Mapping[str, Any]) -> ConfigError | None:
-    """The error of state that no operator claims, if there is any."""
-    lost = sorted(set(parts) - set(operators))
-    if not lost:
-        return None
-    return ConfigError(
-        f"The snapshot holds state of operators that the graph does not have: {', '.join(lost)}.",
-        remedy="give the operators their old ids; or, to drop that state for good, allow it.",
-    )

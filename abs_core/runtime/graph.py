@@ -31,6 +31,9 @@ from abs_core.source import Source
 from abs_core.state.codecs import INT64
 from abs_core.state.contracts import ArrayCodec
 
+Mapping = Callable[[pa.RecordBatch], pa.RecordBatch]
+Predicate = Callable[[pa.RecordBatch], pa.Array]
+
 
 @dataclass(frozen=True, slots=True)
 class Edge:
@@ -151,15 +154,11 @@ class Stream:
     id: str
     partition: Partition | None = None
 
-    def map(
-        self, id_: str, function: Callable[[pa.RecordBatch], pa.RecordBatch], **at: int
-    ) -> Stream:
+    def map(self, id_: str, function: Mapping, **at: int) -> Stream:
         """Batch by batch."""
         return self.stateless(id_, "map", mapping(function), **at)
 
-    def filter(
-        self, id_: str, predicate: Callable[[pa.RecordBatch], pa.Array], **at: int
-    ) -> Stream:
+    def filter(self, id_: str, predicate: Predicate, **at: int) -> Stream:
         """Keep the rows for which the predicate's column is true."""
         return self.stateless(id_, "filter", filtering(predicate), **at)
 

@@ -106,7 +106,7 @@ class Job:
             self._announce(id_, sink)
         register = self.register or next(iter(sinks.values())).register()
         key = job_key(self.graph.name)
-        stored = register.load(key)
+        stored = self.patience.retry(lambda: register.load(key))
         order = sink_order(
             self.graph, self.store, None if stored is None else stored.state, restore
         )
@@ -140,7 +140,8 @@ class Job:
     def _announce(self, id_: str, sink: Sink) -> None:
         """Look whether the sink can keep its promise, and say what it is."""
         key, tasks = job_key(self.graph.name), self.graph.nodes[id_].parallelism
-        for warning in check(sink.preflight(key, tasks), key, _log):
+        findings = self.patience.retry(lambda: sink.preflight(key, tasks))
+        for warning in check(findings, key, _log):
             _log.warning(warning)
         _log.info(describe(f"sink {id_}", sink.guarantee(), key))
 

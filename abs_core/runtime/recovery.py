@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import CorruptionError, IdentityError, ProtocolError, TargetError
+from abs_core.errors import ConfigError, CorruptionError, IdentityError, ProtocolError, TargetError
 from abs_core.model import Committable, JobState, Wrote
 from abs_core.runtime.assembly import Part
-from abs_core.runtime.context import unclaimed
 from abs_core.runtime.coordinator import Pending
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.snapshot import Record, blobs_of, fingerprint, load, read_record, record_of
@@ -117,8 +116,12 @@ class StoreKeeper:
         content = source.record(wanted)
         self._check(state, wanted, content, restore)
         record = read_record(content)
-        if not restore.drop_state and (error := unclaimed(list(self.graph.nodes), record.parts)):
-            raise error
+        lost = sorted(set(record.parts) - set(self.graph.nodes))
+        if lost and not restore.drop_state:
+            raise ConfigError(
+                f"The snapshot holds state of operators that the graph has not: {', '.join(lost)}.",
+                remedy="give them their old ids; or, to drop that state for good, allow `drop_state`.",
+            )
         if record.max_parallelism != self.graph.max_parallelism:
             raise ProtocolError(
                 f"The snapshot has {record.max_parallelism} key groups, the graph "
