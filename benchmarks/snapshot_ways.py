@@ -27,7 +27,7 @@ from benchmarks.report import Comparison, Result
 
 WAYS = ("none", "aligned", "unaligned", "drain", "stop_the_world")
 INTERVALS = (0.1, 0.3, 1.0, 3.0)
-ROWS, KEYS, BATCH, CAPACITY = 4_000_000, 50_000, 8192, 4
+ROWS, KEYS, BATCH, CAPACITY = 4_000_000, 20_000, 8192, 4
 AT_3_S, BELOW_1_S = Bar(low=0.97), Bar(high=0.9)
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "snapshot-ways.png"
 
