@@ -27,7 +27,7 @@ BATCH = 8192
 """Items that the source hands over at once; with 1000 it was slower by half."""
 
 
-class Keys(FixedPartitionedSource):
+class Keys(FixedPartitionedSource):  # type: ignore[misc]
     """A list of keys in as many parts as there are workers."""
 
     def __init__(self, keys: list[str], parts: int) -> None:
@@ -41,7 +41,7 @@ class Keys(FixedPartitionedSource):
         return Part(self.keys, int(for_part) * share, (int(for_part) + 1) * share)
 
 
-class Part(StatefulSourcePartition):
+class Part(StatefulSourcePartition):  # type: ignore[misc]
     def __init__(self, keys: list[str], start: int, end: int) -> None:
         self.keys, self.at, self.end = keys, start, end
 
@@ -56,7 +56,7 @@ class Part(StatefulSourcePartition):
         return self.at
 
 
-class Last(DynamicSink):
+class Last(DynamicSink):  # type: ignore[misc]
     """Keeps the last count of each key."""
 
     def __init__(self, counts: dict[str, int]) -> None:
@@ -65,14 +65,14 @@ class Last(DynamicSink):
     def build(self, step_id: str, worker_index: int, worker_count: int) -> Any:
         counts = self.counts
 
-        class Write(StatelessSinkPartition):
+        class Write(StatelessSinkPartition):  # type: ignore[misc]
             def write_batch(self, items: Any) -> None:
                 counts.update(items)
 
         return Write()
 
 
-class Count(StatefulBatchLogic):
+class Count(StatefulBatchLogic):  # type: ignore[misc]
     """The fastest form: what has come of a key in a batch is counted at once."""
 
     def __init__(self, count: int | None) -> None:

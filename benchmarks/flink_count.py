@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Iterator
 from hashlib import sha256
+from typing import Any
 
 from pyflink.common import Configuration, Types, WatermarkStrategy
 from pyflink.datastream import KeyedProcessFunction, StreamExecutionEnvironment
@@ -21,20 +23,20 @@ from pyflink.table import EnvironmentSettings, TableEnvironment
 END = (1 << 63) - 2
 
 
-class Count(KeyedProcessFunction):
+class Count(KeyedProcessFunction):  # type: ignore[misc]
     """Counts in keyed state; a timer at the end of the data emits."""
 
-    def open(self, context):
+    def open(self, context: Any) -> None:
         self.count = context.get_state(ValueStateDescriptor("count", Types.LONG()))
 
-    def process_element(self, value, context):
+    def process_element(self, value: str, context: Any) -> tuple[()]:
         before = self.count.value()
         if before is None:
             context.timer_service().register_event_time_timer(END)
         self.count.update((before or 0) + 1)
         return ()
 
-    def on_timer(self, timestamp, context):
+    def on_timer(self, timestamp: int, context: Any) -> Iterator[tuple[str, int]]:
         yield context.get_current_key(), self.count.value()
 
 

@@ -132,6 +132,11 @@ def ours(form: str, data: pa.Array, workers: int, expected: str) -> Sample:
     share = len(data) // workers
     tables = [pa.table({"key": data[n * share : (n + 1) * share]}) for n in range(workers)]
     kept: list[pa.RecordBatch] = []
+
+    def keep(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+        kept.append(batch)
+        return []
+
     with tempfile.TemporaryDirectory(prefix="abs-bench-") as folder:
         target = FakeTarget(Path(folder) / "target.db")
         sink = FakeSink(target, "2pc", "append")
@@ -143,7 +148,7 @@ def ours(form: str, data: pa.Array, workers: int, expected: str) -> Sample:
             counted = keyed.process(
                 "count", count_row, SCHEMA, lambda c: {"n": c.value("n", INT64)}
             )
-        counted.flat_map("last", lambda batch: kept.append(batch) or ()).sink("out", sink)
+        counted.flat_map("last", keep).sink("out", sink)
         store = LocalSnapshotStore(Path(folder) / "snapshots")
         job = Job(graph, store, sink.register(), settings=Settings(interval=1.0))
         with metered() as reading:
