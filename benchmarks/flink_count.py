@@ -41,7 +41,9 @@ class Count(KeyedProcessFunction):  # type: ignore[misc]
 
 
 def by_record(path: str, workers: int) -> dict[str, int]:
-    env = StreamExecutionEnvironment.get_execution_environment(Configuration())
+    own = Configuration()
+    own.set_string("python.executable", sys.executable)  # of the workers; else what PATH has
+    env = StreamExecutionEnvironment.get_execution_environment(own)
     env.set_parallelism(workers)
     source = FileSource.for_record_stream_format(StreamFormat.text_line_format(), path).build()
     stream = env.from_source(source, WatermarkStrategy.no_watermarks(), "keys", Types.STRING())
