@@ -14,6 +14,7 @@ from typing import Self
 
 import psutil
 
+from abs_core.crash import CrashPoint
 from abs_services.leash import LEASH
 from abs_services.processes import ProcessId
 from tests.spark.jobs import stream_files
@@ -28,6 +29,21 @@ def until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S)
     while not condition():
         assert time.monotonic() < give_up, f"waited {seconds:.0f} s in vain until {what}"
         time.sleep(0.01)
+
+
+def killed_at(point: CrashPoint, nth: int, job: Job, folder: Path, url: str | None = None) -> None:
+    """Run a driver; as soon as one of its processes has died at the point, kill its whole tree.
+
+    Args:
+        nth: it dies when it passes the point for so many times.
+        folder: of this crash alone.
+        url: as of ``Driver``.
+    """
+    died = folder / "died"
+    with Driver(job, folder, url, f"{point}#{nth}@{died}") as driver:
+        until(lambda: died.exists() or driver.has_ended, f"it dies at {point}")
+        assert died.exists(), f"{point} was not reached:\n{driver.log[-4000:]}"
+        driver.kill()
 
 
 class Driver:

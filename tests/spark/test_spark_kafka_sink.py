@@ -17,7 +17,7 @@ from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.testing_modes import open_attempts, open_log
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
-from tests.spark.drivers import Driver, until
+from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, start
 from tests.spark.kafka_world import KafkaWorld
 
@@ -89,13 +89,9 @@ def crash_and_recover(world: KafkaWorld, point: CrashPoint, spark: SparkSession)
     # At random over two tasks: what is written again lies in other partitions then.
     job = world.job(scramble=True)
     added = [*world.source.add(60)]
-    died = world.folder / "died"
     # The second time a process gets there, so that there is something to lose; a run starts once.
     nth = 1 if point in (CrashPoint.BEFORE_START, CrashPoint.AFTER_START) else 2
-    with Driver(job, world.folder / "first", crash=f"{point}#{nth}@{died}") as driver:
-        until(lambda: died.exists() or driver.has_ended, f"it dies at {point}")
-        assert died.exists(), f"{point} was not reached:\n{driver.log[-4000:]}"
-        driver.kill()
+    killed_at(point, nth, job, world.folder / "first")
     added += world.source.add(10)
     run(spark, job)
     world.holds(added, f"after a crash {point}")

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
-from tests.spark.drivers import Driver, until
+from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, start
 from tests.spark.world import WAYS, World
 
@@ -126,14 +126,9 @@ def crash_and_recover(world: World, point: CrashPoint, spark: SparkSession, fold
     """Kill the driver's whole tree as soon as one of its processes has died at the point."""
     job = replace(world.job, scramble=True)
     expected = world.add_files(range(3))
-    died = folder / "died"
     # The second time a process gets there, so that there is something to lose; a run starts once.
     nth = 1 if point is CrashPoint.AFTER_START else 2
-    crash = f"{point}#{nth}@{died}"
-    with Driver(job, folder / "first", world.url, crash) as driver:
-        until(lambda: died.exists() or driver.has_ended, f"it dies at {point}")
-        assert died.exists(), f"{point} was not reached:\n{driver.log[-4000:]}"
-        driver.kill()
+    killed_at(point, nth, job, folder / "first", world.url)
     run(spark, world, job)
     world.holds(expected)
     assert world.left_behind() == []

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.bucket import Bucket
-from tests.spark.drivers import Driver, until
+from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import Job, start
 from tests.spark.world import Row, World
 
@@ -60,13 +60,8 @@ def crash_and_recover(
         scramble=True,
     )
     expected = world.add_files(range(3))
-    died = folder / "died"
     # The second time a process gets there, so that there is something to lose; a run starts once.
-    crash = f"{point}#{1 if point is CrashPoint.AFTER_START else 2}@{died}"
-    with Driver(job, folder / "first", crash=crash) as driver:
-        until(lambda: died.exists() or driver.has_ended, f"it dies at {point}")
-        assert died.exists(), f"{point} was not reached:\n{driver.log[-4000:]}"
-        driver.kill()
+    killed_at(point, 1 if point is CrashPoint.AFTER_START else 2, job, folder / "first")
     holds_at_most(bucket, protocol, expected)
     run(spark, job)
     holds(bucket, protocol, expected)
