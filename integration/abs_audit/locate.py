@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from abs_audit.contracts import Relation
@@ -29,7 +31,8 @@ def relation(
     Args:
         where: one libpq URI or keyword string (``host=... dbname=...``), one topic
             (``kafka://host:port,host:port/topic``, with ``?value=raw`` where its values are no JSON
-            objects), one prefix of a bucket (``s3://bucket/prefix``, with ``?endpoint=`` and
+            objects, and ``config=FILE`` for settings of the client, passwords among them), one
+            prefix of a bucket (``s3://bucket/prefix``, with ``?endpoint=`` and
             ``&region=`` for servers that are not Amazon's), or one or more paths.
         table: the table, for PostgreSQL; quoted as in SQL.
         null: the text that stands for NULL in CSV files.
@@ -70,15 +73,30 @@ def _topic(where: Sequence[str], table: str | None) -> Relation:
     parts = urlsplit(where[0])
     servers, topic = parts.netloc, parts.path.strip("/")
     given = dict(parse_qsl(parts.query))
-    value = given.pop("value", "json")
+    value, config = given.pop("value", "json"), given.pop("config", None)
     if "@" in servers:
         raise OptionError("Credentials have no place in a topic's URL.", remedy="leave them out.")
     if not servers or not topic or "/" in topic or given or value not in ("json", "raw"):
         raise OptionError(
             "This is no topic's URL.",
-            remedy="write kafka://host:port/topic, with ?value=raw where values are no JSON objects.",
+            remedy="write kafka://host:port/topic, with ?value=raw where values are no JSON objects, "
+            "and config=FILE for the client's settings.",
         )
-    return KafkaTopic(servers, topic, value)
+    return KafkaTopic(servers, topic, value, settings=_client(servers, config))
+
+
+def _client(servers: str, config: str | None) -> dict[str, Any]:
+    """Settings of the client that reads, from a file of librdkafka's (as the sink's ``kafka.*``)."""
+    from abs_sinks.kafka.client import access_settings
+    from abs_sinks.kafka.door import knock
+    from abs_sinks.kafka.settings import from_file
+
+    if config is None:
+        return {}
+    settings = from_file(Path(config), servers)
+    if settings.is_guarded:
+        knock(settings)
+    return access_settings(settings)
 
 
 def _objects(where: Sequence[str], table: str | None, null: str | None) -> Relation:

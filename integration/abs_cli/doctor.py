@@ -91,9 +91,15 @@ def _kafka(
     from abs_sinks.kafka import KafkaOptions
     from abs_sinks.kafka.guarantee import guarantee
     from abs_sinks.kafka.preflight import preflight
+    from abs_sinks.kafka.preflight_state import preflight_state
 
     options = KafkaOptions.parse(given)
-    return list(preflight(options, schema, _job(options.common), tasks)), guarantee(options)
+    job = _job(options.common)
+    findings = [
+        *preflight(options, schema, job, tasks),
+        *preflight_state(options, job, own_register=True),
+    ]
+    return findings, guarantee(options)
 
 
 def _s3(

@@ -7,13 +7,14 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.contracts import Kind
 from abs_services.native.kafka_jars import broker_jars, find_java
+from abs_services.native.kafka_secured import AUTHORITY, make_certificate, secured_settings
 from abs_services.native.lifecycle import Command, NativeService, read_private, write_private
 from abs_services.native.server import ServerProcess
 from abs_services.processes import clean_environment, free_port
@@ -29,6 +30,8 @@ class Identity:
     port: int
     controller_port: int
     cluster_id: str
+    secured_port: int = 0
+    store_password: str = field(default="", repr=False)
 
 
 class NativeKafka(NativeService):
@@ -40,6 +43,8 @@ class NativeKafka(NativeService):
         settings: broker settings (``server.properties``), over those of
             :mod:`abs_services.settings`. Read at each ``start()`` from :attr:`settings`, which
             may be changed between.
+        secured: whether there is a second listener, over TLS, with passwords and ACLs; see
+            :mod:`abs_services.native.kafka_secured`.
         deadline_s: how long ``start()`` waits until the broker serves, in seconds; fetching its
             jars at the first use ever is not counted.
 
@@ -54,15 +59,27 @@ class NativeKafka(NativeService):
         folder: Path | None = None,
         *,
         settings: Mapping[str, str] | None = None,
+        secured: bool = False,
         deadline_s: float = 90.0,
     ) -> None:
         super().__init__(folder, deadline_s=deadline_s)
+        self._secured = secured
         self._identity: Identity | None = None
         self.settings: dict[str, str] = {**KAFKA, **(settings or {})}
 
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self._known().port}"
+
+    @property
+    def secured_bootstrap(self) -> str:
+        """host:port of the second listener."""
+        return f"127.0.0.1:{self._known().secured_port}"
+
+    @property
+    def authority(self) -> Path:
+        """What clients of the second listener trust: ``ssl.ca.location``."""
+        return self.folder / AUTHORITY
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -73,9 +90,13 @@ class NativeKafka(NativeService):
         jars = broker_jars(java)
         path = self.folder / "identity.json"
         if not path.exists():
-            write_private(path, asdict(_new_identity()))
+            made = _new_identity()
+            if self._secured:
+                made = replace(made, store_password=make_certificate(java, self.folder))
+            write_private(path, asdict(made))
         self._identity = Identity(**read_private(path))
         properties = self.folder / "server.properties"
+        properties.touch(mode=0o600)
         properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties().items()))
         argv = [str(java), *_JVM, "-cp", f"{jars}/*"]
         if not (self.folder / "data" / "meta.properties").exists():
@@ -84,14 +105,20 @@ class NativeKafka(NativeService):
 
     def _properties(self) -> dict[str, str]:
         known = self._known()
+        listeners = [f"PLAINTEXT://127.0.0.1:{known.port}"]
+        listeners.append(f"CONTROLLER://127.0.0.1:{known.controller_port}")
+        more: Mapping[str, str] = {}
+        if self._secured:
+            listeners.append(f"SECURED://127.0.0.1:{known.secured_port}")
+            more = secured_settings(self.folder, known.store_password)
         return {
             **self.settings,
+            **more,
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{known.controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{known.port},"
-            f"CONTROLLER://127.0.0.1:{known.controller_port}",
+            "listeners": ",".join(listeners),
             "log.dirs": str(self.folder / "data"),
         }
 
@@ -121,10 +148,11 @@ class NativeKafka(NativeService):
 
 
 def _new_identity() -> Identity:
-    port = controller_port = free_port()
-    while controller_port == port:
-        controller_port = free_port()
-    return Identity(port, controller_port, new_cluster_id())
+    ports: set[int] = set()
+    while len(ports) < 3:
+        ports.add(free_port())
+    port, controller_port, secured_port = ports
+    return Identity(port, controller_port, new_cluster_id(), secured_port)
 
 
 def new_cluster_id() -> str:

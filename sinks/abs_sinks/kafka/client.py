@@ -75,14 +75,25 @@ def control_settings(settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {
         "bootstrap_servers": [s.strip() for s in settings.bootstrap.split(",") if s.strip()],
         "client_id": given.get("client.id", "abs-sinks"),
-        "security_protocol": given.get("security.protocol", "plaintext").upper(),
         "request_timeout_ms": int(REQUEST_SECONDS * 1000),
         "bootstrap_timeout_ms": int(REQUEST_SECONDS * 1000),
         "reconnect_backoff_max_ms": 500,
     }
-    if found["security_protocol"].startswith("SASL"):
+    return found | access_settings(settings)
+
+
+def access_settings(settings: Settings) -> dict[str, Any]:
+    """How any client of kafka-python is let in: protocol, password, certificates.
+
+    Raises:
+        OptionError: a way to authenticate that kafka-python has no equivalent for.
+    """
+    given = dict(settings.pairs)
+    protocol = given.get("security.protocol", "plaintext").upper()
+    found: dict[str, Any] = {"security_protocol": protocol}
+    if protocol.startswith("SASL"):
         found |= _sasl(given)
-    if found["security_protocol"].endswith("SSL"):
+    if protocol.endswith("SSL"):
         found["ssl_context"] = _ssl_context(given)
         found["ssl_check_hostname"] = found["ssl_context"].check_hostname
     return found

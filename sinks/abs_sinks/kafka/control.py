@@ -17,6 +17,7 @@ from kafka import KafkaAdminClient
 
 from abs_core.errors import RefusedError, UnavailableError
 from abs_sinks.kafka.client import control_settings
+from abs_sinks.kafka.door import knock
 from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.settings import Settings
 
@@ -39,19 +40,31 @@ def admin(settings: Settings) -> KafkaAdminClient:
 
     Raises:
         OptionError: a way to authenticate that this client does not know.
-        TargetError: no broker answers, or it refuses.
+        RefusedError: the brokers let nobody in with these settings.
+        UnavailableError: none answers.
     """
     key = (os.getpid(), settings)
     with _lock:
         for gone in [k for k in _clients if k[0] != key[0]]:
             del _clients[gone]  # of the process that forked this one: its thread is not here
         if key not in _clients:
-            config = control_settings(settings)
-            with mapped(f"connecting to {settings.bootstrap}"):
-                _clients[key] = KafkaAdminClient(
-                    **config, max_in_flight_requests_per_connection=IN_FLIGHT
-                )
+            if settings.is_guarded:
+                knock(settings)
+            _clients[key] = _connected(settings)
         return _clients[key]
+
+
+def _connected(settings: Settings) -> KafkaAdminClient:
+    config = control_settings(settings)
+    try:
+        with mapped(f"connecting to {settings.bootstrap}"):
+            return KafkaAdminClient(**config, max_in_flight_requests_per_connection=IN_FLIGHT)
+    except UnavailableError as error:
+        error.remedy = (
+            "see that the brokers are up, and kafka.bootstrap.servers; and where they are reached by "
+            "TLS or with a password, that kafka.security.protocol says so."
+        )
+        raise
 
 
 def forget(settings: Settings) -> None:
@@ -82,7 +95,7 @@ def run(settings: Settings, doing: str, work: Callable[[Any], Awaitable[T]]) -> 
         TargetError: by the error of the broker, or because none answers.
     """
     client = admin(settings)
-    with mapped(doing):
+    with mapped(doing, settings):
         try:
             found: T = client._manager.run(work, client._manager)
         except RuntimeError as error:  # the client's loop has ended

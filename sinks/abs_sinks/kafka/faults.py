@@ -25,6 +25,7 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
+from abs_sinks.kafka.settings import Settings
 
 _Mapped = tuple[type[AbsError], str]
 
@@ -37,7 +38,16 @@ CONSEQUENCES = frozenset({-172, -152, -151, -150})
 _PURGE_INFLIGHT, _FATAL."""
 
 _NO_TRANSACTIONS = -145  # _NOT_CONFIGURED
-_ACL = "grant the principal what it lacks; `abs doctor` lists it."
+_LISTED = "`abs doctor` lists what else it lacks."
+_ACL_TOPIC = (
+    "allow the principal on the topic what it lacks: WRITE and DESCRIBE for records, READ, CREATE and "
+    f"DESCRIBE_CONFIGS too where the job keeps its own there; {_LISTED}"
+)
+_ACL_CLUSTER = f"allow the principal what it lacks on the cluster; {_LISTED}"
+_ACL_ID = (
+    "allow the principal WRITE and DESCRIBE on transactional ids that begin with abs1: and with "
+    f"abs-register. (prefixed ACLs); {_LISTED}"
+)
 _DOOR = "check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*."
 _BUSY = "nothing of the epoch is lost: it is tried again."
 _SIZE = "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink the record."
@@ -72,9 +82,9 @@ _BY_CODE: dict[int, _Mapped] = {
     10: (RowError, _SIZE),
     17: (SchemaError, "correct the topic's name."),
     18: (RowError, _SIZE),
-    29: (RefusedError, _ACL),
-    30: (RefusedError, _ACL),
-    31: (RefusedError, _ACL),
+    29: (RefusedError, _ACL_TOPIC),
+    30: (RefusedError, "allow the principal READ on the group."),
+    31: (RefusedError, _ACL_CLUSTER),
     32: (RowError, "correct the column timestamp, or message.timestamp.* of the topic."),
     33: (RefusedError, _DOOR),
     34: (RefusedError, _DOOR),
@@ -85,7 +95,7 @@ _BY_CODE: dict[int, _Mapped] = {
     49: (ContentionError, _BUSY),
     50: (PreflightError, _TIMEOUT),
     51: (UnavailableError, ""),  # CONCURRENT_TRANSACTIONS
-    53: (RefusedError, _ACL),
+    53: (RefusedError, _ACL_ID),
     58: (RefusedError, _DOOR),
     59: (ContentionError, _BUSY),
     45: (ContentionError, _BUSY),
@@ -97,12 +107,15 @@ _BY_CODE: dict[int, _Mapped] = {
 }
 
 
-def to_abs_error(error: BaseException | KafkaError, doing: str) -> AbsError:
+def to_abs_error(
+    error: BaseException | KafkaError, doing: str, who: Settings | None = None
+) -> AbsError:
     """The project's error for one of either client.
 
     Args:
         error: a KafkaError, a KafkaException around one, or an exception of kafka-python.
         doing: what was asked for, as the end of a sentence: ``sending to topic t``.
+        who: settings of the connection; where it is refused, its principal is named.
     """
     if isinstance(error, KafkaException):
         error = error.args[0]
@@ -112,6 +125,8 @@ def to_abs_error(error: BaseException | KafkaError, doing: str) -> AbsError:
         found = (UnavailableError if retriable else TargetError, "")
     kind, remedy = found
     shown = "" if code is None else f" [{code}]"
+    if who is not None and kind is RefusedError:
+        shown += f"; the principal is {who.principal}"
     return kind(f"Kafka failed while {doing}: {text}{shown}.", remedy=remedy)
 
 
@@ -131,12 +146,12 @@ def reason_of(producer: Any) -> KafkaError | None:
 
 
 @contextmanager
-def mapped(doing: str) -> Iterator[None]:
-    """Let only the project's errors out; ``doing`` as for ``to_abs_error``."""
+def mapped(doing: str, who: Settings | None = None) -> Iterator[None]:
+    """Let only the project's errors out; arguments as for ``to_abs_error``."""
     try:
         yield
     except (KafkaException, kafka.errors.KafkaError) as error:
-        raise to_abs_error(error, doing) from error
+        raise to_abs_error(error, doing, who) from error
     except (BufferError, TimeoutError, OSError) as error:
         raise UnavailableError(
             f"Kafka did not answer while {doing}: {type(error).__name__}: {error}."

@@ -5,16 +5,18 @@ An ERROR would break the promise or stop the job. A WARNING is for a person to l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pyarrow as pa
 
 from abs_core.cell import DEFAULT_PATIENCE
-from abs_core.errors import AbsError, DataError, TargetError
+from abs_core.errors import AbsError, DataError, RefusedError, TargetError
 from abs_core.model import Finding, Severity
 from abs_sinks.kafka.facts import STATE_TOPIC, ClusterFacts, cluster_facts
 from abs_sinks.kafka.fit import CLIENT_MAX
-from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.hanging import find_hanging
+from abs_sinks.kafka.options import DEFAULT_TRANSACTION_TIMEOUT_MS, KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
 from abs_sinks.kafka.topics import TopicFacts, topic_facts
 
@@ -23,6 +25,9 @@ SHORT_TIMEOUT_MS = round(4 * DEFAULT_PATIENCE.min_seconds_left * 1000)
 
 SHORT_EXPIRATION_MS = 86_400_000
 """One day: for so long a job may be down between a commit and its proof."""
+
+MARGIN_MS = 60_000
+"""Added to the longest timeout: coordinators look for what is over every ten seconds, clocks differ."""
 
 _BATCH_SIZE = 1_000_000
 """librdkafka's batch.size, where it is not given."""
@@ -47,7 +52,8 @@ def preflight(
             findings += judge_columns(plan_columns(schema, options.topic))
         except DataError as error:
             findings.append(_error(error.what, error.remedy))
-    findings += judge_cluster(cluster_facts(options.kafka), options)
+    cluster = cluster_facts(options.kafka)
+    findings += judge_cluster(cluster, options)
     if options.topic is not None:
         try:
             topic = topic_facts(options.kafka, [options.topic], again=True).get(options.topic)
@@ -56,6 +62,7 @@ def preflight(
                 raise
             return [*findings, _refused(error)]
         findings += judge_topic(topic, options)
+        findings += judge_hanging(topic, cluster, options)
     return findings
 
 
@@ -141,12 +148,12 @@ def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Fin
         return
     if topic.operations is not None and "WRITE" not in topic.operations:
         yield _error(
-            f"This principal may not write to topic {topic.name}.",
+            f"The principal ({options.kafka.principal}) may not write to topic {topic.name}.",
             f"allow it WRITE and DESCRIBE on topic {topic.name}.",
         )
     if topic.operations is not None and "READ" not in topic.operations:
         yield _note(
-            f"This principal may not read topic {topic.name}: records are not counted again before "
+            f"The principal may not read topic {topic.name}: records are not counted again before "
             "they are pre-committed.",
         )
     yield from _judge_replicas(topic)
@@ -159,6 +166,33 @@ def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Fin
         )
     elif topic.compacted:
         yield _note(f"Topic {topic.name} is compacted: each record needs a key.")
+
+
+def judge_hanging(
+    topic: TopicFacts | None, cluster: ClusterFacts, options: KafkaOptions
+) -> Iterator[Finding]:
+    """Transactions that hold up the readers of the topic, and that nobody will end.
+
+    Raises:
+        TargetError: a broker does not answer.
+    """
+    if topic is None or not cluster.can_end:
+        return
+    longest = cluster.number("transaction.max.timeout.ms") or DEFAULT_TRANSACTION_TIMEOUT_MS
+    places = [(topic.name, number) for number in range(topic.partitions)]
+    before = round(time.time() * 1000) - longest - MARGIN_MS
+    try:
+        found = find_hanging(options.kafka, places, before)
+    except RefusedError:
+        return  # who may not read the topic is told so above
+    for each in found:
+        where = f"{each.topic}-{each.partition}"
+        yield _warning(
+            f"A transaction of producer {each.producer_id} hangs in {where} from offset "
+            f"{each.start_offset} on: no coordinator knows it, and readers wait there.",
+            f"end it: kafka-transactions.sh abort --topic {each.topic} --partition {each.partition} "
+            f"--start-offset {each.start_offset}.",
+        )
 
 
 def _judge_replicas(topic: TopicFacts) -> Iterator[Finding]:

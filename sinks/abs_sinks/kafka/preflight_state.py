@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
-from typing import Any
-
-from confluent_kafka.admin import AdminClient
 
 from abs_core.errors import AbsError, ConfigError
 from abs_core.model import Finding, Severity
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.preflight_access import judge_access
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_topic import find_topic
 from abs_sinks.kafka.segments import store_of
@@ -20,35 +17,38 @@ from abs_sinks.kafka.target import identity
 from abs_sinks.kafka.topics import topic_facts
 from abs_sinks.kafka.winners import findings as side_findings
 
-log = logging.getLogger("abs_sinks.kafka.librdkafka")
 _LOCAL = ("localhost", "127.", "[::1]")
 
 
-def preflight_state(options: KafkaOptions, job: str, *, own_register: bool) -> Iterator[Finding]:
+def preflight_state(
+    options: KafkaOptions, job: str | None, *, own_register: bool
+) -> Iterator[Finding]:
     """Look, and change nothing.
 
     Args:
-        job: the register key.
+        job: the register key; None where it is not known yet.
         own_register: whether the register lies in this cluster.
 
     Raises:
         TargetError: the brokers cannot be looked at.
     """
-    given: dict[str, Any] = {**dict(options.kafka.pairs), "logger": log}
-    admin = AdminClient(given)
-    if own_register or options.protocol == "wal":
-        yield from _register(options, admin)
-    if own_register:
-        yield from _others(options, job)
+    barred = list(judge_access(options, job, own_register=own_register))
+    yield from barred
     if options.protocol == "wal":
         yield from _log(options, job)
+    if barred:
+        return  # what it may not look at cannot be judged
+    if own_register or options.protocol == "wal":
+        yield from _register(options)
+    if own_register and job is not None:
+        yield from _others(options, job)
     if options.protocol == "idempotent":
-        yield from side_findings(options, admin)
+        yield from side_findings(options)
 
 
-def _register(options: KafkaOptions, admin: AdminClient) -> Iterator[Finding]:
+def _register(options: KafkaOptions) -> Iterator[Finding]:
     try:
-        found = find_topic(admin, options.registertopic)
+        found = find_topic(options.kafka, options.registertopic)
     except ConfigError as error:
         yield Finding(Severity.ERROR, error.what, error.remedy)
         return
@@ -83,7 +83,7 @@ def _others(options: KafkaOptions, job: str) -> Iterator[Finding]:
         )
 
 
-def _log(options: KafkaOptions, job: str) -> Iterator[Finding]:
+def _log(options: KafkaOptions, job: str | None) -> Iterator[Finding]:
     try:
         store = store_of(options)
         store.list(job)

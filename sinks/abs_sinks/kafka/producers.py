@@ -214,9 +214,9 @@ class Producers:
             # librdkafka would wait a second for the abort; readers wait with it.
             fence_for_good(self._options, slot.name)
             slot.aborting = False
-        failures = Failures()
+        failures = Failures(self._options.kafka)
         config = producer_settings(self._options, str(slot.name), failures.report)
-        with mapped("initialising a transactional producer"):
+        with mapped(f"initialising transactional id {slot.name}", self._options.kafka):
             producer = Producer(config)
             producer.init_transactions(INIT_SECONDS)
             if self._options.topic is not None:

@@ -11,7 +11,8 @@ Columns, by name in any case (``org.apache.spark.sql.kafka010.KafkaWriter``):
 | partition | int | optional; null: by key as the Java client does, without a key any |
 | timestamp | timestamp | optional (not in Spark's sink); null: the time of sending |
 
-Other columns are not written, as in Spark. Strings are sent as UTF-8.
+Other columns are not written, as in Spark. Strings are sent as UTF-8. The header ``abs.attempt`` is the
+sink's own: one that a copied record brings along is left out.
 """
 
 from __future__ import annotations
@@ -20,9 +21,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_core.attempts import HEADER as ATTEMPT
 from abs_core.errors import RowError, SchemaError
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
@@ -260,7 +263,24 @@ def _headers(column: pa.Array, first_row: int) -> pa.ListArray:
         missing: Any = pc.or_(items.is_null(), items.field(0).is_null())
         bad = pc.is_in(pa.array(range(len(headers)), parents.type), parents.filter(missing))
         refuse(bad, first_row, "has a header without a key", "give each header a key.")
-    return headers
+    return _without_attempts(headers)
+
+
+def _without_attempts(headers: pa.ListArray) -> pa.ListArray:
+    """Leave out ``abs.attempt``, which a record brings along that was read from Kafka.
+
+    It says which attempt wrote that record there. Here it would be false: a reader by winners would
+    wait for a decision that never comes, or take the record for a loser's.
+    """
+    items = headers.flatten()
+    copied: Any = pc.equal(items.field(0), ATTEMPT)
+    if not pc.any(copied).as_py():
+        return headers
+    kept = pc.invert(copied)
+    rows = pc.list_parent_indices(headers).filter(kept).to_numpy(zero_copy_only=False)
+    ends = np.bincount(rows, minlength=len(headers)).cumsum()
+    offsets = pa.array(np.concatenate(([0], ends)), pa.int32())
+    return pa.ListArray.from_arrays(offsets, items.filter(kept), mask=headers.is_null())
 
 
 def _rename(column: pa.Array) -> pa.Array:

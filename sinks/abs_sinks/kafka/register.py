@@ -51,6 +51,8 @@ LONG_PATIENCE = 3.0
 
 APPEARS_SECONDS = 15.0
 """For how long a topic that was just made may be unknown to a broker."""
+RENEW_SECONDS = 1.0
+"""After which clients that still say that there is no such topic make way for new ones."""
 
 TRIES = 8
 ENVELOPE = 1024
@@ -95,13 +97,13 @@ class KafkaRegister:
 
     def load_text(self, key: str) -> Cell | None:
         """The cell under a key. Raises as ``load``."""
-        tail = self._session.tail(partition_of(key))
         try:
-            return tail.load(key, PATIENCE)
+            return self._session.tail(partition_of(key)).load(key, PATIENCE)
         except MissingError:
-            if self._session.topic_exists():
-                raise  # it is being made, or the broker is starting: not known is not empty
-            return None
+            if not self._session.topic_exists():
+                return None
+            self._session.forget_readers()
+            raise  # it is being made, or the broker is starting: not known is not empty
         except BlockedError:
             with self._session.turn(key):
                 return self._open(key, SHORT_TIMEOUT_MS).cell
@@ -270,15 +272,20 @@ class KafkaRegister:
 
     def _read(self, job: str) -> Cell | None:
         """The cell, whoever holds up its partition; the topic is known to be there."""
-        tail = self._session.tail(partition_of(job))
-        deadline = time.monotonic() + APPEARS_SECONDS
+        begun = time.monotonic()
+        renewed = begun
         while True:
+            tail = self._session.tail(partition_of(job))
             try:
                 return tail.load(job, LONG_PATIENCE)
             except MissingError:
                 # It was made just now, and this client has not heard of it yet.
-                if time.monotonic() > deadline:
+                now = time.monotonic()
+                if now - begun > APPEARS_SECONDS:
                     raise
+                if now - renewed > RENEW_SECONDS:
+                    self._session.forget_readers()
+                    renewed = now
                 time.sleep(0.02)
             except BlockedError:
                 self._session.end_writers(partition_of(job))

@@ -50,14 +50,15 @@ class FencedProducer:
         self.usable = True
         self._topic = options.registertopic
         self._doing = f"writing the register of job {job}"
-        self._failures = Failures()
+        self._settings = options.kafka
+        self._failures = Failures(options.kafka)
         name = register_id(options.registertopic, job)
         settings = producer_settings(options, name, self._report)
         for alias in ("message.timeout.ms", "delivery.timeout.ms"):
             settings.pop(alias, None)
         settings["transaction.timeout.ms"] = str(timeout_ms)
         settings["message.timeout.ms"] = str(timeout_ms)
-        with mapped(f"opening the register of job {job}"):
+        with mapped(f"opening the register of job {job}, transactional id {name}", options.kafka):
             self._producer = Producer(settings)
             self._producer.init_transactions(REPLY_SECONDS)
 
@@ -69,7 +70,7 @@ class FencedProducer:
         Raises:
             AbsError: something is not held. The transaction is aborted, and nothing was changed.
         """
-        self._failures = Failures()
+        self._failures = Failures(self._settings)
         try:
             with self._named():
                 self._producer.begin_transaction()
@@ -112,7 +113,7 @@ class FencedProducer:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        with mapped(self._doing), self._failures.named(self._producer, self._doing):
+        with mapped(self._doing, self._settings), self._failures.named(self._producer, self._doing):
             yield
 
     def _report(self, error: Any, message: Any) -> None:

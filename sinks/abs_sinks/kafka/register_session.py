@@ -6,11 +6,10 @@ import logging
 import os
 from collections import OrderedDict, defaultdict
 from threading import Lock, RLock
-from typing import Any
 
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient
 
+from abs_sinks.kafka.door import admin_client
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_producer import SHORT_TIMEOUT_MS, FencedProducer
 from abs_sinks.kafka.register_tail import Tail, reading
@@ -43,6 +42,7 @@ class Session:
     def tail(self, partition: int) -> Tail:
         with self._lock:
             if self._probe is None:
+                admin_client(self.options.kafka)  # says it at once where nobody is let in
                 given = {**reading(self.options.kafka), "isolation.level": "read_uncommitted"}
                 self._probe = Consumer(given)
             if partition not in self._tails:
@@ -50,16 +50,24 @@ class Session:
                 self._tails[partition] = Tail(self.options.kafka, self._probe, name, partition)
             return self._tails[partition]
 
+    def forget_readers(self) -> None:
+        """The next read is by new clients: librdkafka holds on to what it heard of a topic.
+
+        For seconds it goes on to say that there is none, although it was made, or allowed, since.
+        """
+        with self._lock:
+            self._tails, self._probe = {}, None
+
     def topic(self) -> RegisterTopic:
         """The topic, made where it is missing, and looked at once."""
         with self._lock:
             if self._topic is None:
-                self._topic = make_topic(self._admin(), self.options.registertopic)
+                self._topic = make_topic(self.options.kafka, self.options.registertopic)
             return self._topic
 
     def topic_exists(self) -> bool:
         """Whether there is a topic now, fit to hold registers."""
-        return find_topic(self._admin(), self.options.registertopic) is not None
+        return find_topic(self.options.kafka, self.options.registertopic) is not None
 
     def producer(self, job: str) -> FencedProducer | None:
         """The one that was opened for the job and not found fenced yet. Its turn must be held."""
@@ -106,10 +114,6 @@ class Session:
                 self._probe.close()
             self._tails, self._probe, self._topic = {}, None, None
             self._producers.clear()
-
-    def _admin(self) -> AdminClient:
-        settings: dict[str, Any] = {**dict(self.options.kafka.pairs), "logger": log}
-        return AdminClient(settings)
 
 
 _sessions: dict[tuple[int, Settings, str], Session] = {}

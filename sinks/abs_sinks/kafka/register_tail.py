@@ -35,7 +35,15 @@ _MISSING = {
 }
 _MOVING = {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
 
-_PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, *_MISSING, *_MOVING}
+_PASSING = {
+    KafkaError._TRANSPORT,
+    KafkaError._ALL_BROKERS_DOWN,
+    *_MISSING,
+    *_MOVING,
+    # No group is joined; what concerns the group's coordinator is no matter.
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
 """The consumer tries again by itself; how long is for the caller to say."""
 
 log = logging.getLogger("abs_sinks.kafka.librdkafka")

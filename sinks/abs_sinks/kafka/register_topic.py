@@ -18,13 +18,14 @@ from typing import Any
 from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from abs_core.errors import PreflightError, UnavailableError
+from abs_sinks.kafka.door import admin_client
 from abs_sinks.kafka.faults import mapped
+from abs_sinks.kafka.settings import Settings
 
 PARTITIONS = 4
 SEGMENT_BYTES = 4 << 20
@@ -55,22 +56,22 @@ def partition_of(job: str) -> int:
     return crc32(job.partition("+")[0].partition("@")[0].encode()) % PARTITIONS
 
 
-def find_topic(admin: AdminClient, name: str) -> RegisterTopic | None:
+def find_topic(settings: Settings, name: str) -> RegisterTopic | None:
     """The topic, checked; None where there is none.
 
     Raises:
         PreflightError: it is there and cannot hold registers.
     """
-    with mapped(f"looking for the register's topic {name}"):
-        found = admin.list_topics(timeout=SECONDS).topics.get(name)
+    with mapped(f"looking for the register's topic {name}", settings):
+        found = admin_client(settings).list_topics(name, timeout=SECONDS).topics.get(name)
     if found is None:
         return None
     if found.error is not None:
         if found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
-        with mapped(f"looking for the register's topic {name}"):
+        with mapped(f"looking for the register's topic {name}", settings):
             raise KafkaException(found.error)
-    config = topic_config(admin, name)
+    config = topic_config(settings, name)
     wrong = []
     if config["cleanup.policy"].replace(" ", "") != "compact":
         wrong.append(
@@ -87,34 +88,52 @@ def find_topic(admin: AdminClient, name: str) -> RegisterTopic | None:
     return RegisterTopic(name, int(config["max.message.bytes"]))
 
 
-def make_topic(admin: AdminClient, name: str) -> RegisterTopic:
+def make_topic(settings: Settings, name: str) -> RegisterTopic:
     """The topic, made where it is missing.
 
     Raises:
         PreflightError: it is there and cannot hold registers.
         RefusedError: it may not be made.
     """
-    found = find_topic(admin, name)
+    found = find_topic(settings, name)
     if found is not None:
         return found
-    new = NewTopic(name, num_partitions=PARTITIONS, replication_factor=-1, config=_CONFIG)
-    with mapped(f"making the register's topic {name}"):
-        try:
-            admin.create_topics([new], operation_timeout=SECONDS)[name].result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
+    create(settings, name, PARTITIONS, _CONFIG)
     deadline = time.monotonic() + SECONDS
-    while (found := find_topic(admin, name)) is None:
+    while (found := find_topic(settings, name)) is None:
         if time.monotonic() > deadline:
             raise UnavailableError(f"The topic {name} was made, and is not to be seen yet.")
         time.sleep(0.02)
     return found
 
 
-def topic_config(admin: AdminClient, name: str) -> dict[str, str]:
+def create(
+    settings: Settings, name: str, partitions: int, config: dict[str, str], *, dry: bool = False
+) -> None:
+    """Make a topic, unless it is there.
+
+    Args:
+        dry: only ask whether it may be made.
+
+    Raises:
+        RefusedError: it may not be made.
+    """
+    new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=config)
+    with mapped(f"making the topic {name} (CREATE)", settings):
+        try:
+            asked = admin_client(settings).create_topics(
+                [new], operation_timeout=SECONDS, validate_only=dry
+            )
+            asked[name].result(SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise
+
+
+def topic_config(settings: Settings, name: str) -> dict[str, str]:
     """The settings of a topic, defaults included."""
     resource = ConfigResource(ResourceType.TOPIC, name)
-    with mapped(f"reading the settings of topic {name}"):
-        entries: dict[str, Any] = admin.describe_configs([resource])[resource].result(SECONDS)
+    with mapped(f"reading the settings of topic {name} (DESCRIBE_CONFIGS)", settings):
+        asked = admin_client(settings).describe_configs([resource])
+        entries: dict[str, Any] = asked[resource].result(SECONDS)
     return {entry.name: str(entry.value) for entry in entries.values()}

@@ -21,6 +21,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from abs_core.errors import UnavailableError
 from abs_sinks.kafka.faults import CONSEQUENCES, mapped, reason_of, to_abs_error
 from abs_sinks.kafka.records import Header, Records, header_lists
+from abs_sinks.kafka.settings import Settings
 
 CHUNK = 16_384
 """Records that are turned to Python objects at a time."""
@@ -35,9 +36,13 @@ class Failures:
     A record that was refused is named by topic, partition, key and size: its own text could be a
     secret. Only the first is kept. When a producer fails for good it throws away what it still has: of
     these records "purged" is reported, which is never the reason.
+
+    Args:
+        who: settings of the producer; errors name its principal.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, who: Settings | None = None) -> None:
+        self._who = who
         self.count = 0
         self._first: tuple[KafkaError, str] | None = None
         self._fatal: KafkaError | None = None
@@ -71,7 +76,7 @@ class Failures:
         error, named = self._first
         if _is_consequence(error):
             error = self._fatal or reason_of(producer) or error
-        found = to_abs_error(error, f"delivering {named}")
+        found = to_abs_error(error, f"delivering {named}", self._who)
         if self.count > 1:
             found.what += f" {self.count} records were not delivered; this is the first."
         raise found
@@ -86,12 +91,12 @@ class Failures:
             found = error.args[0]
             if _is_consequence(found):
                 found = self._fatal or reason_of(producer) or found
-            raise to_abs_error(found, doing) from error
+            raise to_abs_error(found, doing, self._who) from error
         except SystemError as error:  # see ``report``
             self.raise_any(producer)
             found = _cause(error) or self._fatal or reason_of(producer)
             if found is not None:
-                raise to_abs_error(found, doing) from error
+                raise to_abs_error(found, doing, self._who) from error
             raise UnavailableError(
                 f"The Kafka client failed for good while {doing}.",
                 remedy="it is tried again, with a new one.",

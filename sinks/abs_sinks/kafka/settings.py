@@ -10,10 +10,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Self
 
 from confluent_kafka import KafkaException, Producer
 
+from abs_core.errors import OptionError
 from abs_core.options import Problems
 
 PREFIX = "kafka."
@@ -110,6 +112,21 @@ class Settings:
     def bootstrap(self) -> str:
         return dict(self.pairs)["bootstrap.servers"]
 
+    @property
+    def is_guarded(self) -> bool:
+        """Whether the brokers are reached by TLS or with a password."""
+        return (self.get("security.protocol") or "plaintext").lower() != "plaintext"
+
+    @property
+    def principal(self) -> str:
+        """Who the brokers take us for, as far as the settings tell; no secret."""
+        if self.get("sasl.username") is not None:
+            return f"user {self.get('sasl.username')}"
+        if self.get("sasl.kerberos.principal") is not None:
+            return f"{self.get('sasl.kerberos.principal')}"
+        given = self.get("ssl.certificate.location") or self.get("ssl.keystore.location")
+        return "anonymous" if given is None else f"the subject of the certificate in {given}"
+
     @classmethod
     def read(cls, given: Mapping[str, str], problems: Problems) -> Self:
         """The ``kafka.*`` among a job's options, without that prefix; notes what is wrong."""
@@ -126,6 +143,27 @@ class Settings:
         if not problems:
             _try(pairs, problems)
         return cls(tuple(sorted(pairs.items())))
+
+
+def from_file(path: Path, bootstrap: str) -> Settings:
+    """Settings from a file of lines ``name=value``: so that a password is on no command line.
+
+    Raises:
+        OptionError: it cannot be read, or a setting is wrong.
+    """
+    try:
+        lines = [line.strip() for line in path.read_text().splitlines()]
+    except (OSError, ValueError) as error:
+        raise OptionError(
+            f"The settings of the Kafka client cannot be read from {path}: {type(error).__name__}.",
+            remedy="name a file with librdkafka's settings, a line name=value for each.",
+        ) from error
+    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
+    given = {f"{PREFIX}{name.strip()}": value.strip() for name, _, value in pairs}
+    problems = Problems(f"kafka settings in {path}")
+    settings = Settings.read({**given, f"{PREFIX}bootstrap.servers": bootstrap}, problems)
+    problems.raise_any()
+    return settings
 
 
 def _check(name: str, text: str, problems: Problems) -> None:

@@ -104,7 +104,7 @@ def _ask(settings: Settings, names: list[str]) -> dict[str, TopicFacts]:
         kind = errors.for_code(topic.error_code)
         if kind is errors.TopicAuthorizationFailedError:
             raise RefusedError(
-                f"Topic {topic.name} may not be described by this principal.",
+                f"Topic {topic.name} may not be described by the principal ({settings.principal}).",
                 remedy=f"allow it DESCRIBE and WRITE on topic {topic.name}.",
             )
         if kind in (errors.UnknownTopicOrPartitionError, errors.InvalidTopicError):

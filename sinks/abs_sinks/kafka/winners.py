@@ -7,28 +7,20 @@ segment open, and longer; the side topic adds that and a day.
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
-from typing import Any
-
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from abs_core.attempts import side_topic
 from abs_core.errors import OptionError, PreflightError, UnavailableError
 from abs_core.model import Finding, Severity
-from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.options import KafkaOptions, topic_name
-from abs_sinks.kafka.register_topic import topic_config
+from abs_sinks.kafka.register_topic import create, topic_config
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.topics import topic_facts
 
 DAY_MS = 86_400_000
 SECONDS = 15.0
 
-log = logging.getLogger("abs_sinks.kafka.librdkafka")
 _lock = threading.Lock()
 _ready: set[tuple[Settings, str]] = set()
 
@@ -60,19 +52,17 @@ def winners_topic(options: KafkaOptions) -> str:
     with _lock:
         if key in _ready:
             return name
-        given: dict[str, Any] = {**dict(options.kafka.pairs), "logger": log}
-        admin = AdminClient(given)
-        wrong = findings(options, admin)
+        wrong = findings(options)
         if wrong:
             raise PreflightError(wrong[0].what, remedy=wrong[0].remedy)
         if name not in topic_facts(options.kafka, [name], again=True):
-            _make(admin, name, _needed_ms(topic_config(admin, topic)))
+            create(options.kafka, name, 1, side_config(options.kafka, topic))
             _await(options.kafka, name)
         _ready.add(key)
     return name
 
 
-def findings(options: KafkaOptions, admin: AdminClient) -> list[Finding]:
+def findings(options: KafkaOptions) -> list[Finding]:
     """What keeps the protocol from its promise, for preflight; nothing is made or changed."""
     topic = data_topic(options)
     name = side_topic(topic)
@@ -90,7 +80,8 @@ def findings(options: KafkaOptions, admin: AdminClient) -> list[Finding]:
         ]
     if name not in known:
         return []
-    side, needed = topic_config(admin, name), _needed_ms(topic_config(admin, topic))
+    side = topic_config(options.kafka, name)
+    needed = _needed_ms(topic_config(options.kafka, topic))
     kept, wrong = int(side["retention.ms"]), []
     if side["cleanup.policy"].strip() != "delete":
         wrong.append(f"its cleanup.policy is {side['cleanup.policy']}, and must be delete")
@@ -111,19 +102,13 @@ def _needed_ms(data: dict[str, str]) -> int:
     return -1 if retention == -1 else retention + int(data["segment.ms"]) + DAY_MS
 
 
-def _make(admin: AdminClient, name: str, retention_ms: int) -> None:
-    config = {
+def side_config(settings: Settings, topic: str) -> dict[str, str]:
+    """How the side topic of a data topic is made."""
+    return {
         "cleanup.policy": "delete",
         "retention.bytes": "-1",
-        "retention.ms": str(retention_ms),
+        "retention.ms": str(_needed_ms(topic_config(settings, topic))),
     }
-    new = NewTopic(name, num_partitions=1, replication_factor=-1, config=config)
-    with mapped(f"making the side topic {name}"):
-        try:
-            admin.create_topics([new], operation_timeout=SECONDS)[name].result()
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
 
 
 def _await(settings: Settings, name: str) -> None:

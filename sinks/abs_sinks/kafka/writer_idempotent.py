@@ -72,7 +72,7 @@ class AttemptWriter:
 
     def _begin(self) -> Sender:
         winners_topic(self._options)  # refuse before a record is there for good
-        failures = Failures()
+        failures = Failures(self._options.kafka)
         with mapped("opening a producer"):
             self._producer = Producer(producer_settings(self._options, None, failures.report))
         self._sender = Sender(self._producer, failures, self._options.topic, SEND_SECONDS)

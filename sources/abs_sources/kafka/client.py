@@ -97,6 +97,14 @@ def client_settings(given: Mapping[str, str], problems: Problems) -> dict[str, s
     return settings
 
 
+def principal(settings: Mapping[str, str]) -> str:
+    """Who the brokers take us for, as far as the settings tell; no secret."""
+    if "sasl.username" in settings:
+        return f"user {settings['sasl.username']}"
+    given = settings.get("ssl.certificate.location") or settings.get("ssl.keystore.location")
+    return "anonymous" if given is None else f"the subject of the certificate in {given}"
+
+
 def consumer_settings(settings: Mapping[str, str]) -> dict[str, Any]:
     """For the client that reads records."""
     return {**_DEFAULTS, **settings, **_OWN}

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import re
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from confluent_kafka import (
     IsolationLevel,
@@ -21,8 +22,8 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from abs_core.attempts import side_topic
 from abs_core.errors import UnavailableError
-from abs_sources.kafka.client import admin_settings, log
-from abs_sources.kafka.errors import translated
+from abs_sources.kafka.client import admin_settings, log, principal
+from abs_sources.kafka.errors import mapped, translated
 from abs_sources.kafka.offsets import Partition
 
 T = TypeVar("T")
@@ -31,6 +32,7 @@ _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 REQUEST_SECONDS = 10.0
+_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 PATIENCE_SECONDS = 30.0
 """For how long a cluster that does not answer, or elects leaders, is asked again."""
 
@@ -58,8 +60,11 @@ class Cluster:
     """
 
     def __init__(self, settings: Mapping[str, str]) -> None:
+        self._who = principal(settings)
+        self._events: deque[KafkaError] = deque(maxlen=16)
+        given: dict[str, Any] = {**admin_settings(settings), "error_cb": self._events.append}
         with translated("setting up the client"):
-            self._admin = AdminClient(admin_settings(settings), logger=log)
+            self._admin = AdminClient(given, logger=log)
         uncommitted = settings.get("isolation.level") == "read_uncommitted"
         self._isolation = (
             IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
@@ -68,17 +73,17 @@ class Cluster:
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of the topics that exist."""
         wanted = sorted(names)
-        return _patiently(lambda: self._describe(wanted)) if wanted else {}
+        return self._patiently(lambda: self._describe(wanted)) if wanted else {}
 
     def matching(self, pattern: str) -> dict[str, Topic]:
         """The topics whose whole name matches, without Kafka's internal ones and side topics."""
 
         def find() -> list[str]:
-            with translated("listing the topics"):
+            with translated("listing the topics", self._who):
                 there = self._admin.list_topics(timeout=REQUEST_SECONDS).topics
             return [n for n in there if re.fullmatch(pattern, n) and not _is_internal(n)]
 
-        return self.topics(_patiently(find))
+        return self.topics(self._patiently(find))
 
     def first(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The oldest offset of each that is still there."""
@@ -97,10 +102,10 @@ class Cluster:
         return {p: None if offset < 0 else offset for p, offset in found.items()}
 
     def _offsets(self, asked: Mapping[Partition, OffsetSpec]) -> dict[Partition, int]:
-        return _patiently(lambda: self._list_offsets(asked)) if asked else {}
+        return self._patiently(lambda: self._list_offsets(asked)) if asked else {}
 
     def _list_offsets(self, asked: Mapping[Partition, OffsetSpec]) -> dict[Partition, int]:
-        with translated("asking for offsets"):
+        with translated("asking for offsets", self._who):
             answers = self._admin.list_offsets(
                 {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()},
                 isolation_level=self._isolation,
@@ -109,35 +114,49 @@ class Cluster:
             return {(p.topic, p.partition): answer.result().offset for p, answer in answers.items()}
 
     def _describe(self, names: list[str]) -> dict[str, Topic]:
-        with translated("looking up the topics"):
+        with translated("looking up the topics", self._who):
             answers = self._admin.describe_topics(
                 TopicCollection(names), request_timeout=REQUEST_SECONDS
             )
-            found = {}
-            for name, answer in answers.items():
+        found = {}
+        for name, answer in answers.items():
+            with translated(f"looking up the topic {name}", self._who):
                 try:
                     said = answer.result()
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                         continue
                     raise
-                numbers = tuple(sorted(partition.id for partition in said.partitions))
-                found[name] = Topic(str(said.topic_id), numbers)
+            numbers = tuple(sorted(partition.id for partition in said.partitions))
+            found[name] = Topic(str(said.topic_id), numbers)
         return found
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        retrying = Retrying(
+            retry=retry_if_exception_type(UnavailableError),
+            stop=stop_after_delay(PATIENCE_SECONDS),
+            wait=wait_random_exponential(0.05, max=2),
+            reraise=True,
+        )
+        return retrying(lambda: self._let_in(ask))
+
+    def _let_in(self, ask: Callable[[], T]) -> T:
+        """Ask; where no answer comes because the brokers let us not in, that is the error.
+
+        librdkafka tells of a refused password or certificate as an event, and goes on trying.
+        """
+        try:
+            return ask()
+        except UnavailableError as error:
+            self._admin.poll(0.1)
+            told = next((e for e in reversed(self._events) if e.code() in _NOT_LET_IN), None)
+            if told is None:
+                raise
+            raise mapped(told, "connecting", self._who) from error
 
 
 def _is_internal(topic: str) -> bool:
     return topic.startswith("__") or topic.endswith(side_topic(""))
-
-
-def _patiently(ask: Callable[[], T]) -> T:
-    retrying = Retrying(
-        retry=retry_if_exception_type(UnavailableError),
-        stop=stop_after_delay(PATIENCE_SECONDS),
-        wait=wait_random_exponential(0.05, max=2),
-        reraise=True,
-    )
-    return retrying(ask)
 
 
 _CLUSTERS: dict[tuple[int, tuple[tuple[str, str], ...]], Cluster] = {}

@@ -28,16 +28,18 @@ DATA_LOSS_REMEDY = (
 """What to do where records are gone that are still to be read."""
 
 
-def mapped(error: KafkaError, doing: str) -> AbsError:
+def mapped(error: KafkaError, doing: str, who: str = "") -> AbsError:
     """The error of ours for one of librdkafka's.
 
     Args:
         doing: what was being done, as in "looking up the topics".
+        who: the principal, to be named where it is refused.
     """
     said = f"Kafka: {doing} failed: {error.str()} ({error.name()})."
     remedy = _REFUSED.get(error.code())
     if remedy is not None:
-        return RefusedError(said, remedy=remedy)
+        named = f" The principal is {who}." if who else ""
+        return RefusedError(f"{said}{named}", remedy=remedy)
     if error.code() in (KafkaError._INVALID_ARG, KafkaError._CONFLICT):
         return OptionError(
             said, remedy="kafka.* options have librdkafka's names; see its CONFIGURATION.md."
@@ -48,7 +50,7 @@ def mapped(error: KafkaError, doing: str) -> AbsError:
 
 
 @contextmanager
-def translated(doing: str) -> Iterator[None]:
+def translated(doing: str, who: str = "") -> Iterator[None]:
     """Raises librdkafka's errors as ours.
 
     Raises:
@@ -57,4 +59,4 @@ def translated(doing: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise mapped(error.args[0], doing) from error
+        raise mapped(error.args[0], doing, who) from error

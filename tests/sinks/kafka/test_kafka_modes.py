@@ -104,7 +104,7 @@ def test_a_crash_at_any_point_loses_and_doubles_nothing(
     assert set(survives(openers[mode], CrashPoint).points) == POINTS[mode]
 
 
-@pytest.mark.parametrize("mode", ["wal", "idempotent"])
+@pytest.mark.parametrize("mode", ["wal", pytest.param("idempotent", marks=pytest.mark.campaign)])
 def test_a_crash_at_the_worst_points_loses_and_doubles_nothing(
     openers: dict[str, Opener], mode: str
 ) -> None:
@@ -123,7 +123,8 @@ def test_a_crash_while_recovering_loses_and_doubles_nothing(
     survives_pairs(openers[mode], product(points, points))
 
 
-@pytest.mark.parametrize("mode", [pytest.param("wal", marks=pytest.mark.campaign), "idempotent"])
+@pytest.mark.campaign
+@pytest.mark.parametrize("mode", ["wal", "idempotent"])
 def test_a_broker_killed_between_pre_commit_and_commit_changes_nothing(
     openers: dict[str, Opener], kafka: KafkaService, mode: str
 ) -> None:

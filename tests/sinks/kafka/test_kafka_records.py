@@ -98,6 +98,15 @@ def test_the_option_topic_overrides_the_column() -> None:
     assert sent(batch, None)[0][0] == "other"
 
 
+def test_the_attempt_that_a_copied_record_brings_along_is_left_out() -> None:
+    old = {"key": "abs.attempt", "value": b"of another topic"}
+    mine = {"key": "k", "value": b"v"}
+    headers = pa.array([None, [old], [old, mine, old], [], [mine]], HEADERS)
+    whole = pa.record_batch({"value": list("abcde"), "headers": headers})
+    assert [row[5] for row in sent(whole)] == [None, None, [("k", b"v")], None, [("k", b"v")]]
+    assert [row[5] for row in sent(whole.slice(2, 2))] == [[("k", b"v")], None]
+
+
 def test_columns_that_are_no_part_of_a_record_are_left_out_and_known() -> None:
     schema = pa.schema([("value", pa.string()), ("id", pa.int64())])
     assert plan_columns(schema, "t").left_out == ("id",)

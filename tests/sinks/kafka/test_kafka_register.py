@@ -275,6 +275,7 @@ def test_a_retired_job_is_forgotten_and_its_versions_never_come_again(
     assert register.others_on(stored.state.target, "nobody").count(job) == 1
 
 
+@pytest.mark.campaign
 def test_a_register_outlives_a_killed_broker(
     shared: KafkaOptions, job: str, kafka: KafkaService
 ) -> None:

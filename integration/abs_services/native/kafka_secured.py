@@ -1,0 +1,70 @@
+"""A second way into a broker: over TLS, by a password (SCRAM), and to what its ACLs allow.
+
+For tests of what a job may and may not do. The first listener stays open, and who comes by it may do
+all: make users and ACLs there.
+"""
+
+from __future__ import annotations
+
+import secrets
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from abs_core.errors import UnavailableError
+from abs_services.processes import clean_environment
+
+MECHANISM = "SCRAM-SHA-512"
+
+AUTHORITY = "ca.pem"
+"""The file of the broker's folder that clients trust; the broker's certificate is its own authority."""
+
+_STORE = "broker.p12"
+
+
+def make_certificate(java: Path, folder: Path) -> str:
+    """Make key and certificate for 127.0.0.1 in the folder; the password of the key's store.
+
+    Raises:
+        UnavailableError: Java's keytool cannot make them.
+    """
+    password = secrets.token_urlsafe(16)
+    store = ("-keystore", str(folder / _STORE), "-storetype", "PKCS12", "-alias", "broker")
+    make = (
+        *("-genkeypair", *store, "-keyalg", "EC", "-groupname", "secp256r1", "-validity", "3650"),
+        *("-dname", "CN=abs-sinks test broker", "-ext", "san=ip:127.0.0.1,dns:localhost"),
+        *("-ext", "bc:critical=ca:true", "-ext", "ku:critical=keyCertSign,digitalSignature"),
+    )
+    export = ("-exportcert", "-rfc", *store, "-file", str(folder / AUTHORITY))
+    for arguments in (make, export):
+        done = subprocess.run(
+            [str(java.resolve().with_name("keytool")), *arguments, "-storepass:env", "ABS_STORE"],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**clean_environment(), "ABS_STORE": password},
+        )
+        if done.returncode != 0:
+            said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+            raise UnavailableError(
+                f"keytool made no certificate in {folder}: {' | '.join(said[-3:])}",
+                remedy="an empty, writable folder is needed, and a whole Java runtime.",
+            )
+    return password
+
+
+def secured_settings(folder: Path, password: str) -> Mapping[str, str]:
+    """Of the listener SECURED, and of the authorizer; to be added to a broker's properties."""
+    listener = "listener.name.secured"
+    login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    return {
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL",
+        "sasl.enabled.mechanisms": MECHANISM,
+        f"{listener}.{MECHANISM.lower()}.sasl.jaas.config": login,
+        f"{listener}.ssl.keystore.type": "PKCS12",
+        f"{listener}.ssl.keystore.location": str(folder / _STORE),
+        f"{listener}.ssl.keystore.password": password,
+        f"{listener}.ssl.key.password": password,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }

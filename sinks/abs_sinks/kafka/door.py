@@ -1,0 +1,78 @@
+"""Whether the brokers let this process in, and if not, why: asked before anything else is.
+
+A password or certificate that is refused is an event to librdkafka, which goes on trying; kafka-python
+tries for 15 seconds and then says that there is no broker. Here the event becomes an error.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from abs_sinks.kafka.faults import to_abs_error
+from abs_sinks.kafka.settings import Settings
+
+KNOCK_SECONDS = 10.0
+"""For how long a broker's first word is waited for."""
+
+_REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+
+log = logging.getLogger("abs_sinks.kafka.librdkafka")
+_lock = threading.Lock()
+_admins: dict[tuple[int, Settings], AdminClient] = {}
+
+
+def admin_client(settings: Settings) -> AdminClient:
+    """This process's librdkafka client for topics and their settings; makes no topic by asking.
+
+    Raises:
+        RefusedError: the brokers let nobody in with these settings.
+    """
+    key = os.getpid(), settings
+    with _lock:
+        if key not in _admins:
+            if settings.is_guarded:
+                knock(settings)
+            _admins[key] = _client(settings)
+        return _admins[key]
+
+
+def knock(settings: Settings) -> None:
+    """Return when a broker has let us in, or when none answers: who asks next is told that.
+
+    Where brokers expect TLS and are spoken to without, nothing is to be heard from them.
+
+    Raises:
+        RefusedError: password or certificate are not those of the brokers.
+    """
+    events: list[KafkaError] = []
+    client = _client(settings, error_cb=events.append)
+    deadline = time.monotonic() + KNOCK_SECONDS
+    while time.monotonic() < deadline:
+        client.poll(0.01)
+        for event in events:
+            if event.code() in _REFUSALS:
+                raise to_abs_error(event, f"connecting to {settings.bootstrap}", settings)
+        if any(event.code() == KafkaError._ALL_BROKERS_DOWN for event in events):
+            return
+        with suppress(KafkaException):
+            client.cluster_id(0.05)
+            return
+
+
+def _client(settings: Settings, **more: Any) -> AdminClient:
+    given: dict[str, Any] = {
+        **dict(settings.pairs),
+        "allow.auto.create.topics": "false",
+        "log_level": "2",
+        "logger": log,
+        **more,
+    }
+    return AdminClient(given)

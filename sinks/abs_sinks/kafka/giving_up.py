@@ -1,0 +1,155 @@
+"""Gives up attempts that nobody will decide any more, so that readers by winners can go on.
+
+Records of ``protocol=idempotent`` lie in the topic before their epoch is decided. If the job never
+runs again, its readers wait at the first of them for good. Only a person knows that; then this writes
+a winners record that names no attempt, of a generation above all that were ever written:
+
+- Where the job's register is there, the record is written in the transaction that raises the register's
+  generation. So a run that is alive after all is fenced (I5): what is called lost here can never be
+  decided later. Should the job be started again, it goes on above that generation.
+- Where its register is gone (retired), no run can decide for that register's id any more, because a
+  new register gets a new id. Such attempts are given up by name, one register id at a time.
+
+The record is also the trail of the act: it says who did it, where and when.
+"""
+
+from __future__ import annotations
+
+import getpass
+import secrets
+import socket
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import Producer
+
+from abs_core.attempts import NO_DECISION, Decided
+from abs_core.contracts import Conflict
+from abs_core.errors import ConfigError, ContentionError, ProtocolError, UnavailableError
+from abs_core.model import HandleName, JobState
+from abs_core.protocol import Changed, Identity, Refused, start
+from abs_sinks.kafka.client import producer_settings
+from abs_sinks.kafka.faults import mapped
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.sending import Failures
+from abs_sinks.kafka.target import identity
+from abs_sinks.kafka.winners import data_topic, winners_topic
+
+FLUSH_SECONDS = 10.0
+TRIES = 5
+
+
+def give_up(options: KafkaOptions, job: str, orphans: Sequence[HandleName] = ()) -> list[Decided]:
+    """Write winners records without a winner; what was written.
+
+    Args:
+        options: of the sink: brokers, register's topic, and the data's topic.
+        job: the register key. Where it has a register here, all of its undecided attempts are meant.
+        orphans: attempts whose register is not here; all of the same register and of no higher
+            generation are given up with one.
+
+    Raises:
+        ConfigError: there is neither a register of this job here nor an orphan, the register is of
+            another topic, or an orphan's register is here.
+        ProtocolError: an epoch is decided and not finished, under another protocol.
+        ContentionError: the job is running.
+        TargetError: the brokers do not answer, or refuse.
+    """
+    data_topic(options)
+    stored = KafkaRegister(options).load(job)
+    state = None if stored is None else stored.state
+    if state is None and not orphans:
+        raise ConfigError(
+            f"There is no register of a job {job!r} in {options.registertopic}.",
+            remedy="name the attempt that readers wait for as an orphan, if its register is gone.",
+        )
+    for orphan in orphans:
+        if orphan.job != job or (state is not None and orphan.register == state.register):
+            raise ConfigError(
+                f"{orphan} is an attempt of another job, or its register is here.",
+                remedy="an attempt whose register is here needs no orphan: name the job alone.",
+            )
+    if state is None:
+        return [_give_up_orphan(options, orphan) for orphan in _highest(orphans)]
+    done = [_give_up_job(options, job)]
+    return done + [_give_up_orphan(options, orphan) for orphan in _highest(orphans)]
+
+
+def _give_up_job(options: KafkaOptions, job: str) -> Decided:
+    register = KafkaRegister(options)
+    topic = winners_topic(options)
+    for _ in range(TRIES):
+        stored = register.load(job)
+        if stored is None:
+            raise ConfigError(f"The register of job {job!r} is gone.", job=job)
+        raised = _raised(options, stored.state)
+        none = Decided(raised.register, job, raised.generation, NO_DECISION, (), trail())
+
+        def send(producer: Producer, failures: Failures, none: Decided = none) -> None:
+            _send(producer, failures, topic, none)
+
+        if not isinstance(register.swap(job, stored.version, raised, send), Conflict):
+            return none
+    raise ContentionError(
+        "The job's register is being written by others: the job is running.",
+        job=job,
+        remedy="stop the job; as long as it runs it decides its epochs itself.",
+    )
+
+
+def _raised(options: KafkaOptions, state: JobState) -> JobState:
+    if state.target != identity(options):
+        raise ConfigError(
+            f"Job {state.job!r} writes to {state.target}, not to {identity(options)}.",
+            job=state.job,
+            remedy="name its topic.",
+        )
+    if state.open:
+        raise ProtocolError(
+            "An epoch of the job is decided and not finished.",
+            job=state.job,
+            epoch=state.open[0].epoch,
+            remedy="finish it first: `abs in-doubt commit`.",
+        )
+    who = Identity(state.job, state.lineage, f"given-up-{secrets.token_hex(4)}", state.target)
+    match start(state, who, state.register):
+        case Changed(raised):
+            return raised
+        case Refused(error):
+            raise error
+        case _:
+            raise ProtocolError("A new run has raised no generation.", job=state.job)
+
+
+def _give_up_orphan(options: KafkaOptions, orphan: HandleName) -> Decided:
+    generation = orphan.generation + 1
+    none = Decided(orphan.register, orphan.job, generation, NO_DECISION, (), trail())
+    failures = Failures(options.kafka)
+    with mapped("giving attempts up", options.kafka):
+        producer = Producer(producer_settings(options, None, failures.report))
+        _send(producer, failures, winners_topic(options), none)
+    return none
+
+
+def _send(producer: Producer, failures: Failures, topic: str, decided: Decided) -> None:
+    producer.produce(topic, decided.to_bytes(), decided.key, 0)
+    left = producer.flush(FLUSH_SECONDS)
+    failures.raise_any(producer)
+    if left:
+        raise UnavailableError(f"Topic {topic} takes no winners record.", job=decided.job)
+
+
+def _highest(orphans: Sequence[HandleName]) -> list[HandleName]:
+    """Of each register the one of the highest generation."""
+    found: dict[str, HandleName] = {}
+    for orphan in orphans:
+        known = found.get(orphan.register, orphan)
+        found[orphan.register] = max(known, orphan, key=lambda handle: handle.generation)
+    return list(found.values())
+
+
+def trail() -> str:
+    """Who acts, where and when (UTC)."""
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    return f"given up by {getpass.getuser()} on {socket.gethostname()} at {when}"
