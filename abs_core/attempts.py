@@ -47,6 +47,10 @@ HEADER = "abs.attempt"
 VERSION = 1
 _SUFFIX = ".abs-winners"
 
+NO_DECISION = -1
+"""The epoch of a winners record that decides none: a person has given up what is not decided yet. All
+attempts of lower generations that no other record names are losers by it."""
+
 
 def side_topic(topic: str) -> str:
     """The topic of the winners records for a data topic."""
@@ -85,6 +89,7 @@ class Decided:
         generation: of the run that decided.
         epoch: what was decided.
         winners: handles; empty where the epoch has no rows.
+        note: for people: who gave up what was not decided; empty where a run decided.
     """
 
     register: str
@@ -92,6 +97,7 @@ class Decided:
     generation: int
     epoch: int
     winners: tuple[HandleName, ...]
+    note: str = ""
 
     @property
     def key(self) -> bytes:
@@ -110,6 +116,8 @@ class Decided:
             "epoch": self.epoch,
             "winners": winners,
         }
+        if self.note:
+            value["note"] = self.note
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode("ascii")
 
     @classmethod
@@ -128,7 +136,8 @@ class Decided:
                 HandleName(register, job, int(g), int(e), int(p), str(a))
                 for g, e, p, a in fields["winners"]
             )
-            return cls(register, job, int(fields["generation"]), int(fields["epoch"]), winners)
+            place = int(fields["generation"]), int(fields["epoch"])
+            return cls(register, job, *place, winners, str(fields.get("note", "")))
         except (ValueError, KeyError, TypeError) as error:
             raise CorruptionError(
                 f"A winners record cannot be read: {error}.",

@@ -72,3 +72,11 @@ def prefix(s3: S3Service) -> str:
     """A key prefix of this test's own in the server's bucket, without a slash at its end."""
     s3.start()
     return f"t-{secrets.token_hex(6)}"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _trail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What tests do by hand is noted in a folder of theirs, not in the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("ABS_TRAIL", str(tmp_path_factory.mktemp("trail") / "trail.jsonl"))
+        yield

@@ -16,7 +16,8 @@ from rich.table import Table
 
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json
-from abs_cli.state import Job, Schema, State, Url
+from abs_cli.state import Job, Schema, State, Url, kafka_options
+from abs_cli.trail import noted
 from abs_core import protocol
 from abs_core.errors import ConfigError
 from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState
@@ -44,7 +45,8 @@ def commit(job: Job, url: Url, stateschema: Schema = "abs") -> None:
     """Commit what is decided for a job and not yet committed, as its next start would."""
     state = State.at(url, stateschema)
     before = state.of(job)
-    after = state.coordinator(before).roll_forward()
+    with noted("commit", job, url, epochs=[decision.epoch for decision in before.open]):
+        after = state.coordinator(before).roll_forward()
     handles = sum(len(decision.handles) for decision in before.open)
     errors.print(
         f"[green]committed[/] {handles} handles of {len(before.open)} decided epochs; job {job} is "
@@ -75,7 +77,8 @@ def accept_loss(
     asked = f"{rows} rows of {len(lost)} handles are not in the target. Finish epoch {epoch}?"
     if lost and not yes and not typer.confirm(asked):
         raise typer.Exit(FAILED)
-    after = coordinator.accept_loss(epoch, lost)
+    with noted("accept-loss", job, url, epoch=epoch, lost=[str(each.handle) for each in lost]):
+        after = coordinator.accept_loss(epoch, lost)
     errors.print(f"[green]finished[/] {job} up to epoch {after.frontier}", highlight=False)
 
 
@@ -93,6 +96,16 @@ def abort(
             "other state schema either: what its decision names would be lost.",
         ),
     ] = None,
+    attempts: Annotated[
+        str | None,
+        typer.Option(
+            "--attempts",
+            metavar="TOPIC",
+            help="Kafka, protocol=idempotent: give up what the job sent to this topic and did not "
+            "decide, so that readers with winners=true go on without it. Raises the job's generation: "
+            "a run that is alive is fenced. With --orphan for attempts whose register is gone.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would be aborted or deleted.")
     ] = False,
@@ -103,6 +116,9 @@ def abort(
     Handles of the last run's unfinished epoch stay: that run may still be alive. Start the job
     again; or retire it, and name the handles as orphans.
     """
+    if attempts is not None:
+        _give_up(job, url, attempts, orphan or [], dry_run=dry_run)
+        return
     state = State.at(url, stateschema)
     stored = state.register.load(job)
     known = None if stored is None else stored.state
@@ -116,10 +132,35 @@ def abort(
     elif dry_run:
         _show(fates)
     if not dry_run:
-        state.committer.abort(doomed)
+        with noted("abort", job, url, handles=[str(handle) for handle in doomed]):
+            state.committer.abort(doomed)
     done = "would abort" if dry_run else "aborted"
     left = len(names) - len(doomed)
     errors.print(f"[green]{done}[/] {len(doomed)} handles; {left} left", highlight=False)
+
+
+def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: bool) -> None:
+    from abs_sinks.kafka.giving_up import give_up
+
+    if dry_run:
+        raise ConfigError(
+            "--dry-run does not go with --attempts.",
+            remedy="a reader's log names the attempt that it waits for.",
+        )
+    handles = [HandleName.parse(text) for text in orphans]
+    if None in handles:
+        raise ConfigError(
+            "An --orphan is no attempt's name.", remedy="take it from the reader's log."
+        )
+    named = [handle for handle in handles if handle is not None]
+    with noted("give up attempts", job, url, topic=topic, orphans=orphans):
+        given_up = give_up(kafka_options(url, topic=topic), job, named)
+    for done in given_up:
+        errors.print(
+            f"[green]given up[/] what job {job} did not decide before generation {done.generation} "
+            f"(register {done.register}); {done.note}",
+            highlight=False,
+        )
 
 
 def fate(state: JobState | None, handle: HandleName) -> str:

@@ -3,7 +3,8 @@
 A register lies in its sink's own system: a URL says which.
 
 - ``kafka://host:port,host:port/topic`` names a register's topic (``abs-register`` where none is given),
-  with librdkafka's settings as its query (``?security.protocol=ssl&ssl.ca.location=...``);
+  with librdkafka's settings as its query (``?security.protocol=ssl&ssl.ca.location=...``), or in a
+  file of lines ``name=value`` (``?config=FILE``), where passwords belong;
 - ``s3://bucket/path`` is the sink's option path, its query other options of the sink
   (``?endpoint=http://host:port&region=...&statepath=...``); credentials come by boto3's chain;
 - any other is libpq's, of a PostgreSQL database.
@@ -12,6 +13,7 @@ A register lies in its sink's own system: a URL says which.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
 from urllib.parse import parse_qsl, urlsplit
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from abs_core.contracts import Conflict, Stored, Version
     from abs_core.coordinator import Coordinator
     from abs_core.model import Committable, HandleName, InDoubt, Inspection, Outcome
+    from abs_sinks.kafka.options import KafkaOptions
 
 Url = Annotated[
     str,
@@ -136,16 +139,36 @@ def _postgres(url: str, schema: str) -> State:
 
 def _kafka(url: str) -> State:
     from abs_sinks.kafka.committer import TransactionCommitter
-    from abs_sinks.kafka.options import KafkaOptions
     from abs_sinks.kafka.register import KafkaRegister
 
+    options = kafka_options(url)
+    return State(KafkaRegister(options), TransactionCommitter(options))
+
+
+def kafka_options(url: str, **more: str) -> KafkaOptions:
+    """The sink's options from ``kafka://...``, and others of the sink.
+
+    Raises:
+        OptionError: the URL cannot be read.
+    """
+    from abs_sinks.kafka.options import KafkaOptions
+    from abs_sinks.kafka.settings import from_file
+
     parts = urlsplit(url)
-    given = {f"kafka.{name}": value for name, value in parse_qsl(parts.query)}
+    if parts.scheme != "kafka":
+        raise ConfigError(
+            "The URL names no Kafka cluster.", remedy="write kafka://host:port/topic."
+        )
+    named = dict(parse_qsl(parts.query))
+    config = named.pop("config", None)
+    given = {f"kafka.{name}": value for name, value in named.items()}
+    if config is not None:
+        pairs = from_file(Path(config), parts.netloc).pairs
+        given |= {f"kafka.{name}": value for name, value in pairs}
     given["kafka.bootstrap.servers"] = parts.netloc
     if parts.path.strip("/"):
         given["registertopic"] = parts.path.strip("/")
-    options = KafkaOptions.parse(given)
-    return State(KafkaRegister(options), TransactionCommitter(options))
+    return KafkaOptions.parse({**given, **more})
 
 
 def _s3(url: str) -> State:

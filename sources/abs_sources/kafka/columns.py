@@ -37,12 +37,14 @@ def batch_of(
     partition: int,
     *,
     headers: bool,
+    hidden: str | None = None,
 ) -> pa.RecordBatch:
     """The messages of one partition as a batch of ``SCHEMA`` (or ``SCHEMA_WITH_HEADERS``).
 
     Args:
         messages: without errors and events among them.
         offsets: theirs.
+        hidden: the key of a header that is not shown.
     """
     rows = len(messages)
     times = chain.from_iterable(map(Message.timestamp, messages))
@@ -59,11 +61,12 @@ def batch_of(
     ]
     if not headers:
         return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
-    columns.append(pa.array(map(_headers, messages), _HEADERS.type))
+    columns.append(pa.array((_headers(m, hidden) for m in messages), _HEADERS.type))
     return pa.RecordBatch.from_arrays(columns, schema=SCHEMA_WITH_HEADERS)
 
 
-def _headers(message: Message) -> list[dict[str, object]] | None:
+def _headers(message: Message, hidden: str | None) -> list[dict[str, object]] | None:
     """None where there are none, as Spark has it."""
     found: Any = message.headers()
-    return [{"key": key, "value": value} for key, value in found] if found else None
+    shown = [{"key": key, "value": value} for key, value in found or () if key != hidden]
+    return shown or None

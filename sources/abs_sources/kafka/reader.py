@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from abs_core.attempts import side_topic
+from abs_core.attempts import HEADER, side_topic
 from abs_core.errors import AbsError, ReplayMismatchError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.source import Split
-from abs_sources.kafka.client import consumer_settings, log
+from abs_sources.kafka.client import consumer_settings, log, principal
 from abs_sources.kafka.cluster import cluster
 from abs_sources.kafka.columns import batch_of
 from abs_sources.kafka.errors import DATA_LOSS_REMEDY, mapped, translated
@@ -174,6 +174,8 @@ class KafkaReader:
             self._part.topic,
             self._part.partition,
             headers=self._options.headers,
+            # It has done its work; who copies the records elsewhere shall not take it along.
+            hidden=None if judged is None else HEADER,
         )
         if judged is not None:
             batch = batch.filter(judged.keep.slice(0, judged.stop))
@@ -189,6 +191,16 @@ class KafkaReader:
                 handle=str(undecided),
                 remedy=f"look for the topic {side_topic(self._part.topic)}: were its records lost?",
             )
+        log.info(
+            "%s waits at offset %d: attempt %s of job %s is not decided. If that job never runs "
+            "again: abs in-doubt abort %s --attempts %s",
+            self._name,
+            offset,
+            undecided,
+            undecided.job,
+            undecided.job,
+            self._part.topic,
+        )
         self.waiting = True
         self._at = offset
         self._assign(offset)
@@ -222,7 +234,7 @@ class KafkaReader:
         elif code in _PASSING:
             log.info("reading %s: %s", self._name, error.str())
         else:
-            raise mapped(error, f"reading {self._name}")
+            raise mapped(error, f"reading {self._name}", principal(self._options.client))
 
     def _end_of_partition(self, offset: int) -> None:
         """All before ``offset`` was told: what lies between, if anything, are no records."""

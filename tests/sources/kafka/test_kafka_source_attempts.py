@@ -94,6 +94,22 @@ def test_losers_are_left_out_and_an_undecided_epoch_is_not_read_yet(attempts: At
     assert loser != winner
 
 
+def test_what_tells_attempts_apart_is_not_handed_on_to_who_copies_the_records(
+    attempts: Attempts,
+) -> None:
+    attempts.decide(0, attempts.write(0, "a", ["0"]))
+    source = attempts.source(includeHeaders="true")
+    start = source.initial()
+    (split,) = source.splits(start, source.latest(start, Limit()))
+    reader = source.open(split)
+    headers: list[object] = []
+    while not reader.finished:
+        batch = reader.read(1.0)
+        headers += [] if batch is None else batch.column("headers").to_pylist()
+    reader.close()
+    assert headers == [None]
+
+
 def test_a_reader_without_an_end_waits_for_the_decision(attempts: Attempts) -> None:
     source = attempts.source()
     handle = attempts.write(0, "a", ["0"])

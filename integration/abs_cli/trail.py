@@ -1,0 +1,79 @@
+"""The trail of what people did by hand: one line of JSON for each act, kept on the machine they sat at.
+
+It lies in ``$ABS_TRAIL``, or in ``abs/trail.jsonl`` below ``$XDG_STATE_HOME`` (``~/.local/state``). A
+line is written and made durable before the act, and another one after it: an act without its second
+line was cut off. It holds names and no secret (I9). An act that cannot be noted is not done.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from abs_core.errors import AbsError, ConfigError
+
+
+def trail_path() -> Path:
+    """Where the trail lies."""
+    named = os.environ.get("ABS_TRAIL")
+    if named:
+        return Path(named)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(state) / "abs" / "trail.jsonl"
+
+
+@contextmanager
+def noted(act: str, job: str, url: str, **more: object) -> Iterator[None]:
+    """Note an act before it is done, and how it went after.
+
+    Args:
+        act: the command.
+        url: of the register; user, password and query are left out.
+        more: what it is done to.
+
+    Raises:
+        ConfigError: the trail cannot be written; nothing was done.
+    """
+    line = {"act": act, "job": job, "at": _place(url), **more}
+    _write({**line, "step": "begun"})
+    try:
+        yield
+    except AbsError as error:
+        _write({**line, "step": "failed", "error": type(error).__name__})
+        raise
+    _write({**line, "step": "done"})
+
+
+def _write(line: Mapping[str, object]) -> None:
+    path = trail_path()
+    who = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "user": getpass.getuser(),
+        "host": socket.gethostname(),
+    }
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({**who, **line}, default=str) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise ConfigError(
+            f"The trail of what is done by hand cannot be written: {path}: {error.strerror}.",
+            remedy="name a file that can be written by ABS_TRAIL.",
+        ) from error
+
+
+def _place(url: str) -> str:
+    parts = urlsplit(url)
+    if not parts.scheme:
+        return "a database"  # libpq's keywords: a password may be among them
+    host = parts.netloc.rpartition("@")[2]
+    return f"{parts.scheme}://{host}{parts.path}"
