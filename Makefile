@@ -9,8 +9,8 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 setup:
 	@./bootstrap
 
-demo: setup ## a streaming job over real data, killed again and again, then audited
-	@$(BIN)/abs demo
+demo: setup ## three streaming queries over real data, killed again and again, then audited
+	@$(BIN)/abs demo --route chain
 
 test: check ## everything CI runs
 	$(BIN)/python -m pytest -m "not campaign" -n $(JOBS) --dist loadfile

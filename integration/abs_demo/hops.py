@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-PARTITIONS = 4
-TAKEN_PER_EPOCH = 20_000
+PARTITIONS = 2
+TAKEN_PER_EPOCH = 30_000
 """Records that a query takes from the topic at a time, at most."""
 
 _VARIABLE = "ABS_DEMO_PLACES"

@@ -16,7 +16,7 @@ from abs_demo.moments import Moment
 from abs_demo.schedule import Kill, schedule
 from abs_sinks.options import PROTOCOLS
 
-FILES_PER_EPOCH = {Route.DIRECT: 8, Route.CHAIN: 16}
+FILES_PER_EPOCH = {Route.DIRECT: 8, Route.CHAIN: 24}
 FILES_PER_CHECKPOINT = 12
 """A checkpoint of the embedded job comes at least as often, unless the machine is very fast."""
 
