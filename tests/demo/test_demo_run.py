@@ -141,6 +141,22 @@ def test_the_embedded_runtime_writes_every_flight_exactly_once_over_kills(
     assert _left_in(scratch) == []
 
 
+@pytest.mark.campaign
+def test_three_queries_through_kafka_write_every_flight_exactly_once_over_kills(
+    start: Callable[..., Demo], scratch: Path
+) -> None:
+    demo = start("--json", "--route", "chain", "--days", "180", "--kills", "2", "--seed", "7")
+    code = demo.end()
+    result = json.loads(demo.out.read_text())
+    assert (code, result["clean"], result["shortcomings"]) == (0, True, []), demo.said
+    assert len(result["kills_done"]) == 2
+    for audit in (result["audit"], result["audits"]["topic"], result["audits"]["bucket"]):
+        assert audit["expected"]["records"] == audit["actual"]["records"] == result["rows"]
+        assert [audit[k] for k in ("missing", "duplicate", "unexpected", "corrupted")] == [0] * 4
+    assert _left_in(scratch) == []
+
+
+@pytest.mark.campaign
 def test_the_same_kill_of_a_plain_writer_is_found_by_the_audit(
     start: Callable[..., Demo], scratch: Path
 ) -> None:
