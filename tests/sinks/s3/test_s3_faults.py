@@ -40,7 +40,7 @@ CALLS = (
 ON_OBJECTS = ("PutObject", "HeadObject", "GetObject", "ListObjectsV2", "DeleteObject")
 MADE = {
     "2pc": CALLS,
-    "wal": (*CALLS, *ON_OBJECTS, "DeleteObjects"),
+    "wal": (*CALLS, *ON_OBJECTS),
     # Uploads are completed at pre-commit: nobody asks for their parts.
     "idempotent": (*(call for call in CALLS if call != "ListParts"), *ON_OBJECTS, "DeleteObjects"),
 }
