@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from abs_core.cell import DEFAULT_PATIENCE
+from abs_core.cell import DEFAULT_PATIENCE, Patience
 from abs_core.errors import AbsError, DataError, RefusedError, TargetError
 from abs_core.model import Finding, Severity
 from abs_sinks.kafka.facts import STATE_TOPIC, ClusterFacts, cluster_facts
@@ -25,6 +25,9 @@ SHORT_TIMEOUT_MS = round(4 * DEFAULT_PATIENCE.min_seconds_left * 1000)
 
 SHORT_EXPIRATION_MS = 86_400_000
 """One day: for so long a job may be down between a commit and its proof."""
+
+PATIENCE = Patience(seconds=10.0)
+"""With leaders that are just being elected."""
 
 MARGIN_MS = 60_000
 """Added to the longest timeout: coordinators look for what is over every ten seconds, clocks differ."""
@@ -182,7 +185,8 @@ def judge_hanging(
     places = [(topic.name, number) for number in range(topic.partitions)]
     before = round(time.time() * 1000) - longest - MARGIN_MS
     try:
-        found = find_hanging(options.kafka, places, before)
+        # Patiently: a topic that was just made has no leaders yet.
+        found = PATIENCE.retry(lambda: find_hanging(options.kafka, places, before))
     except RefusedError:
         return  # who may not read the topic is told so above
     for each in found:
