@@ -52,8 +52,8 @@ def doctor(
         Sink | None,
         typer.Option(
             "--format",
-            help="What the job writes to. Default: options that begin with kafka. are of abs-kafka, "
-            "an option path is of abs-s3.",
+            help="What the job writes to. Default: by the options: topic and kafka.* are of abs-kafka, "
+            "path of abs-s3, url and dbtable of abs-postgres.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -127,11 +127,22 @@ _LOOK: dict[Sink, Callable[..., tuple[list[Finding], Guarantee]]] = {
 
 
 def _meant(given: dict[str, str]) -> Sink:
-    """The sink whose options these are."""
+    """The sink whose options these are.
+
+    Raises:
+        ConfigError: none that only one sink has is among them.
+    """
     names = {name.lower() for name in given}
-    if any(name.startswith("kafka.") for name in names):
+    if "topic" in names or any(name.startswith("kafka.") for name in names):
         return Sink.KAFKA
-    return Sink.S3 if "path" in names else Sink.POSTGRES
+    if "path" in names:
+        return Sink.S3
+    if names & {"url", "dbtable"}:
+        return Sink.POSTGRES
+    raise ConfigError(
+        "The options do not tell what the job writes to.",
+        remedy=f"name it: --format {', '.join(Sink)}.",
+    )
 
 
 def _job(common: CommonOptions) -> str | None:
@@ -146,7 +157,11 @@ def _show(findings: list[Finding], promise: Guarantee) -> None:
             people.print(f"  what to do: {escape(finding.remedy)}", highlight=False)
     if not findings:
         people.print("[green]nothing to say against it[/]")
-    people.print(f"protocol {promise.protocol}, write {promise.write}; every row exactly once")
+    fails = any(finding.severity is Severity.ERROR for finding in findings)
+    people.print(
+        f"{'once that is mended: ' if fails else ''}protocol {promise.protocol}, "
+        f"write {promise.write}; every row exactly once"
+    )
     people.print(f"  visible: {promise.visibility}", highlight=False)
     for limit in promise.limits:
         people.print(f"  limit: {limit}", highlight=False)

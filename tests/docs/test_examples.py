@@ -12,7 +12,7 @@ from abs_services import S3Service
 
 DOCS = Path(__file__).parents[2] / "docs"
 FOLDER = DOCS / "examples"
-WITH_SERVERS = {"state_in_postgresql.py", "snapshots_in_s3.py"}
+WITH_SERVERS = {"state_in_postgresql.py", "snapshots_in_s3.py", "into_s3.py"}
 EXAMPLES = sorted(path.name for path in FOLDER.glob("*.py"))
 
 
@@ -45,7 +45,9 @@ def test_the_example_of_state_in_postgresql_runs(
 
 
 @pytest.mark.services
-def test_the_example_of_snapshots_in_s3_runs(
+@pytest.mark.parametrize("name", ["snapshots_in_s3.py", "into_s3.py"])
+def test_an_example_with_s3_runs(
+    name: str,
     store: S3Service,
     prefix: str,
     tmp_path: Path,
@@ -53,7 +55,7 @@ def test_the_example_of_snapshots_in_s3_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = f"s3://{store.bucket}/{prefix}"
-    run("snapshots_in_s3.py", monkeypatch, str(tmp_path), path, store.endpoint)
+    run(name, monkeypatch, str(tmp_path), path, store.endpoint)
     assert capsys.readouterr().out
 
 

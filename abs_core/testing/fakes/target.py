@@ -25,12 +25,15 @@ class FakeTarget:
     """The database; every call is one transaction.
 
     Args:
-        path: of the file, shared among processes; in memory, for this object alone, where None.
+        path: of the file, shared among processes, its folder made if need be; in memory, for this
+            object alone, where None.
 
     A file outlives its processes' SIGKILL, not a loss of power: it is never flushed.
     """
 
     def __init__(self, path: Path | None = None) -> None:
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
         self.name = "memory" if path is None else str(path)
         self._path = ":memory:" if path is None else str(path)
         self._open: sqlite3.Connection | None = None
