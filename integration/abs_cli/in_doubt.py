@@ -29,7 +29,7 @@ app = typer.Typer(help="What is prepared and not committed.", no_args_is_help=Tr
 def list_handles(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False) -> None:
     """Every handle, with its age and what will become of it. Exit code 1 if there is any."""
     state = State.at(url, stateschema)
-    states = {stored.state.job: stored.state for stored in state.register.jobs()}
+    states = {stored.state.job: stored.state for stored in state.jobs()}
     doubts = state.committer.in_doubt(None)
     fates = [(doubt, fate(states.get(doubt.handle.job), doubt.handle)) for doubt in doubts]
     if as_json:

@@ -20,7 +20,7 @@ app = typer.Typer(help="Registers: what is committed, job by job.", no_args_is_h
 @app.command("list")
 def list_jobs(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False) -> None:
     """One line for each job."""
-    states = [stored.state for stored in State.at(url, stateschema).register.jobs()]
+    states = [stored.state for stored in State.at(url, stateschema).jobs()]
     if as_json:
         print_json([_document(state) for state in states])
         return

@@ -25,7 +25,7 @@ from abs_core.protocol import Identity
 
 if TYPE_CHECKING:
     # Drivers and Arrow take a second to import; `abs --help` shall not wait for them.
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from abs_core.contracts import Conflict, Stored, Version
     from abs_core.coordinator import Coordinator
@@ -80,10 +80,15 @@ class AnyCommitter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The registers of one place, and what acts on their handles."""
+    """The registers of one place, and what acts on their handles.
+
+    Args:
+        check_place: raises where the place that the URL names is not there; asked where it is empty.
+    """
 
     register: Register
     committer: AnyCommitter
+    check_place: Callable[[], None] | None = None
 
     @classmethod
     def at(cls, url: str, schema: str) -> State:
@@ -100,6 +105,17 @@ class State:
             case _:
                 return _postgres(url, schema)
 
+    def jobs(self) -> Sequence[Stored]:
+        """Every job here.
+
+        Raises:
+            ConfigError: the place that the URL names is not there, which is not the same as empty.
+        """
+        found = self.register.jobs()
+        if not found and self.check_place is not None:
+            self.check_place()
+        return found
+
     def of(self, job: str) -> JobState:
         """The state of a job.
 
@@ -108,7 +124,7 @@ class State:
         """
         stored = self.register.load(job)
         if stored is None:
-            known = [s.state.job for s in self.register.jobs()]
+            known = [s.state.job for s in self.jobs()]
             raise ConfigError(
                 f"There is no register of a job {job!r} here.",
                 remedy=f"the jobs here are: {', '.join(known)}."
@@ -140,9 +156,20 @@ def _postgres(url: str, schema: str) -> State:
 def _kafka(url: str) -> State:
     from abs_sinks.kafka.committer import TransactionCommitter
     from abs_sinks.kafka.register import KafkaRegister
+    from abs_sinks.kafka.register_topic import find_topic
 
     options = kafka_options(url)
-    return State(KafkaRegister(options), TransactionCommitter(options))
+    parts = urlsplit(url)
+
+    def check_topic() -> None:
+        if find_topic(options.kafka, options.registertopic) is None:
+            raise ConfigError(
+                f"There is no topic {options.registertopic} at {parts.netloc}.",
+                remedy="name the topic of the registers: the sink's option registertopic.",
+            )
+
+    named = check_topic if parts.path.strip("/") else None
+    return State(KafkaRegister(options), TransactionCommitter(options), named)
 
 
 def kafka_options(url: str, **more: str) -> KafkaOptions:

@@ -57,6 +57,12 @@ def test_registers_in_kafka_are_listed_shown_and_retired(url: str) -> None:
     assert "no register" in str(_refused("register", "show", "flights", "--url", url))
 
 
+def test_a_mistyped_topic_of_registers_is_told_from_one_without_jobs(url: str) -> None:
+    mistyped = f"{url}-not"
+    for command in (["register", "list"], ["in-doubt", "list"], ["register", "show", "flights"]):
+        assert "There is no topic" in str(_refused(*command, "--url", mistyped))
+
+
 def _abs(code: int, *args: str) -> str:
     done = CliRunner().invoke(app, args)
     assert done.exit_code == code, (done.output, done.exception)
