@@ -126,7 +126,7 @@ def spark_kafka(
             OURS: Job(ours, bootstrap, given, "abs-kafka", True),
             SPARKS: Job(theirs, bootstrap, given, "kafka", False),
         }
-        return _compared("spark_kafka", jobs, FASTER, pairs, tell)
+        return _compared(f"spark_kafka_{size}", jobs, FASTER, pairs, tell)
 
 
 def exactly_once(bootstrap: str, *, pairs: int, rows: int | None, tell: Tell) -> Result:
