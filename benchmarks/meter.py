@@ -60,7 +60,7 @@ def _between(before: _Family, after: _Family) -> float:
         # One that is gone, and that nobody waited for, has left no trace in ``after``.
         if process in after or used.waited_for:
             total -= used.seconds
-    return total
+    return round(total, 6)  # clock ticks: what lies below is what floats leave
 
 
 def _family(server_pid: int | None) -> _Family:
