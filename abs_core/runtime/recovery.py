@@ -48,7 +48,7 @@ class Recovered:
     """Where a run begins.
 
     Args:
-        first: number of its first checkpoint; above every number that was ever used.
+        first: number of its first checkpoint; above every number that has left a trace in the store.
         parts: by operator; empty where the job starts for the first time.
         source: the store that has the blobs of the parts.
     """

@@ -12,14 +12,12 @@ from confluent_kafka import Producer
 from abs_core.attempts import Decided
 from abs_core.contracts import Committer, Conflict, Version
 from abs_core.crash import CrashPoint
-from abs_core.errors import ProtocolError, UnavailableError
+from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.sending import Failures
-from abs_sinks.kafka.winners import winners_topic
-
-FLUSH_SECONDS = 10.0
+from abs_sinks.kafka.winners import send_winners, winners_topic
 
 
 class WinnersCommitter:
@@ -77,11 +75,7 @@ class WinnersCommitter:
         topic = winners_topic(self._options)
 
         def send(producer: Producer, failures: Failures) -> None:
-            producer.produce(topic, decided.to_bytes(), decided.key, 0)
-            left = producer.flush(FLUSH_SECONDS)
-            failures.raise_any(producer)
-            if left:
-                raise UnavailableError(f"Topic {topic} takes no winners record.", job=state.job)
+            send_winners(producer, failures, topic, decided)
 
         return self._register.swap(
             state.job, expected, state, send, point=CrashPoint.INSIDE_CO_COMMIT

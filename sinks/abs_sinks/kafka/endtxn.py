@@ -244,21 +244,8 @@ def producers(
     """
 
     async def work(manager: Any) -> dict[tuple[str, int], Produced | None]:
-        found: dict[tuple[str, int], Produced | None] = {}
-        for node, some in (await leaders_of(manager, partitions)).items():
-            by_topic: dict[str, list[int]] = defaultdict(list)
-            for topic, partition in some:
-                by_topic[topic].append(partition)
-            topic_request = DescribeProducersRequest.TopicRequest
-            request = DescribeProducersRequest(
-                topics=[topic_request(name=t, partition_indexes=p) for t, p in by_topic.items()]
-            )
-            response = await manager.send(request, node_id=node)
-            for topic in response.topics:
-                for each in topic.partitions:
-                    _raise(each.error_code, f"{topic.name}-{each.partition_index}")
-                    found[topic.name, each.partition_index] = _produced(each, producer_id)
-        return found
+        active = await active_producers(manager, partitions)
+        return {place: _produced(each, producer_id) for place, each in active.items()}
 
     return run(settings, "asking partitions for a producer's records", work)
 
@@ -289,6 +276,26 @@ async def _coordinators(manager: Any, ids: Sequence[str]) -> dict[str, int]:
     for key, row in rows:
         _raise(row.error_code, f"finding the coordinator of {key}")
         found[key] = row.node_id
+    return found
+
+
+async def active_producers(
+    manager: Any, partitions: Sequence[tuple[str, int]]
+) -> dict[tuple[str, int], Any]:
+    """What the leader of each partition answers to DescribeProducers. Needs READ on the topics."""
+    found: dict[tuple[str, int], Any] = {}
+    for node, some in (await leaders_of(manager, partitions)).items():
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for topic, partition in some:
+            by_topic[topic].append(partition)
+        topic_request = DescribeProducersRequest.TopicRequest
+        request = DescribeProducersRequest(
+            topics=[topic_request(name=t, partition_indexes=p) for t, p in by_topic.items()]
+        )
+        for topic in (await manager.send(request, node_id=node)).topics:
+            for each in topic.partitions:
+                _raise(each.error_code, f"{topic.name}-{each.partition_index}")
+                found[topic.name, each.partition_index] = each
     return found
 
 

@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 
 from abs_core.attempts import NO_DECISION, Decided
 from abs_core.contracts import Conflict
-from abs_core.errors import ConfigError, ContentionError, ProtocolError, UnavailableError
+from abs_core.errors import ConfigError, ContentionError, ProtocolError
 from abs_core.model import HandleName, JobState
 from abs_core.protocol import Changed, Identity, Refused, start
 from abs_sinks.kafka.client import producer_settings
@@ -34,9 +34,8 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.sending import Failures
 from abs_sinks.kafka.target import identity
-from abs_sinks.kafka.winners import data_topic, winners_topic
+from abs_sinks.kafka.winners import data_topic, send_winners, winners_topic
 
-FLUSH_SECONDS = 10.0
 TRIES = 5
 
 
@@ -87,7 +86,7 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
         none = Decided(raised.register, job, raised.generation, NO_DECISION, (), trail())
 
         def send(producer: Producer, failures: Failures, none: Decided = none) -> None:
-            _send(producer, failures, topic, none)
+            send_winners(producer, failures, topic, none)
 
         if not isinstance(register.swap(job, stored.version, raised, send), Conflict):
             return none
@@ -128,16 +127,8 @@ def _give_up_orphan(options: KafkaOptions, orphan: HandleName) -> Decided:
     failures = Failures(options.kafka)
     with mapped("giving attempts up", options.kafka):
         producer = Producer(producer_settings(options, None, failures.report))
-        _send(producer, failures, winners_topic(options), none)
+        send_winners(producer, failures, winners_topic(options), none)
     return none
-
-
-def _send(producer: Producer, failures: Failures, topic: str, decided: Decided) -> None:
-    producer.produce(topic, decided.to_bytes(), decided.key, 0)
-    left = producer.flush(FLUSH_SECONDS)
-    failures.raise_any(producer)
-    if left:
-        raise UnavailableError(f"Topic {topic} takes no winners record.", job=decided.job)
 
 
 def _highest(orphans: Sequence[HandleName]) -> list[HandleName]:

@@ -7,16 +7,12 @@ below 2). None hangs because a job's processes died: its coordinator ends it aft
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import kafka.errors as errors
-from kafka.protocol.admin.transactions import DescribeProducersRequest
-
 from abs_sinks.kafka.control import run
-from abs_sinks.kafka.endtxn import Description, State, describe, leaders_of, listed
+from abs_sinks.kafka.endtxn import Description, State, active_producers, describe, listed
 from abs_sinks.kafka.settings import Settings
 
 _OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE)
@@ -75,31 +71,16 @@ def open_in(settings: Settings, places: Sequence[tuple[str, int]]) -> list[OpenT
     """What these partitions hold for open."""
 
     async def work(manager: Any) -> list[OpenThere]:
-        found = []
-        for node, some in (await leaders_of(manager, places)).items():
-            by_topic: dict[str, list[int]] = defaultdict(list)
-            for topic, partition in some:
-                by_topic[topic].append(partition)
-            one = DescribeProducersRequest.TopicRequest
-            request = DescribeProducersRequest(
-                topics=[one(name=name, partition_indexes=p) for name, p in by_topic.items()]
+        return [
+            OpenThere(
+                *place,
+                producer.producer_id,
+                producer.current_txn_start_offset,
+                producer.last_timestamp,
             )
-            for topic in (await manager.send(request, node_id=node)).topics:
-                for each in topic.partitions:
-                    kind = errors.for_code(each.error_code)
-                    if kind is not errors.NoError:
-                        raise kind(f"{topic.name}-{each.partition_index}")
-                    found += [
-                        OpenThere(
-                            topic.name,
-                            each.partition_index,
-                            producer.producer_id,
-                            producer.current_txn_start_offset,
-                            producer.last_timestamp,
-                        )
-                        for producer in each.active_producers
-                        if producer.current_txn_start_offset >= 0
-                    ]
-        return found
+            for place, answer in (await active_producers(manager, places)).items()
+            for producer in answer.active_producers
+            if producer.current_txn_start_offset >= 0
+        ]
 
     return run(settings, "asking partitions for open transactions", work) if places else []

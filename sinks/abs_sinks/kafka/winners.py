@@ -10,16 +10,20 @@ from __future__ import annotations
 import threading
 import time
 
-from abs_core.attempts import side_topic
+from confluent_kafka import Producer
+
+from abs_core.attempts import Decided, side_topic
 from abs_core.errors import OptionError, PreflightError, UnavailableError
 from abs_core.model import Finding, Severity
 from abs_sinks.kafka.options import KafkaOptions, topic_name
 from abs_sinks.kafka.register_topic import create, topic_config
+from abs_sinks.kafka.sending import Failures
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.topics import topic_facts
 
 DAY_MS = 86_400_000
 SECONDS = 15.0
+FLUSH_SECONDS = 10.0
 
 _lock = threading.Lock()
 _ready: set[tuple[Settings, str]] = set()
@@ -60,6 +64,20 @@ def winners_topic(options: KafkaOptions) -> str:
             _await(options.kafka, name)
         _ready.add(key)
     return name
+
+
+def send_winners(producer: Producer, failures: Failures, topic: str, decided: Decided) -> None:
+    """Write a winners record, and wait until the side topic has it.
+
+    Raises:
+        UnavailableError: it does not take it in time.
+        TargetError: it was refused.
+    """
+    producer.produce(topic, decided.to_bytes(), decided.key, 0)
+    left = producer.flush(FLUSH_SECONDS)
+    failures.raise_any(producer)
+    if left:
+        raise UnavailableError(f"Topic {topic} takes no winners record.", job=decided.job)
 
 
 def findings(options: KafkaOptions) -> list[Finding]:
