@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
-from abs_core.errors import OptionError
+from abs_core.errors import ConfigError, OptionError
 
 pytestmark = pytest.mark.services
 
@@ -41,6 +41,21 @@ def test_a_job_that_would_run_is_shown_with_its_guarantee(table: str) -> None:
     with psycopg.connect(table) as connection:
         made = connection.execute("select to_regnamespace('abs')").fetchone()
     assert made == (None,)
+
+
+def test_the_format_is_told_by_the_options_and_never_guessed() -> None:
+    without = doctor("-o", "job=payments", "-o", "protocol=wal").exception
+    assert isinstance(without, ConfigError)
+    assert "--format" in str(without)
+    # An option that only Kafka's sink has: what is missing is said of that sink.
+    lacking = doctor("-o", "topic=payments").exception
+    assert isinstance(lacking, OptionError)
+    assert "kafka.bootstrap.servers" in str(lacking)
+
+
+def test_a_job_that_would_not_run_is_promised_nothing(table: str) -> None:
+    assert "once that is mended" in doctor("-o", f"url={table}", "-o", "dbtable=paiments").stdout
+    assert "once that is" not in doctor("-o", f"url={table}", "-o", "dbtable=payments").stdout
 
 
 def test_a_missing_table_is_an_error(table: str) -> None:
