@@ -29,7 +29,7 @@ def test_an_example_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    run(name, monkeypatch, str(tmp_path))
+    run(name, monkeypatch, str(tmp_path / "new"))  # nobody has made it
     assert capsys.readouterr().out
 
 
