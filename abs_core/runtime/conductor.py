@@ -87,6 +87,10 @@ class Conductor:
         Raises:
             AbsError: the job has to be recovered.
         """
+        complete = rules.decidable(self.book, self.tasks)
+        if complete is not None:
+            self._decide(complete, now)
+            return True
         if self.inbox:
             self._receive(self.inbox.popleft(), now)
             return True
@@ -139,8 +143,6 @@ class Conductor:
         else:
             self.observe("acknowledged", message.task, message.checkpoint)
             self.book = rules.acknowledged(self.book, message)
-            while (complete := rules.decidable(self.book, self.tasks)) is not None:
-                self._decide(complete, now)
 
     def _decide(self, pending: Pending, now: float) -> None:
         checkpoint = pending.checkpoint

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from abs_core.model import Committable, HandleName
 from abs_core.runtime import coordinator as rules
 from abs_core.runtime.alignment import WAYS
-from abs_core.runtime.coordinator import Acknowledged, Book, Pending, Settings
+from abs_core.runtime.conductor import Conductor
+from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Pending, Settings
 from abs_core.runtime.elements import TaskId
+from abs_core.runtime.graph import Graph, Node
 
 A, B = TaskId("a", 0), TaskId("b", 0)
 TASKS = frozenset({A, B})
@@ -85,3 +88,34 @@ def test_a_restart_drops_what_is_under_way_and_forgets_who_had_ended() -> None:
     assert again.pending == ()
     assert again.ended == frozenset()
     assert again.next == 6
+
+
+class Decided:
+    """A keeper that notes what is decided."""
+
+    def __init__(self) -> None:
+        self.checkpoints: list[int] = []
+
+    def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
+        return ""
+
+    def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
+        self.checkpoints.append(checkpoint)
+
+    def retain(self, checkpoint: int) -> None:
+        pass
+
+
+def test_a_complete_checkpoint_is_decided_once_the_one_before_it_has_failed() -> None:
+    graph = Graph("job")
+    graph.nodes = {"a": Node("a", "source", 1), "b": Node("b", "sink", 1)}
+    keeper = Decided()
+    book = rules.begun(rules.begun(BOOK, Pending(5, 0.0)), Pending(6, 0.0))
+    conductor = Conductor(
+        *(WAYS["aligned"], SETTINGS, graph, lambda task, command, checkpoint: None),
+        *(lambda: False, keeper, dict.fromkeys(TASKS, 0), book),
+    )
+    conductor.inbox += [ack(A, 6), ack(B, 6), Declined(A, 0, 5, "no room")]
+    while conductor.step(1.0):
+        pass
+    assert keeper.checkpoints == [6]
