@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from confluent_kafka import Producer
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.bulk import AnyProducer, open_producer
 from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.fit import Fit
-from abs_sinks.kafka.records import plan_columns, records_of
+from abs_sinks.kafka.records import Columns, is_plain, plan_columns, records_of
 from abs_sinks.kafka.sending import Failures, Sender
 from abs_sinks.kafka.writer_2pc import SEND_SECONDS
 from abs_spark.schema import arrow_schema, conform
 
-_kept: dict[KafkaOptions, tuple[Producer, Failures]] = {}
+_kept: dict[KafkaOptions, tuple[AnyProducer, Failures]] = {}
 
 
 class KafkaStage(DataSource):
@@ -46,7 +46,7 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         columns, fit = plan_columns(self.schema, self.options.topic), Fit(self.options)
-        sender = Sender(*_producer(self.options), self.options.topic, SEND_SECONDS)
+        sender = Sender(*_producer(self.options, columns), self.options.topic, SEND_SECONDS)
         for batch in iterator:
             records = records_of(conform(batch, self.schema), columns, sender.rows)
             fit.check(records, sender.rows)
@@ -55,9 +55,10 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
         return WriterCommitMessage()
 
 
-def _producer(options: KafkaOptions) -> tuple[Producer, Failures]:
+def _producer(options: KafkaOptions, columns: Columns) -> tuple[AnyProducer, Failures]:
     if options not in _kept:
         _kept.clear()  # of a topic before
         failures = Failures()
-        _kept[options] = Producer(producer_settings(options, None, failures.report)), failures
+        settings = producer_settings(options, None, failures.report)
+        _kept[options] = open_producer(settings, in_bulk=is_plain(columns)), failures
     return _kept[options]

@@ -15,11 +15,10 @@ import time
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
-from confluent_kafka import Producer
-
 from abs_core.contracts import Task
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import HandleName
+from abs_sinks.kafka.bulk import AnyProducer, open_producer
 from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.fencing import fence_for_good
@@ -54,7 +53,7 @@ class Slot:
 
     name: HandleName
     use: Use = Use.MAKING
-    producer: Producer | None = None
+    producer: AnyProducer | None = None
     failures: Failures = field(default_factory=Failures)
     handle: HandleName | None = None
     aborting: bool = False
@@ -65,10 +64,20 @@ class Producers:
 
     Args:
         register, job, generation: whose they are.
+        in_bulk: whether records have nothing but value, key and partition (``bulk``).
     """
 
-    def __init__(self, options: KafkaOptions, register: str, job: str, generation: int) -> None:
+    def __init__(
+        self,
+        options: KafkaOptions,
+        register: str,
+        job: str,
+        generation: int,
+        *,
+        in_bulk: bool = False,
+    ) -> None:
         self._options = options
+        self._in_bulk = in_bulk
         self._whose = register, job, generation
         self._incarnation = secrets.token_hex(6)
         self._slots: list[Slot] = []
@@ -217,7 +226,7 @@ class Producers:
         failures = Failures(self._options.kafka)
         config = producer_settings(self._options, str(slot.name), failures.report)
         with mapped(f"initialising transactional id {slot.name}", self._options.kafka):
-            producer = Producer(config)
+            producer = open_producer(config, in_bulk=self._in_bulk)
             producer.init_transactions(INIT_SECONDS)
             if self._options.topic is not None:
                 producer.list_topics(self._options.topic, INIT_SECONDS)

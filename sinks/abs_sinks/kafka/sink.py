@@ -19,6 +19,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.preflight import preflight
 from abs_sinks.kafka.preflight_state import preflight_state
 from abs_sinks.kafka.producers import Producers
+from abs_sinks.kafka.records import is_plain, plan_columns
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.segments import store_of
 from abs_sinks.kafka.target import identity
@@ -118,7 +119,8 @@ class KafkaSink:
         if key not in self._producers:
             for older in [k for k in self._producers if k[:2] == key[:2] and k[2] < key[2]]:
                 self._producers.pop(older).close()
-            self._producers[key] = Producers(self._options, *key)
+            plain = is_plain(plan_columns(self._schema, self._options.topic))
+            self._producers[key] = Producers(self._options, *key, in_bulk=plain)
         return self._producers[key]
 
     def _all_producers(self) -> list[Producers]:
