@@ -60,22 +60,8 @@ class S3Committer:
         return outcomes
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        if not handles:
-            return
-        wanted = set(handles)
-        aborted = 0
-        for pending in self._list():
-            if _owner(pending.key) in wanted:
-                if aborted:
-                    reached(CrashPoint.BETWEEN_ABORTS)
-                self._uploads.abort(pending.key, pending.upload_id)
-                aborted += 1
-        for handle in sorted({entry.handle for entry in self._segments.list(_only_job(wanted))}):
-            if handle in wanted:
-                if aborted:
-                    reached(CrashPoint.BETWEEN_ABORTS)
-                self._segments.delete([handle])
-                aborted += 1
+        if handles:
+            self._delete_segments(self._abort_uploads(handles))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""
@@ -93,6 +79,23 @@ class S3Committer:
 
     def forget(self, state: JobState) -> None:
         """Nothing: the object itself is the proof of its commit."""
+
+    def _abort_uploads(self, handles: Sequence[HandleName]) -> list[HandleName]:
+        """Those that had no upload open."""
+        found = [pending for pending in self._list() if _owner(pending.key) in handles]
+        for number, pending in enumerate(found):
+            if number:
+                reached(CrashPoint.BETWEEN_ABORTS)
+            self._uploads.abort(pending.key, pending.upload_id)
+        owners = {_owner(pending.key) for pending in found}
+        return [handle for handle in handles if handle not in owners]
+
+    def _delete_segments(self, handles: Sequence[HandleName]) -> None:
+        """A segment is under one key: nothing is listed to find it."""
+        for number, handle in enumerate(handles):
+            if number:
+                reached(CrashPoint.BETWEEN_ABORTS)
+            self._segments.delete([handle])
 
     def _inspect(self, committable: Committable) -> Outcome:
         """Prepared where some of its files still are, and none is lost."""
@@ -177,12 +180,6 @@ def _is_segment(committable: Committable) -> bool:
 def _owner(key: str) -> HandleName | None:
     """Whose upload it is: of a data file, or of a segment that is larger than a part."""
     return handle_of(key) or segment_handle(key)
-
-
-def _only_job(handles: set[HandleName]) -> str | None:
-    """The job of all of them; None where there are several."""
-    jobs = {handle.job for handle in handles}
-    return jobs.pop() if len(jobs) == 1 else None
 
 
 def _together(outcomes: set[Outcome]) -> Outcome:

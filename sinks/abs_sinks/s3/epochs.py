@@ -57,15 +57,15 @@ class S3CoCommitter(S3Committer):
         return version
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        super().abort(handles)
-        marked = {doubt.handle for doubt in self._markers.list(None)} if handles else set()
-        done = 0
-        for handle in handles:
-            if handle in marked:
-                if done:
-                    reached(CrashPoint.BETWEEN_ABORTS)
-                self._markers.undo(handle, self._committed(handle))
-                done += 1
+        if not handles:
+            return
+        left = self._abort_uploads(handles)
+        marked = {doubt.handle for doubt in self._markers.list(None)}
+        self._delete_segments([handle for handle in left if handle not in marked])
+        for number, handle in enumerate(handle for handle in handles if handle in marked):
+            if number:
+                reached(CrashPoint.BETWEEN_ABORTS)
+            self._markers.undo(handle, self._committed(handle))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         found = list(super().in_doubt(job))
