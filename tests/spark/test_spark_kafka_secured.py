@@ -1,0 +1,109 @@
+"""Kafka to Kafka through Spark where brokers want TLS and a password, and ACLs allow what is
+documented: the settings reach every process of the job, and the password reaches no log."""
+
+from __future__ import annotations
+
+import secrets
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer
+from pyspark.sql import SparkSession
+
+from abs_services.native.kafka import NativeKafka
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.control import close_all
+from abs_sinks.kafka.register_session import close_sessions
+from abs_sinks.kafka.testing import make_topic
+from abs_spark.kafka import KafkaDataSource
+from tests.sinks.kafka.secured import Principals, allow
+from tests.spark.jobs.stream_files import Job, start
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+SOURCE, TARGET, REGISTER = "in", "out", "reg"
+RECORDS = 60
+
+READS = allow("TOPIC", f"{SOURCE}*", "READ", "DESCRIBE")
+WRITES = allow("TOPIC", TARGET, "WRITE", "DESCRIBE")
+ENDS = allow("TRANSACTIONAL_ID", "abs1:*", "WRITE", "DESCRIBE")
+CELL = allow("TRANSACTIONAL_ID", "abs-register.*", "WRITE", "DESCRIBE")
+CELLS = allow("TOPIC", REGISTER, "CREATE", "READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS")
+"""What ``docs/kafka.md`` and ``docs/kafka-source.md`` list for protocol 2pc, and nothing more."""
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[NativeKafka]:
+    with NativeKafka(secured=True) as kafka:
+        settings = KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap}).kafka
+        make_topic(settings, SOURCE)
+        make_topic(settings, TARGET)
+        yield kafka
+        close_sessions()
+        close_all()
+
+
+def test_a_job_through_spark_writes_each_record_once_with_what_is_documented(
+    broker: NativeKafka, spark: SparkSession, spark_log: Path, tmp_path: Path
+) -> None:
+    client = Principals(broker).new(READS, WRITES, ENDS, CELL, CELLS)
+    access = {f"kafka.{name}": value for name, value in client.items()}
+    sent = fill(broker.bootstrap)
+    spark.dataSource.register(KafkaDataSource)
+    job = Job(
+        input="",
+        checkpoint=str(tmp_path / "checkpoint"),
+        scratch=str(tmp_path / "scratch"),
+        format="abs-kafka",
+        options={**access, "topic": TARGET, "registertopic": REGISTER, "job": "secured"},
+        source="abs-kafka",
+        source_options={
+            **access,
+            "subscribe": SOURCE,
+            "startingOffsets": "earliest",
+            "maxOffsetsPerTrigger": str(RECORDS // 2),
+        },
+    )
+    start(spark, job).awaitTermination()
+    assert committed(broker.bootstrap) == Counter(sent)
+    assert client["sasl.password"] not in spark_log.read_text()
+
+
+def fill(bootstrap: str) -> list[bytes]:
+    """Put records into the source's topic; their values."""
+    values = [secrets.token_hex(8).encode() for _ in range(RECORDS)]
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for value in values:
+        producer.produce(SOURCE, value, value[:4])
+    assert producer.flush(30) == 0
+    return values
+
+
+def committed(bootstrap: str) -> Counter[bytes]:
+    """The target's topic, read to its end with read_committed."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": secrets.token_hex(4),
+            "auto.offset.reset": "earliest",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": "true",
+        }
+    )
+    consumer.subscribe([TARGET])
+    partitions = len(consumer.list_topics(TARGET, 30).topics[TARGET].partitions)
+    found: Counter[bytes] = Counter()
+    ended: set[int | None] = set()
+    while len(ended) < partitions:
+        message = consumer.poll(30)
+        assert message is not None, "the topic cannot be read to its end"
+        error = message.error()
+        if error is None:
+            found[message.value() or b""] += 1
+        else:
+            assert error.code() == KafkaError._PARTITION_EOF, error
+            ended.add(message.partition())
+    consumer.close()
+    return found
