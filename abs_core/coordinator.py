@@ -31,6 +31,7 @@ from abs_core.model import (
     Committable,
     Decision,
     Drained,
+    HandleName,
     Inspection,
     JobState,
     Outcome,
@@ -130,6 +131,7 @@ class Coordinator:
         # First what is decided already: it must end well whatever becomes of this epoch.
         state = self._forward.finish_open(self._mine())
         known = self._is_known(state, report)
+        given = frozenset(committable.handle for committable in report.committables)
         if self._co_committer is not None:
             state = self._co_commit(self._co_committer, report)
         else:
@@ -146,7 +148,7 @@ class Coordinator:
             seconds = time.monotonic() - began
             self._observe(Committed(job, epoch, rows, len(report.committables), seconds))
         # Also after a replay: the run before may have died between finish and here.
-        self._tidy(state, forget=True)
+        self._tidy(state, forget=True, spent=given)
 
     def abort(self, epoch: int) -> None:
         """Give the epoch up and abort what its tasks pre-committed, unless it is decided.
@@ -189,10 +191,13 @@ class Coordinator:
         """
         return self._forward.accept_loss(self._oldest(epoch), consented)
 
-    def sweep(self, state: JobState) -> None:
+    def sweep(self, state: JobState, spent: frozenset[HandleName] = frozenset()) -> None:
         """Abort every handle that no decision, present or future, can name (I4).
 
         Does nothing where a newer run has taken over (I5).
+
+        Args:
+            spent: what an epoch's commit was composed of: it has served, and is not told of.
         """
         generation = protocol.generation_of(state, self._who)
         if isinstance(generation, Refused):
@@ -201,7 +206,9 @@ class Coordinator:
         handles = protocol.sweep(state, generation, [doubt.handle for doubt in doubts])
         if handles:
             self._patience.retry(lambda: self._committer.abort(handles))
-            self._observe(Swept(self._who.job, tuple(str(handle) for handle in handles)))
+            left_behind = tuple(str(handle) for handle in handles if handle not in spent)
+            if left_behind:
+                self._observe(Swept(self._who.job, left_behind))
         reached(CrashPoint.AFTER_SWEEP)
 
     def _start(self) -> JobState:
@@ -219,7 +226,9 @@ class Coordinator:
         self._tidy(state, forget=False)
         return state
 
-    def _tidy(self, state: JobState, *, forget: bool) -> None:
+    def _tidy(
+        self, state: JobState, *, forget: bool, spent: frozenset[HandleName] = frozenset()
+    ) -> None:
         """Sweep, and delete old proof. Safety does not rest on it: a failure stops no job.
 
         It is reported, and comes again with the next epoch: a handle that only another role may
@@ -229,7 +238,7 @@ class Coordinator:
             if forget:
                 self._patience.retry(lambda: self._committer.forget(state))
                 reached(CrashPoint.AFTER_FORGET)
-            self.sweep(state)
+            self.sweep(state, spent)
         except TargetError as error:
             self._observe(SweepFailed(self._who.job, str(error)))
 

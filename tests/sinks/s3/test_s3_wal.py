@@ -8,7 +8,9 @@ import pyarrow as pa
 import pytest
 
 from abs_core.contracts import Task
+from abs_core.coordinator import Coordinator
 from abs_core.errors import CorruptionError, NotPreparedError
+from abs_core.events import Event, Swept
 from abs_core.testing.case import Case, rows
 from abs_core.wal import Seal, SegmentWriter, read_segment, verify
 from abs_sinks.s3.objects import Objects
@@ -36,6 +38,22 @@ def test_many_tasks_become_one_file(harness: FolderHarness) -> None:
     run.commit(0, shares)
     assert len(harness.keys()) == 1
     case.finished(*parts, when="after an epoch of twelve tasks")
+
+
+def test_segments_that_became_the_epochs_files_are_not_told_of_as_left_behind(
+    harness: FolderHarness,
+) -> None:
+    case = Case(harness)
+    run = case.run()
+    events: list[Event] = []
+    run.coordinator = Coordinator(run.who, run.store, run.committer, observe=events.append)
+    loser = run.attempt(0).write(*rows(0, 2)).pre_commit()
+    assert loser.committable is not None
+    run.commit(0, run.tasks(0, rows(0, 2), rows(10, 2)))
+    assert S3Segments(harness.options).list(None) == []
+    assert [event for event in events if isinstance(event, Swept)] == [
+        Swept(run.who.job, (str(loser.committable.handle),))
+    ]
 
 
 def test_a_large_epoch_becomes_files_of_the_target_size(harness: FolderHarness) -> None:
