@@ -49,6 +49,8 @@ _ELSEWHERE = {
     "includeHeaders": "leave it out: a column headers is written where there is one.",
     "transactional.id": "leave it out: this sink names its transactions itself.",
     "path": "use topic.",
+    "write": "leave it out: this sink appends; readers of a compacted topic keep a key's newest.",
+    "key": "leave it out: the column key is the record's key: select(... AS key, ... AS value).",
 }
 """Options of Spark's Kafka source and of other connectors."""
 

@@ -118,6 +118,8 @@ _ELSEWHERE = {
     "mergeSchema": "leave it out: every file has the query's schema.",
     "maxRecordsPerFile": "use maxfilesize.",
     "partitionOverwriteMode": "leave it out: this sink only adds files.",
+    "write": "leave it out: this sink only adds rows; abs-postgres does upserts.",
+    "key": "leave it out: this sink only adds rows; abs-postgres does upserts.",
 }
 """Options of Spark's file sinks and of Hadoop's S3 client."""
 

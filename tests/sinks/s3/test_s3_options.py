@@ -64,6 +64,7 @@ def test_defaults_are_those_that_are_documented() -> None:
         ({"wal": "s3://bucket/wal"}, "option wal has no meaning"),
         ({"secretKey": "hidden"}, "boto3's chain"),
         ({"fs.s3a.endpoint": "x"}, "use endpoint"),
+        ({"write": "upsert"}, "abs-postgres does upserts"),
         ({"protocol": "3pc"}, "protocol must be one of"),
     ],
 )
