@@ -16,7 +16,7 @@ from abs_core.errors import ProtocolError
 from abs_core.state.contracts import Keys, Place, SnapshotStore, StateHandle, Table, Values, Version
 from abs_core.state.keygroups import GroupRange
 from abs_core.state.savepoint import FORMAT, Entries, overlapping, read, write
-from abs_core.state.shapes import Shapes, nests
+from abs_core.state.shapes import Shapes
 
 Entry = tuple[bytes, bytes]
 """Key and sub-key; a table's sub-key is empty."""
@@ -182,9 +182,9 @@ class ExternalSnapshot:
                 self._backend.state.scan(self._backend.place.groups, name)
             )
             entries |= self._changes.get(name, {})
-            whole = {entry: value for entry, value in entries.items() if value is not None}
-            keys, subs = [key for key, _ in whole], [sub for _, sub in whole]
-            yield Entries(name, keys, subs if nests(shape) else None, list(whole.values()))
+            rows = [(*entry, value) for entry, value in entries.items() if value is not None]
+            if rows:
+                yield Entries.of(name, shape, rows)
 
 
 class ExternalTable(Table):

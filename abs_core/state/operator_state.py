@@ -71,9 +71,8 @@ class OperatorState:
         restored: see ``redistribute``.
     """
 
-    def __init__(self, restored: Contents | None = None) -> None:
-        lists = () if restored is None else restored.lists
-        self._lists = {name: (mode, list(items)) for name, mode, items in lists}
+    def __init__(self, restored: Contents = Contents()) -> None:
+        self._lists = {name: (mode, list(items)) for name, mode, items in restored.lists}
 
     def list(self, name: str, codec: Codec[T], mode: Mode = Mode.SPLIT) -> OperatorList[T]:
         """The list of this name, empty if it is new.

@@ -174,9 +174,8 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]
                     f"No state of an operator {asked['operator']!r} is published.",
                     remedy=f"choose one of {', '.join(sorted(self._published)) or 'none yet'}.",
                 )
-            keys = reader.read_all().combine_chunks()
-            columns = [keys[name].combine_chunks() for name in keys.column_names]
-            columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
+            keys = reader.read_all()
+            columns = [column.combine_chunks() for column in keys.columns]
             values = published.read(asked["state"], columns, version)
             label = {"version": version.value, "dirty": str(version is Version.LIVE).lower()}
             answer = keys.append_column("value", values).replace_schema_metadata(label)

@@ -1,7 +1,8 @@
 """The RocksDB backend: state larger than memory, on local disk; incremental by RocksDB's own files.
 
-An entry's name is group (2 bytes) | state (4 bytes, hash of its name) | key, or in a nested state
-| length of key (4 bytes) | key | sub-key. So a key group is one range: a rescale clips ranges.
+An entry's name is group (2 bytes) | length of the state's name (2 bytes) | the state's name | key; in a
+nested state the key is: length (4 bytes) | key | sub-key. So a key group is one range: a rescale clips
+ranges.
 
 A logical copy is RocksDB's checkpoint: the memtable is flushed and its files, which never change, are
 hard-linked. Its cost is bounded by the memtable (``Tuning.memtable``), not by the state. A snapshot
@@ -25,10 +26,9 @@ from pathlib import Path
 from typing import Any
 
 import rocksdict
-import xxhash
 from rocksdict import Checkpoint, Rdict, WriteBatch
 
-from abs_core.errors import AbsError, ConfigError, TargetError
+from abs_core.errors import AbsError, TargetError
 from abs_core.state.contracts import (
     BlobRef,
     Keys,
@@ -46,8 +46,6 @@ from abs_core.state.shapes import Shapes, nests
 ROCKS = "rocksdb"
 _OTHERS = "files.zip"
 """What RocksDB needs besides its tables: small files that are new in each snapshot."""
-_HEAD = 6
-"""Bytes of an entry's name before the key: group and state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +81,12 @@ class RocksBackends:
 class RocksTable(Table):
     """Entries of one state. See ``Table``."""
 
-    def __init__(self, db: Any, name: str, place: Place) -> None:
+    def __init__(self, db: Any, name: str, place: Place, *, nested: bool) -> None:
         self._db = db
         self._place = place
-        self._heads = [_head(group, name) for group in range(place.max_parallelism)]
+        self._nested = nested
+        state = len(name.encode()).to_bytes(2, "big") + name.encode()
+        self._heads = [_group(group) + state for group in range(place.max_parallelism)]
 
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
         names = self.names(keys, subs)
@@ -109,9 +109,13 @@ class RocksTable(Table):
         return [(name[len(start) :], value) for name, value in _scan(self._db, start)]
 
     def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        for group in self._place.groups:
-            for name, value in _scan(self._db, self._heads[group]):
-                yield *_split(name), value
+        for head in (self._heads[group] for group in self._place.groups):
+            for name, value in _scan(self._db, head):
+                key, sub = name[len(head) :], b""
+                if self._nested:
+                    end = 4 + int.from_bytes(key[:4], "big")
+                    key, sub = key[4:end], key[end:]
+                yield key, sub, value
 
     def names(self, keys: Sequence[bytes], subs: Sequence[bytes] | None = None) -> list[bytes]:
         """The names of entries."""
@@ -173,16 +177,10 @@ class RocksSnapshot:
 
     def _entries(self, db: Any) -> Iterator[Entries]:
         for name, shape in self._states:
-            nested = nests(shape)
-            for group in self._backend.place.groups:
-                entries = _scan(db, _head(group, name))
-                while some := list(islice(entries, CHUNK)):
-                    values = [value for _, value in some]
-                    if nested:
-                        keys, subs = zip(*(_split(entry) for entry, _ in some), strict=True)
-                        yield Entries(name, keys, subs, values)
-                    else:
-                        yield Entries(name, [entry[_HEAD:] for entry, _ in some], None, values)
+            table = RocksTable(db, name, self._backend.place, nested=nests(shape))
+            rows = table.everything()
+            while some := list(islice(rows, CHUNK)):
+                yield Entries.of(name, shape, some)
 
 
 class RocksBackend:
@@ -201,7 +199,7 @@ class RocksBackend:
         self._committed = self.db.snapshot()
 
     def table(self, name: str, shape: str) -> RocksTable:
-        self._declare(name, shape)
+        self._shapes.declare(name, shape)
         return self._entries(name)
 
     def states(self) -> Sequence[tuple[str, str]]:
@@ -213,8 +211,7 @@ class RocksBackend:
         # The files of the handle with the most are taken as they are; entries of others are copied.
         mine.sort(key=lambda h: sum(ref.size for ref in h.blobs), reverse=True)
         for n, handle in enumerate(mine):
-            for name, shape in handle.states:
-                self._declare(name, shape)
+            self._shapes.restore(handle.states)
             if handle.format == FORMAT:
                 for entries in read(store, handle.blobs, groups):
                     table = self._entries(entries.state)
@@ -244,11 +241,11 @@ class RocksBackend:
 
     def read(self, name: str, keys: Keys, version: Version) -> Values:
         self._shapes.check_query(name)
-        names = RocksTable(self.db, name, self.place).names(keys)
+        table = RocksTable(self.db, name, self.place, nested=False)
+        if version is Version.LIVE:
+            return table.get_many(keys)
         with _mapped("reading state"):
-            if version is Version.LIVE:
-                return [self.db.get(entry) for entry in names]
-            return [_at(self._committed, entry) for entry in names]
+            return [_at(self._committed, entry) for entry in table.names(keys)]
 
     def close(self) -> None:
         self._pending.clear()
@@ -261,17 +258,9 @@ class RocksBackend:
 
     def _entries(self, name: str) -> RocksTable:
         if name not in self._tables:
-            self._tables[name] = RocksTable(self.db, name, self.place)
+            nested = self._shapes.is_nested(name)
+            self._tables[name] = RocksTable(self.db, name, self.place, nested=nested)
         return self._tables[name]
-
-    def _declare(self, name: str, shape: str) -> None:
-        for other, _ in self._shapes.all():
-            if other != name and _tag(other) == _tag(name):
-                raise ConfigError(
-                    f"The states {other!r} and {name!r} can't be kept apart here.",
-                    remedy="rename one of them: their hashes are equal.",
-                )
-        self._shapes.declare(name, shape)
 
     def _take(self, store: SnapshotStore, handle: StateHandle, own: bool) -> None:
         """Go on with the files of a snapshot, less the key groups of others."""
@@ -329,23 +318,8 @@ class RocksBackend:
         return db
 
 
-def _tag(name: str) -> bytes:
-    return xxhash.xxh32_digest(name.encode())
-
-
 def _group(group: int) -> bytes:
     return group.to_bytes(2, "big")
-
-
-def _head(group: int, name: str) -> bytes:
-    return _group(group) + _tag(name)
-
-
-def _split(name: bytes) -> tuple[bytes, bytes]:
-    """Key and sub-key of an entry in a nested state."""
-    start = _HEAD + 4
-    end = start + int.from_bytes(name[_HEAD:start], "big")
-    return name[start:end], name[end:]
 
 
 def _file(ref: BlobRef) -> str:

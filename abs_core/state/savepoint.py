@@ -12,6 +12,7 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ import pyarrow.compute as pc
 from abs_core.errors import ConfigError, CorruptionError
 from abs_core.state.contracts import BlobRef, Place, SnapshotStore, StateHandle
 from abs_core.state.keygroups import GroupRange, groups_of
+from abs_core.state.shapes import nests
 
 FORMAT = "arrow"
 CHUNK = 1 << 16
@@ -47,6 +49,12 @@ class Entries:
     keys: Sequence[bytes]
     subs: Sequence[bytes] | None
     values: Sequence[bytes | None]
+
+    @classmethod
+    def of(cls, state: str, shape: str, rows: Sequence[tuple[bytes, bytes, bytes]]) -> Entries:
+        """From (key, sub-key, value), at least one; in a table the sub-keys are empty."""
+        keys, subs, values = zip(*rows, strict=True)
+        return cls(state, keys, subs if nests(shape) else None, values)
 
 
 def blob_prefix(checkpoint: int, place: Place) -> str:
@@ -94,12 +102,9 @@ def read(store: SnapshotStore, blobs: Iterable[BlobRef], groups: GroupRange) -> 
     """
     for ref in blobs:
         for batch in ipc_table(store.get(ref), ref.key).to_batches():
-            inside = batch.filter(
-                pc.and_(
-                    pc.greater_equal(batch["group"], groups.start),
-                    pc.less(batch["group"], groups.stop),
-                )
-            )
+            group = batch["group"]
+            mine = pc.and_(pc.greater_equal(group, groups.start), pc.less(group, groups.stop))
+            inside = batch.filter(mine)
             if inside.num_rows:
                 subs = inside["sub"]
                 yield Entries(
@@ -120,13 +125,9 @@ def overlapping(
     """
     mine = sorted((h for h in handles if h.groups.overlaps(place.groups)), key=lambda h: h.groups)
     edges = [handle.groups for handle in mine]
-    at = place.groups.start
-    for n, groups in enumerate(edges):
-        if groups.start > at or (n and groups.start < at):
-            at = -1
-            break
-        at = groups.stop
-    if at < place.groups.stop:
+    joined = all(left.stop == right.start for left, right in pairwise(edges))
+    first, last = place.groups.start, place.groups.stop
+    if not edges or not joined or edges[0].start > first or edges[-1].stop < last:
         raise ConfigError(
             f"The snapshot of operator {place.operator} has key groups {edges}; subtask "
             f"{place.subtask} needs all of {place.groups}, each once.",
