@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abs_core.runtime.graph import Edge, Graph
+from abs_core.runtime.graph import Graph
 
 
 def describe(graph: Graph) -> str:
@@ -10,7 +10,9 @@ def describe(graph: Graph) -> str:
     lines = [f"job {graph.name}, {graph.max_parallelism} key groups"]
     for node in graph.nodes.values():
         lines.append(f"  {node.id} [{node.kind} x{node.parallelism}]")
-        lines += [f"    <- {edge.sender} {_way(edge)}" for edge in node.inputs]
+        for edge in node.inputs:
+            back = " (back-edge)" if edge.back else ""
+            lines.append(f"    <- {edge.sender} {edge.partition}{back}")
     return "\n".join(lines)
 
 
@@ -25,10 +27,6 @@ def mermaid(graph: Graph) -> str:
     for node in graph.nodes.values():
         for edge in node.inputs:
             arrow = "-.->" if edge.back else "-->"
-            ends = numbers[edge.sender], numbers[node.id]
-            lines.append(f'  {ends[0]} {arrow}|"{edge.partition}"| {ends[1]}')
+            sender, receiver = numbers[edge.sender], numbers[node.id]
+            lines.append(f'  {sender} {arrow}|"{edge.partition}"| {receiver}')
     return "\n".join(lines)
-
-
-def _way(edge: Edge) -> str:
-    return f"{edge.partition}{' (back-edge)' if edge.back else ''}"

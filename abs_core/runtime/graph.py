@@ -17,15 +17,17 @@ from abs_core.contracts import Sink
 from abs_core.errors import ConfigError, OptionError
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.elements import Batch
-from abs_core.runtime.keyed import (
-    Join,
-    Process,
-    ProcessFunction,
-    Reducing,
-    TimerFunction,
-    Window,
+from abs_core.runtime.keyed import Join, Process, ProcessFunction, Reducing, TimerFunction, Window
+from abs_core.runtime.operators import (
+    Operator,
+    Row,
+    Stateless,
+    by_row,
+    event_times,
+    filtering,
+    mapping,
+    one,
 )
-from abs_core.runtime.operators import Operator, Row, Stateless, by_row, filtering, mapping, one
 from abs_core.runtime.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Partition
 from abs_core.source import Source
 from abs_core.state.codecs import INT64
@@ -64,10 +66,7 @@ class EventTime:
 
     def highest(self, batch: Batch) -> int | None:
         """The latest time in the batch, if there is any."""
-        times = batch.column(self.column)
-        if pa.types.is_timestamp(times.type):
-            times = times.cast(pa.int64())
-        latest: int | None = pc.max(times).as_py()
+        latest: int | None = pc.max(event_times(batch, self.column)).as_py()
         return latest
 
 
@@ -90,11 +89,10 @@ class Node:
     event_time: EventTime | None = None
     bounded: bool = True
     sink: Sink | None = None
-    keyed: bool = False
 
 
 class Graph:
-    """A dataflow.
+    """A dataflow. ``nodes`` has senders before receivers, but for back-edges.
 
     Args:
         name: of the job.
@@ -130,7 +128,8 @@ class Graph:
         """Put an operator into the graph.
 
         Raises:
-            OptionError: the id is taken or no text, or the parallelism cannot be.
+            OptionError: the id is taken or no text, the parallelism cannot be, or an input is no
+                operator of this graph.
         """
         if not node.id or "/" in node.id or node.id in self.nodes:
             raise OptionError(
@@ -141,6 +140,12 @@ class Graph:
             raise OptionError(
                 f"Operator {node.id} has parallelism {node.parallelism}; it must lie between 1 and "
                 f"the graph's max_parallelism, {self.max_parallelism}.",
+            )
+        strangers = [edge.sender for edge in node.inputs if edge.sender not in self.nodes]
+        if strangers:
+            raise OptionError(
+                f"Operator {node.id} takes what {strangers[0]} emits, which is not in this graph.",
+                remedy="give it streams of its own graph only.",
             )
         self.nodes[node.id] = node
         return Stream(self, node.id)
@@ -206,10 +211,9 @@ class Stream:
         """Any operator, over this and other streams as its inputs 0, 1, ..."""
         streams = (self, *others)
         default = self.graph.nodes[self.id].parallelism
-        keyed = any(isinstance(s.partition, ByKey) for s in streams)
-        if keyed:
+        if any(isinstance(s.partition, ByKey) for s in streams):
             default = max(default, self.graph.parallelism)
-        node = Node(id_, kind, parallelism or default, make, keyed=keyed)
+        node = Node(id_, kind, parallelism or default, make)
         node.inputs = [s.edge_to(port, node.parallelism) for port, s in enumerate(streams)]
         return self.graph.add(node)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING
@@ -107,9 +106,13 @@ class Job:
         register = self.register or next(iter(sinks.values())).register()
         key = job_key(self.graph.name)
         stored = self.patience.retry(lambda: register.load(key))
-        order = sink_order(
-            self.graph, self.store, None if stored is None else stored.state, restore
-        )
+        state = None if stored is None else stored.state
+        order = sink_order(self.graph, self.store, state, restore)
+
+        def fence(state: JobState) -> None:
+            for sink in sinks.values():
+                sink.fence(state)
+
         committers = {id_: sink.committer() for id_, sink in sinks.items()}
         joint = [id_ for id_, c in committers.items() if isinstance(c, CoCommitter)]
         if joint and (not own or len(order) > 1):
@@ -119,12 +122,8 @@ class Job:
                 remedy="leave out `register`, so that the job has the sink's own; or build the sink "
                 "with co_commit=False, where it has that.",
             )
-        identity = Identity(
-            key,
-            LINEAGE,
-            secrets.token_hex(8),
-            " + ".join(sorted({sink.target for sink in sinks.values()})),
-        )
+        target = " + ".join(sorted({sink.target for sink in sinks.values()}))
+        identity = Identity(key, LINEAGE, secrets.token_hex(8), target)
         coordinator = Coordinator(
             identity,
             register,
@@ -132,7 +131,7 @@ class Job:
             co_commit=own,
             patience=self.patience,
             observe=self.events,
-            fence=_fencing([sink.fence for sink in sinks.values()]),
+            fence=fence,
         )
         keep = max(self.retain, self.settings.in_flight + 1)
         return StoreKeeper(self.graph, self.store, coordinator, keep, self.savepoints, order)
@@ -144,11 +143,3 @@ class Job:
         for warning in check(findings, key, _log):
             _log.warning(warning)
         _log.info(describe(f"sink {id_}", sink.guarantee(), key))
-
-
-def _fencing(fences: list[Callable[[JobState], None]]) -> Callable[[JobState], None]:
-    def fence(state: JobState) -> None:
-        for one in fences:
-            one(state)
-
-    return fence

@@ -15,19 +15,41 @@ import pyarrow.compute as pc
 from abs_core.errors import OptionError
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.elements import Batch
-from abs_core.runtime.operators import Emit, Operator, Row
-from abs_core.state.codecs import INT64, JSON
+from abs_core.runtime.operators import Emit, Operator, Row, emit_rows, event_times
+from abs_core.state.codecs import BYTES, INT64, JSON
 from abs_core.state.contracts import ArrayCodec
 from abs_core.state.keygroups import decode_keys, encode_keys
 from abs_core.state.operator_state import Mode
 
-FOLDS: dict[str, tuple[str, Callable[..., pa.Array]]] = {
-    "sum": ("sum", pc.add),
-    "count": ("sum", pc.add),
-    "min": ("min", pc.min_element_wise),
-    "max": ("max", pc.max_element_wise),
+FOLDS: dict[str, Callable[..., pa.Array]] = {
+    "sum": pc.add,
+    "count": pc.add,
+    "min": pc.min_element_wise,
+    "max": pc.max_element_wise,
 }
-"""Name of a fold -> how it goes on, within a batch and over batches."""
+"""Arrow's name of a fold within a batch -> how it goes on over batches."""
+
+
+def folding(fold: str, column: str | None) -> Callable[..., pa.Array]:
+    """How the fold goes on over batches.
+
+    Raises:
+        OptionError: there is no such fold, or it has no column to fold.
+    """
+    if fold not in FOLDS or (fold != "count" and column is None):
+        raise OptionError(f"There is no fold {fold!r} of {column!r}; choose of {[*FOLDS]}.")
+    return FOLDS[fold]
+
+
+def folded(
+    batch: pa.RecordBatch, by: list[str], fold: str, column: str | None, to: pa.DataType
+) -> tuple[list[pa.Array], pa.Array]:
+    """One batch folded: the columns ``by``, each combination once, and the value of each."""
+    over = column or by[0]
+    groups = pa.Table.from_batches([batch]).group_by(by)
+    grouped = groups.aggregate([(over, fold)]).combine_chunks()
+    columns = [grouped[name].chunk(0) for name in by]
+    return columns, grouped[f"{over}_{fold}"].chunk(0).cast(to)
 
 
 class Reducing(Operator):
@@ -48,18 +70,12 @@ class Reducing(Operator):
         out: str,
         codec: ArrayCodec[Any] = INT64,
     ) -> None:
-        if fold not in FOLDS or (fold != "count" and column is None):
-            raise OptionError(f"There is no fold {fold!r} of {column!r}; choose of {[*FOLDS]}.")
         self._key, self._fold, self._column, self._out = [*key], fold, column, out
         self._codec = codec
-        self._state = context.reducing(out, codec, _never, FOLDS[fold][1])
+        self._state = context.reducing(out, codec, _never, folding(fold, column))
 
     def on_batch(self, port: int, batch: pa.RecordBatch, emit: Emit) -> None:
-        table = pa.Table.from_batches([batch])
-        folded = self._column or self._key[0]
-        grouped = table.group_by(self._key).aggregate([(folded, self._fold)]).combine_chunks()
-        columns = [grouped[name].chunk(0) for name in self._key]
-        values = grouped[f"{folded}_{self._fold}"].chunk(0).cast(self._codec.type)
+        columns, values = folded(batch, self._key, self._fold, self._column, self._codec.type)
         now = self._state.add_array(encode_keys(columns), values)
         emit(pa.record_batch([*columns, now], names=[*self._key, self._out]))
 
@@ -120,7 +136,7 @@ class Process(Operator):
         for key, row in zip(keys, batch.to_pylist(), strict=True):
             self._context.key = key
             rows += self._function(row, self._context)
-        self._emit(rows, emit)
+        emit_rows(rows, self._schema, emit)
 
     def on_watermark(self, time: int, emit: Emit) -> None:
         self._context.time = time
@@ -136,11 +152,7 @@ class Process(Operator):
         for at, key in self._timers.due(until):
             self._context.key = key
             rows += self._on_timer(at, self._context)
-        self._emit(rows, emit)
-
-    def _emit(self, rows: list[Row], emit: Emit) -> None:
-        if rows:
-            emit(pa.RecordBatch.from_pylist(rows, schema=self._schema))
+        emit_rows(rows, self._schema, emit)
 
 
 class Window(Operator):
@@ -166,19 +178,17 @@ class Window(Operator):
         column: str | None,
         out: str,
     ) -> None:
-        if size <= 0 or slide <= 0 or fold not in FOLDS:
-            raise OptionError(f"A window of {size} every {slide} with {fold!r} can't be.")
+        if size <= 0 or slide <= 0:
+            raise OptionError(f"A window of {size} every {slide} can't be.")
+        self._over = folding(fold, column)
         self._key, self._time, self._size, self._slide = [*key], time, size, slide
         self._fold, self._column, self._out = fold, column, out
         self._values = context.map("windows", INT64, INT64)
         self._timers = context.timers()
-        self._types: list[pa.DataType] = []
-        self._kinds = context.lists.list("key types", JSON, Mode.UNION)
+        self._types = context.lists.list("key types", BYTES, Mode.UNION)
 
     def on_batch(self, port: int, batch: pa.RecordBatch, emit: Emit) -> None:
-        times = batch.column(self._time)
-        if pa.types.is_timestamp(times.type):
-            times = times.cast(pa.int64())
+        times = event_times(batch, self._time)
         newest = pc.subtract(times, _modulo(times, self._slide))
         for back in range(-(-self._size // self._slide)):
             starts = pc.subtract(newest, back * self._slide)
@@ -188,21 +198,16 @@ class Window(Operator):
     def _add(self, batch: pa.RecordBatch) -> None:
         if not batch.num_rows:
             return
-        folded = self._column or "_start"
-        over = FOLDS[self._fold][1]
-        table = pa.Table.from_batches([batch]).group_by([*self._key, "_start"])
-        grouped = table.aggregate([(folded, self._fold)]).combine_chunks()
-        columns = [grouped[name].chunk(0) for name in self._key]
-        keys = encode_keys(columns)
-        starts = grouped["_start"].to_pylist()
-        values = grouped[f"{folded}_{self._fold}"].chunk(0).cast(pa.int64())
+        by = [*self._key, "_start"]
+        (*columns, begins), values = folded(batch, by, self._fold, self._column, pa.int64())
+        keys, starts = encode_keys(columns), begins.to_pylist()
         before = pa.array(self._values.get_many(keys, starts), pa.int64())
-        now = pc.coalesce(over(before, values), values)
+        now = pc.coalesce(self._over(before, values), values)
         self._values.put_many(keys, starts, now.to_pylist())
         self._timers.register_many(keys, [start + self._size for start in starts])
-        if not self._types:
-            self._types = [column.type for column in columns]
-            self._kinds.put([str(kind) for kind in self._types])
+        if not self._types.get():
+            schema = pa.record_batch(columns, names=self._key).schema
+            self._types.put([schema.serialize().to_pybytes()])
 
     def on_watermark(self, time: int, emit: Emit) -> None:
         due = self._timers.due(time)
@@ -214,17 +219,12 @@ class Window(Operator):
         self._values.put_many(keys, starts, [None] * len(keys))
         names = [*self._key, "window_start", "window_end", self._out]
         ends = [at for at, _ in due]
-        columns = decode_keys(keys, self._key_types())
+        types = pa.ipc.read_schema(pa.py_buffer(self._types.get()[0])).types
+        columns = decode_keys(keys, types)
         emit(pa.record_batch([*columns, *map(pa.array, (starts, ends, values))], names=names))
 
     def on_end(self, emit: Emit) -> None:
         self.on_watermark((1 << 63) - 1, emit)
-
-    def _key_types(self) -> list[pa.DataType]:
-        """Of the keys, also where a restored task has not seen a batch yet."""
-        return self._types or [
-            pa.type_for_alias(kind) for kind in self._kinds.get()[: len(self._key)]
-        ]
 
 
 def _modulo(times: pa.Array, slide: int) -> pa.Array:
@@ -258,5 +258,4 @@ class Join(Operator):
             here.append(key, row)
             others = there.get(key)
             rows += [self._merge(*((row, o) if port == 0 else (o, row))) for o in others]
-        if rows:
-            emit(pa.RecordBatch.from_pylist(rows, schema=self._schema))
+        emit_rows(rows, self._schema, emit)

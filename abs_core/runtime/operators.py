@@ -85,6 +85,18 @@ def filtering(predicate: Callable[[pa.RecordBatch], pa.Array]) -> Callable[[Batc
     return apply
 
 
+def event_times(batch: pa.RecordBatch, column: str) -> pa.Array:
+    """A column of integers or timestamps, as integers in its own unit."""
+    times = batch.column(column)
+    return times.cast(pa.int64()) if pa.types.is_timestamp(times.type) else times
+
+
+def emit_rows(rows: list[Row], schema: pa.Schema, emit: Emit) -> None:
+    """Emit rows as one batch; no rows are none."""
+    if rows:
+        emit(pa.RecordBatch.from_pylist(rows, schema=schema))
+
+
 def by_row(
     function: Callable[[Row], Iterable[Row]], schema: pa.Schema
 ) -> Callable[[Batch], list[Batch]]:

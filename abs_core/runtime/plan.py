@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from abs_core.errors import ConfigError
 from abs_core.runtime.channel import UNBOUNDED, Channel, Tally
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Edge, Graph, Node, check
@@ -29,11 +28,7 @@ def loops(graph: Graph) -> list[frozenset[str]]:
 
     An operator is in the loop of a back-edge if it can be reached from the head and can reach the tail:
     what the static depth-first search of algorithm 2 finds.
-
-    Raises:
-        ConfigError: there is a cycle without a back-edge.
     """
-    topological(graph)
     found: list[frozenset[str]] = []
     for node in graph.nodes.values():
         for edge in node.inputs:
@@ -56,27 +51,6 @@ def regions(graph: Graph) -> list[frozenset[str]]:
     return sorted({frozenset(_reach(id_, pairs)) for id_ in graph.nodes}, key=min)
 
 
-def topological(graph: Graph) -> list[Node]:
-    """Senders before receivers, back-edges left out.
-
-    Raises:
-        ConfigError: there is a cycle without a back-edge.
-    """
-    ordered: list[Node] = []
-    placed: set[str] = set()
-    while len(ordered) < len(graph.nodes):
-        ready = [
-            node
-            for node in graph.nodes.values()
-            if node.id not in placed and all(e.back or e.sender in placed for e in node.inputs)
-        ]
-        if not ready:
-            raise ConfigError("The graph has a cycle that is no loop: use `iterate` for loops.")
-        ordered += ready
-        placed |= {node.id for node in ready}
-    return ordered
-
-
 def wire(
     graph: Graph, operators: frozenset[str], capacity: int, *, count: bool
 ) -> tuple[list[Wired], list[Tally], Tally]:
@@ -87,13 +61,13 @@ def wire(
         count: whether all that is in flight is to be counted; stopping the world needs it.
 
     Returns:
-        all tasks, in topological order but for back-edges; the count of each loop; that of all.
+        all tasks, senders before receivers but for back-edges; the count of each loop; that of all.
     """
     check(graph)
     in_flight = Tally()
     tallies = [(loop, Tally()) for loop in loops(graph) if loop <= operators]
     tasks: dict[TaskId, Wired] = {}
-    for node in topological(graph):
+    for node in graph.nodes.values():
         if node.id not in operators:
             continue
         is_head = any(edge.back for edge in node.inputs)

@@ -80,7 +80,7 @@ class SinksCommitter:
     """
 
     def __init__(self, committers: Sequence[Committer | None]) -> None:
-        self._committers = [(n, c) for n, c in enumerate(committers) if c is not None]
+        self._committers = {n: c for n, c in enumerate(committers) if c is not None}
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         found: dict[HandleName, Inspection] = {}
@@ -102,39 +102,39 @@ class SinksCommitter:
         return outcomes
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        for number, committer in self._committers:
-            share = [h for h in handles if h.partition // SINK_STRIDE == number]
+        for number, committer in self._committers.items():
+            share = [handle for handle in handles if _sink_of(handle) == number]
             if share:
                 committer.abort(share)
 
     def in_doubt(self, job: str) -> Sequence[InDoubt]:
         seen: dict[HandleName, InDoubt] = {}
-        for number, committer in self._committers:
-            for doubt in committer.in_doubt(job):
-                # Two sinks on one server see each other's handles.
-                if doubt.handle.partition // SINK_STRIDE == number:
-                    seen[doubt.handle] = doubt
+        for number, committer in self._committers.items():
+            # Two sinks on one server see each other's handles.
+            mine = [doubt for doubt in committer.in_doubt(job) if _sink_of(doubt.handle) == number]
+            seen |= {doubt.handle: doubt for doubt in mine}
         return list(seen.values())
 
     def forget(self, state: JobState) -> None:
-        for _, committer in self._committers:
+        for committer in self._committers.values():
             committer.forget(state)
 
     def _routed(
         self, committables: Sequence[Committable]
     ) -> list[tuple[Committer, list[Committable]]]:
         """Raises ``ConfigError`` for a handle of a sink that is gone: its decision is still open."""
-        routed = []
-        left = list(committables)
-        for number, committer in self._committers:
-            share = [c for c in left if c.handle.partition // SINK_STRIDE == number]
-            left = [c for c in left if c not in share]
-            if share:
-                routed.append((committer, share))
-        if left:
-            raise ConfigError(
-                "A decision that is not finished names a handle of a sink that was taken out.",
-                handle=str(left[0].handle),
-                remedy="run the old graph once more, until it has committed.",
-            )
-        return routed
+        shares: dict[int, list[Committable]] = {}
+        for committable in committables:
+            number = _sink_of(committable.handle)
+            if number not in self._committers:
+                raise ConfigError(
+                    "A decision that is not finished names a handle of a sink that was taken out.",
+                    handle=str(committable.handle),
+                    remedy="run the old graph once more, until it has committed.",
+                )
+            shares.setdefault(number, []).append(committable)
+        return [(self._committers[number], shares[number]) for number in sorted(shares)]
+
+
+def _sink_of(handle: HandleName) -> int:
+    return handle.partition // SINK_STRIDE

@@ -1,0 +1,56 @@
+"""Operators with keyed state, and the graph around them, without a job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from abs_core.errors import OptionError
+from abs_core.runtime import Graph
+from abs_core.runtime.context import StatePart, TaskContext
+from abs_core.runtime.elements import TaskId
+from abs_core.runtime.keyed import Window
+from abs_core.runtime.tables import TableSource
+from abs_core.state.contracts import Place
+from abs_core.state.heap import HeapBackend
+from abs_core.state.keygroups import GroupRange
+from abs_core.state.local_store import LocalSnapshotStore
+
+ROWS = TableSource([pa.table({"key": [1], "at": [1]})])
+
+
+def test_a_restored_window_knows_its_keys_types_before_it_sees_a_batch(tmp_path: Path) -> None:
+    store = LocalSnapshotStore(tmp_path)
+    place = Place("job", "sums", 0, GroupRange.of(0, 1, 8), 8)
+
+    def context(*parts: StatePart) -> TaskContext:
+        return TaskContext(TaskId("sums", 0), 1, place, store, HeapBackend, parts)
+
+    def window(at: TaskContext) -> Window:
+        return Window(at, ["day", "name"], "at", 10, 10, "sum", "n", "total")
+
+    keys = {"day": pa.array([5], pa.timestamp("us", "UTC")), "name": pa.array(["a"])}
+    seen: list[pa.RecordBatch] = []
+    before = context()
+    window(before).on_batch(0, pa.record_batch({**keys, "at": [3], "n": [4]}), seen.append)
+    copy = before.copy(1)
+    assert copy.keyed is not None
+    window(context(StatePart(copy.keyed.persist(), copy.lists))).on_end(seen.append)
+    ends = {"window_start": [0], "window_end": [10], "total": [4]}
+    assert [*map(pa.Table.from_batches, ([one] for one in seen))] == [pa.table({**keys, **ends})]
+
+
+@pytest.mark.parametrize(("fold", "column"), [("sum", None), ("median", "at")])
+def test_a_fold_that_cannot_be_is_refused(tmp_path: Path, fold: str, column: str | None) -> None:
+    place = Place("job", "sums", 0, GroupRange.of(0, 1, 8), 8)
+    context = TaskContext(TaskId("sums", 0), 1, place, LocalSnapshotStore(tmp_path), HeapBackend)
+    with pytest.raises(OptionError, match=fold):
+        Window(context, ["key"], "at", 10, 10, fold, column, "out")
+
+
+def test_a_stream_of_another_graph_is_refused() -> None:
+    stranger = Graph("other").source("elsewhere", ROWS)
+    with pytest.raises(OptionError, match="elsewhere"):
+        Graph("one").source("rows", ROWS).union("both", stranger)
