@@ -10,8 +10,6 @@ It runs as a process of its own, ``python -m abs_demo.embedded``.
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +24,15 @@ from abs_core.state.local_store import LocalSnapshotStore
 from abs_demo.flights import DAYS, KEY, ROWS, SCHEMA
 from abs_demo.hops import Places
 from abs_demo.job import JOB, TABLE, JobSettings
+from abs_demo.paced import Paced
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.sink import PostgresSink
 from abs_sources.files import FileOptions, FileSource
 from abs_spark.logs import show_logs
 from abs_spark.progress import observer
 
-DAYS_PER_SECOND = 40
-"""Files are fed no faster, so that there is time to kill: a checkpoint then has about eight of them."""
+DAYS_PER_CHECKPOINT = 6
+"""Files are fed no faster: half of what the kills are planned by, so that there are enough epochs."""
 
 INTERVAL_S = 0.2
 _TASKS = 2
@@ -61,9 +60,10 @@ def flights_job(settings: JobSettings, places: Places) -> Job:
     """All of it; run again after a kill, it goes on where its last decision was."""
     graph = Graph(JOB, parallelism=_TASKS)
     given = {"path": str(settings.input), "batchsize": str(_BATCH_ROWS)}
+    store = LocalSnapshotStore(settings.checkpoint)
     first, *others = (
-        graph.source(name, FileSource(FileOptions.parse(given, streaming=False), SCHEMA)).map(
-            f"{name}-paced", paced(DAYS_PER_SECOND / _TASKS)
+        graph.source(
+            name, paced(FileSource(FileOptions.parse(given, streaming=False), SCHEMA), store)
         )
         for name in _SOURCES
     )
@@ -73,7 +73,7 @@ def flights_job(settings: JobSettings, places: Places) -> Job:
     )
     return Job(
         graph,
-        LocalSnapshotStore(settings.checkpoint),
+        store,
         settings=Settings(interval=INTERVAL_S),
         events=observer(settings.protocol),
     )
@@ -87,15 +87,10 @@ def sink_of(settings: JobSettings, places: Places) -> PostgresSink:
     return PostgresSink(PostgresOptions.parse(given), SCHEMA)
 
 
-def paced(days_per_second: float) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """Passes rows on at the pace at which one task is to read."""
-    seconds_per_row = DAYS / ROWS / days_per_second
-
-    def pace(batch: pa.RecordBatch) -> pa.RecordBatch:
-        time.sleep(batch.num_rows * seconds_per_row)
-        return batch
-
-    return pace
+def paced(source: FileSource, store: LocalSnapshotStore) -> Paced:
+    """The source, so far ahead of the checkpoints only that there are as many as kills need."""
+    rows = round(DAYS_PER_CHECKPOINT * ROWS / DAYS)
+    return Paced(source, rows, lambda: max(store.completed(), default=None))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ from abs_sinks.options import PROTOCOLS
 
 FILES_PER_EPOCH = {Route.DIRECT: 8, Route.CHAIN: 24}
 FILES_PER_CHECKPOINT = 12
-"""A checkpoint of the embedded job comes at least as often, unless the machine is very fast."""
+"""The embedded job reads half as many between two checkpoints."""
 
 LEAST_KILLS = 5
 _PER_DAY = ROWS // DAYS
