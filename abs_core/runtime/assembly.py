@@ -85,7 +85,11 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     wired, loops, in_flight = wire(crew.graph, operators, crew.capacity, count=crew.way.halts)
     tasks = []
     # Asked once for all tasks of a source: asked again, it may know of more.
-    begins: dict[str, list[list[str]]] = {}
+    begins = {
+        node.id: shared_out(first_entries(node.source, bounded=node.bounded), node.parallelism)
+        for node in crew.graph.nodes.values()
+        if node.id in operators and node.source is not None and not parts.get(node.id)
+    }
     for place in wired:
         restored = parts.get(place.id.operator, ())
         context = crew.contexts(place.node, place.id, restored)
@@ -107,7 +111,7 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
 
 
 def _operator(
-    crew: Crewing, wired: Wired, context: Context, begins: dict[str, list[list[str]]]
+    crew: Crewing, wired: Wired, context: Context, begins: Mapping[str, Sequence[Sequence[str]]]
 ) -> Operator:
     node, subtask = wired.node, wired.id.subtask
     if node.sink is not None:
@@ -118,9 +122,6 @@ def _operator(
         return node.make(context)
     positions = context.lists.list("splits", TEXT)
     if context.is_new:
-        if node.id not in begins:
-            entries = first_entries(node.source, bounded=node.bounded)
-            begins[node.id] = shared_out(entries, node.parallelism)
         positions.put(begins[node.id][subtask])
     return SourceOperator(node.source, positions, node.event_time)
 
@@ -135,7 +136,7 @@ def _replay(wired: Wired, parts: Sequence[Part]) -> list[tuple[int, Batch]]:
     if len(parts) == node.parallelism:
         return list(parts[subtask].log)
     share = []
-    by_port = {edge.port if not edge.back else 1: edge.partition for edge in node.inputs}
+    by_port = {edge.port: edge.partition for edge in node.inputs}
     for turn, (port, batch) in enumerate(entry for part in parts for entry in part.log):
         if by_port[port] is BROADCAST:
             raise ConfigError(

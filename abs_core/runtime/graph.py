@@ -303,7 +303,7 @@ class Stream:
         tail = again.apply(
             f"{id_}-tail", "iteration tail", lambda context: Stateless(one), parallelism=width
         )
-        self.graph.nodes[id_].inputs.append(Edge(tail.id, 0, FORWARD, back=True))
+        self.graph.nodes[id_].inputs.append(Edge(tail.id, 1, FORWARD, back=True))
         return leaving
 
     def sink(self, id_: str, sink: Sink, *, parallelism: int | None = None) -> None:

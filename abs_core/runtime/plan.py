@@ -91,10 +91,8 @@ def wire(
                 if entered is not None:
                     entered.add()
                 output.channels.append(channel)
-                port = 1 if edge.back else edge.port
-                tasks[TaskId(node.id, right)].inputs.append(
-                    Input(channel, port, edge.back, entered)
-                )
+                entry = Input(channel, edge.port, edge.back, entered)
+                tasks[TaskId(node.id, right)].inputs.append(entry)
     return list(tasks.values()), [tally for _, tally in tallies], in_flight
 
 

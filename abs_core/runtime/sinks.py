@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from abs_core.contracts import Committer, Composer, Sink, Task, Writer
 from abs_core.errors import ConfigError
@@ -30,26 +31,14 @@ class SinkOperator(Operator):
 
     def __init__(self, sink: Sink, state: JobState, partition: int, first: int) -> None:
         self._sink = sink
-        self._state = state
-        self._frontier = state.frontier
-        self._partition = partition
-        self._epoch = first
+        who = state.register, state.job, state.generation
+        self._task = Task(*who, first, partition, attempt="", frontier=state.frontier)
         self._writer: Writer | None = None
         self._pending: list[Committable] = []
 
     def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
         if self._writer is None:
-            self._writer = self._sink.writer(
-                Task(
-                    self._state.register,
-                    self._state.job,
-                    self._state.generation,
-                    self._epoch,
-                    self._partition,
-                    secrets.token_hex(4),
-                    self._frontier,
-                )
-            )
+            self._writer = self._sink.writer(replace(self._task, attempt=secrets.token_hex(4)))
         self._writer.write(batch)
 
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
@@ -58,12 +47,12 @@ class SinkOperator(Operator):
         committable = None if writer is None else writer.pre_commit()
         if committable is not None:
             self._pending.append(committable)
-        self._epoch = checkpoint + 1
+        self._task = replace(self._task, epoch=checkpoint + 1)
         return tuple(self._pending)
 
     def decided(self, checkpoint: int) -> None:
         """The decision of ``checkpoint`` names all that was pre-committed up to it."""
-        self._frontier = checkpoint
+        self._task = replace(self._task, frontier=checkpoint)
         self._pending = [c for c in self._pending if c.handle.epoch > checkpoint]
 
     def close(self) -> None:

@@ -21,7 +21,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -279,15 +279,14 @@ class RocksBackend:
         """Take over the entries of this subtask's key groups from another one's snapshot."""
         folder = self._folder / "other"
         other = self._download(store, handle, folder)
-        batch = WriteBatch(raw_mode=True)
+        start, stop = _group(self.place.groups.start), _group(self.place.groups.stop)
         with _mapped("copying key groups"):
-            for group in self.place.groups:
-                for name, value in _scan(other, _group(group)):
+            entries = takewhile(lambda entry: entry[0] < stop, other.items(from_key=start))
+            while some := list(islice(entries, CHUNK)):
+                batch = WriteBatch(raw_mode=True)
+                for name, value in some:
                     batch.put(name, value)
-                    if len(batch) == CHUNK:
-                        self.db.write(batch)
-                        batch = WriteBatch(raw_mode=True)
-            self.db.write(batch)
+                self.db.write(batch)
         other.close()
         shutil.rmtree(folder)
 
@@ -328,11 +327,8 @@ def _file(ref: BlobRef) -> str:
 
 
 def _scan(source: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The entries of a database, or of a view of it, whose names begin so, by name."""
-    for name, value in source.items(from_key=prefix):
-        if not name.startswith(prefix):
-            return
-        yield name, value
+    """The entries of a database whose names begin so, by name."""
+    return takewhile(lambda entry: entry[0].startswith(prefix), source.items(from_key=prefix))
 
 
 def _at(view: Any, name: bytes) -> bytes | None:
