@@ -1,21 +1,22 @@
-"""The heap backend: entries in dictionaries; copy on write by entry, incremental, asynchronous.
+"""The heap backend: entries in dictionaries; copy by layers, incremental, asynchronous.
 
-Time is cut into *intervals* by the snapshots. The first write to an entry within an interval keeps what
-the entry was before (its undo). A logical copy therefore is: open a new interval. It costs the same for
-ten entries and ten million. What an entry was when a snapshot was taken is: the undo of the first later
-interval that has one, else what it is now. A background thread may read this while the subtask writes:
-a writer keeps the undo before it changes the entry, a reader looks at the entry before the undo.
+A table is a base and *layers* over it, as in a log-structured merge tree (O'Neil et al. 1996), all in
+memory. Writes go to the open layer; a read takes the newest layer that has the entry. A logical copy
+therefore is: freeze the open layer, and open an empty one. It costs the same for ten entries and ten
+million, and a write pays nothing for it. A frozen layer never changes, so a background thread reads it
+while the subtask writes.
 
-What changed since the last completed checkpoint is the keys of the intervals since then: an increment.
-Once the increments outweigh the base, the next snapshot is written whole: chains stay short. Failed
-checkpoints in a row add up: the undo of each interval is held until a checkpoint completes.
+What is frozen and not yet part of a completed checkpoint is the increment. When it completes
+its layers are merged into the base, which alone is what is committed; when it fails they go back to the
+open layer, so the next one has them. Once the blobs of increments outweigh the base's, or are too many,
+the next snapshot is written whole: chains stay short.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from abs_core.state.contracts import (
     BlobRef,
@@ -27,112 +28,129 @@ from abs_core.state.contracts import (
     Values,
     Version,
 )
-from abs_core.state.savepoint import CHUNK, FORMAT, Entries, overlapping, read, write
+from abs_core.state.savepoint import FORMAT, Entries, overlapping, read, write
 from abs_core.state.shapes import Shapes
 
 CHAIN_MAX = 20
 """A snapshot that would need more increments than this is written whole."""
 
-Old = dict[Any, bytes | None]
+GONE: Literal[False] = False
+"""A deleted entry in a layer; None is an entry that the layer does not have."""
 
-
-class Interval:
-    """What entries were before their first write between two snapshots, by state; then the next one."""
-
-    __slots__ = ("next", "old")
-
-    def __init__(self) -> None:
-        self.old: dict[str, Old] = {}
-        self.next: Interval | None = None
-
-    def until(self, end: Interval | None) -> Iterator[Interval]:
-        """This interval and those after it, up to, and not including, ``end``."""
-        at: Interval | None = self
-        while at is not None and at is not end:
-            yield at
-            at = at.next
+Layer = dict[Any, bytes | Literal[False]]
 
 
 class HeapTable(Table):
     """Entries by name: the key, or in a nested state (key, sub-key). See ``Table``."""
 
-    def __init__(self, name: str, opened: Interval, *, nested: bool) -> None:
+    def __init__(self, name: str, *, nested: bool) -> None:
         self.name = name
         self.nested = nested
-        self.live: dict[Any, bytes] = {}
+        self.base: Layer = {}
+        self.layers: tuple[Layer, ...] = ({}, self.base)
+        """The open one, the frozen ones from the newest on, the base. Exchanged as a whole."""
         self._subs: dict[bytes, set[bytes]] = {}
-        self.enter(opened)
-
-    def enter(self, interval: Interval) -> None:
-        """From now on undo goes to this interval."""
-        self._old = interval.old.setdefault(self.name, {})
 
     def get(self, key: bytes) -> bytes | None:
-        return self.live.get(key)
+        for layer in self.layers:
+            value = layer.get(key)
+            if value is not None:
+                return None if value is GONE else value
+        return None
 
     def put(self, key: bytes, value: bytes | None) -> None:
         # Not by `put_many`: this is what a function pays for each of its rows.
-        if key not in self._old:
-            self._old[key] = self.live.get(key)
-        if value is None:
-            self.live.pop(key, None)
-        else:
-            self.live[key] = value
+        self.layers[0][key] = GONE if value is None else value
 
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
-        return list(map(self.live.get, keys if subs is None else zip(keys, subs, strict=True)))
+        names = keys if subs is None else list(zip(keys, subs, strict=True))
+        layers = self.layers
+        found: list[Any] = list(map(layers[0].get, names))
+        if all(found):  # none is absent; nor deleted, nor empty
+            return found
+        for layer in layers[1:]:
+            absent = [at for at, value in enumerate(found) if value is None]
+            for at, value in zip(absent, map(layer.get, [names[at] for at in absent]), strict=True):
+                found[at] = value
+        return _plain(found)
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
-        self.write(keys if subs is None else list(zip(keys, subs, strict=True)), values)
+        self._put(
+            self.layers[0], keys if subs is None else list(zip(keys, subs, strict=True)), values
+        )
 
-    def write(self, names: Sequence[Any], values: Sequence[bytes | None]) -> None:
-        """Keep the undo, then change: a reader in another thread looks in the other order."""
-        live, old = self.live, self._old
-        fresh = [name for name in names if name not in old]
-        old.update(zip(fresh, map(live.get, fresh), strict=True))
-        self.load(names, values)
-
-    def load(self, names: Sequence[Any], values: Sequence[bytes | None]) -> None:
+    def load(self, names: Sequence[Any], values: Values) -> None:
         """Apply entries that are no change: restored ones."""
-        live = self.live
-        if None not in values:
-            live.update(zip(names, values, strict=True))  # type: ignore[arg-type]
-        else:
-            for name, value in zip(names, values, strict=True):
-                if value is None:
-                    live.pop(name, None)
-                else:
-                    live[name] = value
-        if self.nested:
-            self._index(names)
+        layer: Layer = {}
+        self._put(layer, names, values)
+        self._settle(layer)
 
     def items(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        return [(sub, self.live[key, sub]) for sub in sorted(self._subs.get(key, ()))]
+        subs = sorted(self._subs.get(key, ()))
+        values = self.get_many([key] * len(subs), subs)
+        return [(sub, value) for sub, value in zip(subs, values, strict=True) if value is not None]
 
     def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        for (key, sub), value in list(self.live.items()):
-            yield key, sub, value
+        for (key, sub), value in joined(self.layers).items():
+            if value is not GONE:
+                yield key, sub, value
 
-    def at(self, names: Sequence[Any], after: Interval) -> Values:
-        """What the entries were when ``after`` was opened. From any thread."""
-        found = self.get_many(names)
-        for interval in reversed(list(after.until(None))):
-            old = interval.old.get(self.name)
-            if old:
-                found = [
-                    old.get(k, v) if k in old else v for k, v in zip(names, found, strict=True)
-                ]
-        return found
+    def committed(self, keys: Keys) -> Values:
+        """As of the last completed checkpoint. From any thread."""
+        return _plain(map(self.base.get, keys))
 
-    def _index(self, names: Iterable[tuple[bytes, bytes]]) -> None:
+    def freeze(self) -> tuple[Layer, ...]:
+        """The layers over the base as they are now; none of them changes any more."""
+        frozen = self.layers[:-1]
+        self.layers = ({}, *self.layers)
+        return frozen
+
+    def merge(self, newest: Layer) -> None:
+        """Take this frozen layer, and those before it, into the base."""
+        at = next(n for n, layer in enumerate(self.layers) if layer is newest)
+        for layer in reversed(self.layers[at:-1]):
+            self._settle(layer)
+        self.layers = (*self.layers[:at], self.base)
+
+    def thaw(self) -> None:
+        """Take all frozen layers back into the open one."""
+        self.layers = (joined(self.layers[:-1]), self.base)
+
+    def _settle(self, layer: Layer) -> None:
+        self.base.update(layer)
+        if not all(layer.values()):
+            for name in [name for name, value in layer.items() if value is GONE]:
+                del self.base[name]
+
+    def _put(self, layer: Layer, names: Sequence[Any], values: Values) -> None:
+        kept: Any = values
+        if not all(values):
+            kept = [GONE if value is None else value for value in values]
+        layer.update(zip(names, kept, strict=True))
+        if self.nested:
+            self._index(names, values)
+
+    def _index(self, names: Iterable[tuple[bytes, bytes]], values: Values) -> None:
         """Keep the sub-keys of each key."""
-        for key, sub in names:
-            if (key, sub) in self.live:
+        for (key, sub), value in zip(names, values, strict=True):
+            if value is not None:
                 self._subs.setdefault(key, set()).add(sub)
             elif key in self._subs:
                 self._subs[key].discard(sub)
                 if not self._subs[key]:
                     del self._subs[key]
+
+
+def joined(layers: Sequence[Layer]) -> Layer:
+    """What a read through these layers finds, the newest being the first of them."""
+    entries: Layer = {}
+    for layer in reversed(layers):
+        entries.update(layer)
+    return entries
+
+
+def _plain(values: Iterable[Any]) -> list[bytes | None]:
+    return [None if value is GONE else value for value in values]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,43 +176,33 @@ NO_BASE = Base()
 
 
 class HeapSnapshot:
-    """A moment: all entries as they were when ``after`` was opened. See ``Snapshot``.
+    """A moment: the frozen layers of each table, over the base. See ``Snapshot``.
 
     Args:
-        since: the interval from which on changes are written; None: write all.
-        base: what was before ``since``.
+        base: the blobs that hold what the tables' bases hold; None: write all.
     """
 
-    def __init__(
-        self,
-        backend: HeapBackend,
-        checkpoint: int,
-        since: Interval | None,
-        base: Base,
-        after: Interval,
-    ) -> None:
+    def __init__(self, backend: HeapBackend, checkpoint: int, base: Base | None) -> None:
         self._backend = backend
         self._checkpoint = checkpoint
-        self._since = since
         self._base = base
-        self._tables = list(backend.tables())
         self._states = tuple(backend.states())
-        self.after = after
+        self.parts = [(table, table.freeze()) for table in backend.tables()]
         self.handle: StateHandle | None = None
 
     def persist(self) -> StateHandle:
         store = self._backend.store
-        if self._since is None or self._base.is_heavy:
+        if self._base is None or self._base.is_heavy:
             self.handle = self._write(store, NO_BASE, self._whole())
         else:
-            self.handle = self._write(store, self._base, self._changes(self._since))
+            self.handle = self._write(store, self._base, self._changes())
         return self.handle
 
     def savepoint(self, store: SnapshotStore) -> StateHandle:
         return self._write(store, NO_BASE, self._whole())
 
     def close(self) -> None:
-        self._since = None  # the intervals go with it
+        """The layers are the tables': these free them when the checkpoint is over."""
 
     def _write(self, store: SnapshotStore, base: Base, entries: Iterable[Entries]) -> StateHandle:
         place = self._backend.place
@@ -204,31 +212,21 @@ class HeapSnapshot:
         return replace(written, blobs=blobs, extra=(("whole", str(whole)),))
 
     def _whole(self) -> Iterator[Entries]:
-        for table in self._tables:
-            keys = dict.fromkeys(list(table.live))
-            for interval in self.after.until(None):
-                keys |= dict.fromkeys(list(interval.old.get(table.name, ())))
-            yield from self._entries(table, list(keys), deletions=False)
+        # The base may be taking in layers meanwhile, but only such as are among these.
+        for table, layers in self.parts:
+            entries = joined((*layers, table.base))
+            yield _entries(table, {k: v for k, v in entries.items() if v is not GONE})
 
-    def _changes(self, since: Interval) -> Iterator[Entries]:
-        for table in self._tables:
-            keys: dict[Any, None] = {}
-            for interval in since.until(self.after):
-                keys |= dict.fromkeys(interval.old.get(table.name, ()))
-            yield from self._entries(table, list(keys), deletions=True)
+    def _changes(self) -> Iterator[Entries]:
+        for table, layers in self.parts:
+            yield _entries(table, layers[0] if len(layers) == 1 else joined(layers))
 
-    def _entries(self, table: HeapTable, keys: list[Any], *, deletions: bool) -> Iterator[Entries]:
-        for start in range(0, len(keys), CHUNK):
-            part = keys[start : start + CHUNK]
-            values = table.at(part, self.after)
-            if not deletions:
-                part = [key for key, value in zip(part, values, strict=True) if value is not None]
-                values = [value for value in values if value is not None]
-            if table.nested:
-                firsts, subs = [key for key, _ in part], [sub for _, sub in part]
-                yield Entries(table.name, firsts, subs, values)
-            else:
-                yield Entries(table.name, part, None, values)
+
+def _entries(table: HeapTable, layer: Layer) -> Entries:
+    values = _plain(layer.values())
+    if table.nested:
+        return Entries(table.name, [key for key, _ in layer], [sub for _, sub in layer], values)
+    return Entries(table.name, list(layer), None, values)
 
 
 class HeapBackend:
@@ -244,7 +242,6 @@ class HeapBackend:
         self.place = place
         self._shapes = Shapes()
         self._tables: dict[str, HeapTable] = {}
-        self._open = self._committed = Interval()
         self._base: Base | None = None
         self._pending: dict[int, HeapSnapshot] = {}
 
@@ -272,33 +269,30 @@ class HeapBackend:
             self._base = Base.of(mine[0])
 
     def snapshot(self, checkpoint: int) -> HeapSnapshot:
-        following = Interval()
-        self._open.next = following
-        self._open = following
-        for table in self._tables.values():
-            table.enter(following)
-        since = None if self._base is None else self._committed
-        base = self._base or NO_BASE
-        self._pending[checkpoint] = HeapSnapshot(self, checkpoint, since, base, following)
+        self._pending[checkpoint] = HeapSnapshot(self, checkpoint, self._base)
         return self._pending[checkpoint]
 
     def notify_complete(self, checkpoint: int) -> None:
         snapshot = self._pending.pop(checkpoint, None)
         if snapshot is None or snapshot.handle is None:
             return
-        self._committed, self._base = snapshot.after, Base.of(snapshot.handle)
+        for table, layers in snapshot.parts:
+            table.merge(layers[0])
+        self._base = Base.of(snapshot.handle)
         self._pending = {n: s for n, s in self._pending.items() if n > checkpoint}
 
     def notify_aborted(self, checkpoint: int) -> None:
-        # Its interval stays in the chain, so the next increment has its changes.
-        self._pending.pop(checkpoint, None)
+        # While others are pending its layers stay where they are: the next snapshot has them, too.
+        if self._pending.pop(checkpoint, None) is not None and not self._pending:
+            for table in self.tables():
+                table.thaw()
 
     def read(self, name: str, keys: Keys, version: Version) -> Values:
         self._shapes.check_query(name)
         table = self._tables.get(name)
         if table is None:  # it was empty when it was saved, and nobody has asked for it yet
             return [None] * len(keys)
-        return table.get_many(keys) if version is Version.LIVE else table.at(keys, self._committed)
+        return table.get_many(keys) if version is Version.LIVE else table.committed(keys)
 
     def close(self) -> None:
         self._tables.clear()
@@ -306,5 +300,5 @@ class HeapBackend:
 
     def _entries(self, name: str) -> HeapTable:
         if name not in self._tables:
-            self._tables[name] = HeapTable(name, self._open, nested=self._shapes.is_nested(name))
+            self._tables[name] = HeapTable(name, nested=self._shapes.is_nested(name))
         return self._tables[name]

@@ -89,7 +89,10 @@ def key_group(key: bytes, max_parallelism: int) -> int:
 
 def groups_of(keys: Sequence[bytes], max_parallelism: int) -> npt.NDArray[np.int64]:
     """``key_group`` of each key."""
-    hashes = np.fromiter(map(xxhash.xxh64_intdigest, keys), np.uint64, len(keys))
+    if set(map(len, keys)) == {8}:
+        hashes = _xxh64_of_words(np.frombuffer(b"".join(keys), "<u8"))
+    else:
+        hashes = np.fromiter(map(xxhash.xxh64_intdigest, keys), np.uint64, len(keys))
     return (hashes % np.uint64(max_parallelism)).astype(np.int64)
 
 

@@ -36,6 +36,11 @@ def test_a_column_of_integers_has_the_groups_of_its_single_keys(values: list[int
     assert key_groups([column], m).tolist() == [key_group(encode_key(v), m) for v in values]
 
 
+@given(st.lists(st.binary(min_size=8, max_size=8), min_size=1), st.integers(1, 2**15))
+def test_keys_of_8_bytes_have_the_groups_of_each_by_itself(keys: list[bytes], m: int) -> None:
+    assert groups_of(keys, m).tolist() == [key_group(key, m) for key in keys]
+
+
 @given(st.lists(st.text(), min_size=1))
 def test_a_column_of_text_has_the_groups_of_its_single_keys(values: list[str]) -> None:
     assert key_groups([pa.array(values)], 128).tolist() == [

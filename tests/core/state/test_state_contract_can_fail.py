@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from abs_core.errors import CorruptionError
 from abs_core.state import heap, savepoint
-from abs_core.state.contracts import SnapshotStore, StateHandle, Version
-from abs_core.state.heap import Base, HeapBackend, HeapSnapshot, HeapTable, Interval
+from abs_core.state.contracts import SnapshotStore, StateHandle, Values, Version
+from abs_core.state.heap import Base, HeapBackend, HeapSnapshot, HeapTable, Layer
 from abs_core.state.keygroups import GroupRange
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing import check_state as rules
@@ -21,54 +21,65 @@ from abs_core.testing.state_case import StateSubject
 from .conftest import damage
 
 
-def no_undo(patch: pytest.MonkeyPatch) -> None:
-    """The copy is the live state."""
-    patch.setattr(HeapTable, "at", lambda self, keys, after: self.get_many(keys))
+def the_copy_is_the_live_state(patch: pytest.MonkeyPatch) -> None:
+    """The frozen layer stays the open one."""
+
+    def freeze(self: HeapTable) -> tuple[Layer, ...]:
+        self.layers = (self.layers[0], *self.layers)
+        return self.layers[:-2]
+
+    patch.setattr(HeapTable, "freeze", freeze)
 
 
-def undo_of_the_last_write(patch: pytest.MonkeyPatch) -> None:
-    """The undo is kept at each write, not at the first of an interval."""
-    write = HeapTable.write
+def values_are_looked_up_when_persisted(patch: pytest.MonkeyPatch) -> None:
+    """The copy holds the names of what changed, and not the values."""
+    entries = heap._entries
 
-    def again(self: HeapTable, keys: Sequence[Any], values: Sequence[bytes | None]) -> None:
-        for key in keys:
-            self._old.pop(key, None)
-        write(self, keys, values)
+    def late(table: HeapTable, layer: Layer) -> savepoint.Entries:
+        found = entries(table, layer)
+        return replace(found, values=table.get_many(found.keys, found.subs))
 
-    patch.setattr(HeapTable, "write", again)
+    patch.setattr(heap, "_entries", late)
 
 
-def undo_after_the_write(patch: pytest.MonkeyPatch) -> None:
-    """The entry changes before its old value is kept."""
-
-    def late(self: HeapTable, keys: Sequence[Any], values: Sequence[bytes | None]) -> None:
-        for key, value in zip(keys, values, strict=True):
-            old = self.live.get(key)
-            self.load([key], [value])
-            threading.Event().wait(0.0001)  # a reader comes between
-            self._old.setdefault(key, old)
-
-    patch.setattr(HeapTable, "write", late)
+def older_layers_win(patch: pytest.MonkeyPatch) -> None:
+    joined = heap.joined
+    patch.setattr(heap, "joined", lambda layers: joined([*reversed(layers)]))
 
 
 def increments_without_deletions(patch: pytest.MonkeyPatch) -> None:
-    entries = HeapSnapshot._entries
+    entries = heap._entries
     patch.setattr(
-        HeapSnapshot,
+        heap,
         "_entries",
-        lambda self, table, keys, *, deletions: entries(self, table, keys, deletions=False),
+        lambda table, layer: entries(table, {k: v for k, v in layer.items() if v is not heap.GONE}),
     )
+
+
+def a_failed_checkpoint_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What was frozen for it goes with it."""
+
+    def thaw(self: HeapTable) -> None:
+        self.layers = (self.layers[0], self.base)
+
+    patch.setattr(HeapTable, "thaw", thaw)
 
 
 def increments_to_the_last_copy(patch: pytest.MonkeyPatch) -> None:
     """An increment holds what changed since the last copy, completed or not."""
-    changes = HeapSnapshot._changes
+    patch.setattr(HeapTable, "thaw", lambda self: None)
 
-    def last(self: HeapSnapshot, since: Interval) -> Iterator[savepoint.Entries]:
-        *_, newest = since.until(self.after)
-        return changes(self, newest)
+    def newest(self: HeapSnapshot) -> Iterator[savepoint.Entries]:
+        return (heap._entries(table, layers[0]) for table, layers in self.parts)
 
-    patch.setattr(HeapSnapshot, "_changes", last)
+    patch.setattr(HeapSnapshot, "_changes", newest)
+
+
+def deletions_are_not_merged(patch: pytest.MonkeyPatch) -> None:
+    def settle(self: HeapTable, layer: Layer) -> None:
+        self.base.update({k: v for k, v in layer.items() if v is not heap.GONE})
+
+    patch.setattr(HeapTable, "_settle", settle)
 
 
 def the_base_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -137,7 +148,8 @@ def committed_is_the_last_copy(patch: pytest.MonkeyPatch) -> None:
 
     def early(self: HeapBackend, checkpoint: int) -> HeapSnapshot:
         taken = snapshot(self, checkpoint)
-        self._committed = taken.after
+        for table, layers in taken.parts:
+            table.base.update(layers[0])
         return taken
 
     patch.setattr(HeapBackend, "snapshot", early)
@@ -145,9 +157,9 @@ def committed_is_the_last_copy(patch: pytest.MonkeyPatch) -> None:
 
 def sub_keys_outlive_their_entries(patch: pytest.MonkeyPatch) -> None:
     def items(self: HeapTable, key: bytes) -> list[tuple[bytes, bytes]]:
-        return [(s, self.live.get((key, s), b"")) for s in sorted(self._subs.get(key, ()))]
+        return [(s, self.get_many([key], [s])[0] or b"") for s in sorted(self._subs.get(key, ()))]
 
-    def index(self: HeapTable, names: Sequence[tuple[bytes, bytes]]) -> None:
+    def index(self: HeapTable, names: Sequence[tuple[bytes, bytes]], values: Values) -> None:
         for key, sub in names:
             self._subs.setdefault(key, set()).add(sub)
 
@@ -170,11 +182,13 @@ def empty_is_absent(patch: pytest.MonkeyPatch) -> None:
 
 
 CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
-    no_undo: rules.a_copy_is_not_changed_by_later_writes,
-    undo_of_the_last_write: rules.a_copy_is_not_changed_by_later_writes,
-    undo_after_the_write: rules.a_copy_is_not_changed_while_it_is_persisted,
+    the_copy_is_the_live_state: rules.a_copy_is_not_changed_by_later_writes,
+    values_are_looked_up_when_persisted: rules.a_copy_is_not_changed_while_it_is_persisted,
+    older_layers_win: rules.increments_add_up_to_the_whole,
     increments_without_deletions: rules.increments_add_up_to_the_whole,
+    a_failed_checkpoint_is_forgotten: rules.a_failed_checkpoint_is_part_of_the_next,
     increments_to_the_last_copy: rules.a_failed_checkpoint_is_part_of_the_next,
+    deletions_are_not_merged: rules.increments_add_up_to_the_whole,
     the_base_is_forgotten: rules.increments_add_up_to_the_whole,
     key_groups_are_ignored: rules.each_key_is_kept_once_over_a_rescale,
     half_of_the_key_groups_is_left_out: rules.what_was_restored_is_what_was_saved,
