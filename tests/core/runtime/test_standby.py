@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from threading import Event
 
@@ -14,8 +15,11 @@ import pytest
 from abs_core.errors import FencedError
 from abs_core.registers.memory import MemoryRegister
 from abs_core.runtime.lease import Lease
+from abs_core.state.contracts import BlobRef
+from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.fakes import FakeTarget
-from tests.core.runtime.jobs.counting import expected
+from tests.core.runtime.bench import Bench
+from tests.core.runtime.jobs.counting import expected, graph
 
 SCRIPT = Path(__file__).parent / "jobs" / "leading.py"
 LEASE = 1.5
@@ -96,3 +100,28 @@ def test_a_released_lease_is_taken_at_once() -> None:
     assert leader.acquire(Event())
     leader.release(done=False)
     assert standby.acquire(Event())
+
+
+class _OldLeader(LocalSnapshotStore):
+    """A leader that was taken over writes its record just before its successor's of that number."""
+
+    late = 1
+
+    def complete(self, checkpoint: int, record: bytes, blobs: Iterable[BlobRef]) -> None:
+        if checkpoint == self.late:
+            super().complete(checkpoint, record.replace(b'"handles"', b' "handles"'), [])
+        super().complete(checkpoint, record, blobs)
+
+
+def test_a_late_record_of_the_old_leader_costs_its_successor_one_checkpoint(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.store = _OldLeader(tmp_path / "snapshots")
+    said: list[tuple[str, int]] = []
+    job = bench.job(
+        graph(bench.sink, rows=6_000), observe=lambda what, task, n: said.append((what, n))
+    )
+    job.run()
+    assert ("aborted", 1) in said
+    assert ("committed", 1) not in said
+    assert any(what == "committed" and n > 1 for what, n in said)
+    bench.check(6_000)
