@@ -123,13 +123,29 @@ class Bounded(Protocol):
 
 @runtime_checkable
 class Forgetful(Protocol):
-    """What a source may offer besides: to forget, where the engine plans by offsets (Spark).
-
-    The embedded runtime never asks: its snapshots hold positions of splits, and no offsets.
-    """
+    """What a source may offer besides: to forget how to plan what is committed."""
 
     def committed(self, end: Offsets) -> None:
         """All up to ``end`` is committed: the source may forget how to plan what lies before it."""
+        ...
+
+
+@runtime_checkable
+class Endless(Protocol):
+    """What a source may offer besides: to forget, where readers without an end keep the positions."""
+
+    def committed(self, end: Offsets) -> None:
+        """See ``Forgetful``."""
+
+    def passed(self, left: Sequence[Split]) -> Offsets | None:
+        """The place that all of it has got to.
+
+        Args:
+            left: the positions of all splits that are not finished, as one snapshot holds them.
+
+        Returns:
+            None where that tells no place: some splits are missing, or have an end.
+        """
         ...
 
 

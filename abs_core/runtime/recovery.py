@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import ConfigError, CorruptionError, IdentityError, ProtocolError, TargetError
@@ -19,6 +19,7 @@ from abs_core.runtime.assembly import Part
 from abs_core.runtime.coordinator import Pending
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.snapshot import Record, blobs_of, fingerprint, load, read_record, record_of
+from abs_core.runtime.sources import forget
 from abs_core.state.contracts import SnapshotStore
 from abs_core.state.retention import sweep
 
@@ -77,6 +78,8 @@ class StoreKeeper:
     savepoints: SnapshotStore | None = None
     sinks: Sequence[str] = ()
     _register: str = ""
+    _written: Record | None = None
+    _decided: list[Record] = field(default_factory=list)
 
     def recover(self, restore: Restore) -> Recovered:
         """Take the job over: raise the generation, roll forward, sweep, find the snapshot.
@@ -140,7 +143,7 @@ class StoreKeeper:
         if self.savepoints is not None and all(ack.part[1] for ack in pending.acks.values()):
             saved = record(1)
             self.savepoints.complete(pending.checkpoint, saved.to_bytes(), saved.blobs)
-        own = record(0)
+        own = self._written = record(0)
         content = own.to_bytes()
         self.store.complete(pending.checkpoint, content, own.blobs)
         return fingerprint(content)
@@ -148,11 +151,17 @@ class StoreKeeper:
     def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
         shares = [Wrote(handle.rows, handle) for handle in handles]
         self.coordinator.commit(Report(checkpoint, shares, fingerprint, gaps_allowed=True))
+        if self._written is not None:
+            self._decided.append(self._written)
 
     def retain(self, checkpoint: int) -> None:
         # What is left behind now is found by the next sweep: a failure stops no job.
         with contextlib.suppress(TargetError):
             sweep(self.store, blobs_of, self.keep)
+            if len(self._decided) >= self.keep:
+                del self._decided[: -self.keep]
+                oldest = self._decided[0].parts.items()
+                forget(self.graph, {id_: [part.lists for part in parts] for id_, parts in oldest})
 
     def _check(self, state: JobState, wanted: int, content: bytes, restore: Restore) -> None:
         last = state.last_decided

@@ -7,16 +7,20 @@ are not finished, which a restart opens again, whatever the parallelism is by th
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from abs_core.model import Committable
 from abs_core.runtime.elements import Batch, Watermark
-from abs_core.runtime.graph import EventTime
+from abs_core.runtime.graph import EventTime, Graph
 from abs_core.runtime.operators import Operator
-from abs_core.source import Limit, Reader, Source, Split
-from abs_core.state.operator_state import OperatorList
+from abs_core.source import Endless, Limit, Reader, Source, Split
+from abs_core.state.operator_state import Contents, OperatorList
+
+SPLITS = "splits"
+"""The operator state of a source: the positions of what is left to read."""
 
 WAIT_SECONDS = 0.02
 """How long a source waits for new data before it looks whether a checkpoint is due."""
@@ -94,6 +98,26 @@ class SourceOperator(Operator):
     def close(self) -> None:
         for reading in self._readings:
             reading.reader.close()
+
+
+def forget(graph: Graph, lists: Mapping[str, Sequence[Contents]]) -> None:
+    """Let sources forget what only older snapshots than this one need.
+
+    Args:
+        lists: what the oldest snapshot that is kept holds of each operator's tasks.
+
+    Raises:
+        AbsError: it was not done; nothing is lost.
+    """
+    for node in graph.nodes.values():
+        source: object = node.source
+        if isinstance(source, Endless):
+            items = [
+                i for of in lists.get(node.id, ()) for name, _, i in of.lists if name == SPLITS
+            ]
+            left = [Split(*json.loads(entry)[:3]) for entry in chain(*items)]
+            if left and (end := source.passed(left)) is not None:
+                source.committed(end)
 
 
 def first_entries(source: Source, *, bounded: bool) -> list[str]:

@@ -32,6 +32,7 @@ import io
 import json
 import secrets
 from collections.abc import Mapping, Sequence
+from threading import Lock
 from typing import Any
 
 import pyarrow as pa
@@ -58,7 +59,7 @@ _TRIES = 20
 
 
 class SeenLog:
-    """One process's view of a log; not thread-safe.
+    """One process's view of a log; not thread-safe: threads that share it take ``lock``.
 
     Args:
         cells: where it lies.
@@ -66,6 +67,7 @@ class SeenLog:
     """
 
     def __init__(self, cells: Cells, root: str) -> None:
+        self.lock = Lock()
         self._cells = cells
         self._root = root
         self._id: str | None = None

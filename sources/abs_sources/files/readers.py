@@ -156,6 +156,14 @@ def endless_split(store: Store, log: str, files: int, number: int, of: int) -> S
     return Split(name, json.dumps(place, sort_keys=True), None)
 
 
+def endless_places(splits: Sequence[Split]) -> list[int]:
+    """The number of the next file of each share; empty unless all shares of one log are there."""
+    found = [_parsed(split) for split in splits if split.end is None]
+    shares = sorted(tuple(place["share"]) for place in found)
+    whole = len(found) == len(splits) and shares == [(n, len(found)) for n in range(len(found))]
+    return [int(place["files"]) for place in found] if whole else []
+
+
 def log_of(split: Split) -> str:
     """Which log a split without an end reads."""
     return str(_parsed(split)["log"])

@@ -21,6 +21,7 @@ from abs_sources.files.pack import pack
 from abs_sources.files.readers import (
     EndlessReader,
     PiecesReader,
+    endless_places,
     endless_split,
     log_of,
     split_of,
@@ -174,7 +175,13 @@ class FileSource:
 
     def committed(self, end: Offsets) -> None:
         """Fold the log and forget how to plan what lies long before ``end``, where it is worth it."""
-        self._log.committed(self._number(end))
+        with self._log.lock:
+            self._log.committed(self._number(end))
+
+    def passed(self, left: Sequence[Split]) -> Offsets | None:
+        """The first file that some share of an endless reading is not through with."""
+        places = endless_places(left)
+        return self._place(min(places)) if places else None
 
     def until_now(self) -> FileSource:
         """This source, without files that come later; those in the log already belong to it."""
@@ -221,10 +228,11 @@ class FileSource:
 
     def _look(self, number: int, may_take: bool) -> Sequence[Pin]:
         """For a reader without an end: the files from this number on, with what is new."""
-        self._log.refresh()
-        if may_take and self._log.total <= number:
-            self.latest(self._place(number), Limit())
-        return self._log.files(number, self._log.total)
+        with self._log.lock:  # readers of one source are in several threads
+            self._log.refresh()
+            if may_take and self._log.total <= number:
+                self.latest(self._place(number), Limit())
+            return self._log.files(number, self._log.total)
 
     def _place(self, files: int) -> Offsets:
         return json.dumps({"files": files, "log": self._log.id}, sort_keys=True)

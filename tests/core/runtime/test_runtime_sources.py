@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pyarrow as pa
+import pytest
 
 from abs_core.runtime import Graph
 from abs_core.runtime.tables import TableSource
 from abs_core.source import Limit, Offsets, Split
 from abs_core.testing.harness import SCHEMA
 from abs_sources.files import FileOptions, FileSource
+from abs_sources.files import log as logs
 from tests.core.runtime.bench import Bench
 
 
@@ -29,6 +34,45 @@ def test_files_are_read_once_each_over_stops_and_starts(tmp_path: Path) -> None:
         built.source("in", source).sink("out", bench.sink)
         bench.job(built).run()
     assert sorted(id_ for id_, _ in bench.rows()) == list(range(500))
+
+
+def test_the_log_of_an_endless_job_is_folded_up_to_what_a_kept_snapshot_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("KEPT", 2), ("_FOLD_AFTER", 4), ("_FOLD_ANYWAY", 4)):
+        monkeypatch.setattr(logs, name, value)
+    bench, folder, log = Bench(tmp_path), tmp_path / "in", tmp_path / "log"
+    folder.mkdir()
+    given = {"path": str(folder), "fileformat": "json", "log": str(log)}
+    for start in (0, 20):
+        options = FileOptions.parse(given, streaming=True)
+        source = FileSource(replace(options, poll_seconds=0.005, readers=2), SCHEMA)
+        built = Graph("files", parallelism=2)
+        built.source("in", source, bounded=False).sink("out", bench.sink)
+        stop = Event()
+        job = Thread(target=bench.job(built).run, kwargs={"stop": stop})
+        job.start()
+        try:
+            for number in range(start, start + 20):
+                (tmp_path / "new").write_text(json.dumps({"id": number, "value": "x"}) + "\n")
+                (tmp_path / "new").rename(folder / f"{number}.json")
+                _until(lambda: len(bench.rows()) > number)  # noqa: B023
+            _until(lambda: _entries(log) < 15)
+        finally:
+            stop.set()
+            job.join()
+        assert sorted(id_ for id_, _ in bench.rows()) == list(range(start + 20))
+
+
+def _entries(log: Path) -> int:
+    return sum(path.name.startswith("entry-") for path in log.iterdir())
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
 
 
 class _Growing(TableSource):
