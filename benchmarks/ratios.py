@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median, quantiles
 
+UNMETERED = 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
@@ -20,7 +22,8 @@ class Sample:
 
     Args:
         wall_s: elapsed seconds of what is compared.
-        cpu_s: CPU seconds of all processes that are counted (see ``meter``), over the whole run.
+        cpu_s: CPU seconds of all processes that are counted (see ``meter``), over the whole run;
+            ``UNMETERED`` where that would not be the CPU of ``amount``.
         amount: how much was done: rows, or epochs.
         parts: where the seconds went, by the side's own account.
     """

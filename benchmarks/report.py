@@ -13,6 +13,7 @@ from rich.table import Table
 
 from benchmarks.ratios import (
     NO_BAR,
+    UNMETERED,
     Bar,
     Sample,
     Spread,
@@ -69,6 +70,10 @@ class Result:
 _COLOURS = {Verdict.MET: "green", Verdict.UNCLEAR: "yellow", Verdict.MISSED: "red"}
 
 
+def _figure(cpu: float) -> str:
+    return "-" if cpu == UNMETERED else f"{cpu:,.2f}"
+
+
 def show(result: Result, console: Console) -> None:
     """Print sides, ratios, facts and notes."""
     sides = Table(title=f"[bold]{result.name}", title_justify="left")
@@ -85,8 +90,8 @@ def show(result: Result, console: Console) -> None:
             name,
             f"{median(s.speed for s in samples):,.0f}",
             f"{median(s.wall_s for s in samples):.3f}",
-            f"{median(s.cpu_s for s in samples):.2f}",
-            f"{median(s.cpu_us_each for s in samples):,.2f}",
+            _figure(median(s.cpu_s for s in samples)),
+            _figure(median(s.cpu_us_each for s in samples)),
         )
     console.print(sides)
     if result.comparisons:

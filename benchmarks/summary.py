@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ratios import UNMETERED
+
 HERE = Path(__file__).parent
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 _HEADER = (
@@ -70,7 +72,8 @@ def _ratio(ratio: Mapping[str, Any]) -> str:
 def _rate(samples: list[Mapping[str, Any]], unit: str) -> str:
     middle = sorted(samples, key=lambda s: s["wall_s"])[len(samples) // 2]
     speed, cpu = middle["amount"] / middle["wall_s"], middle["cpu_s"] / middle["amount"] * 1e6
-    return f"{speed:,.0f} {unit}/s, {cpu:,.2f} us CPU per {unit[:-1]} (its median run)"
+    spent = "" if cpu == UNMETERED else f", {cpu:,.2f} us CPU per {unit[:-1]}"
+    return f"{speed:,.0f} {unit}/s{spent} (its median run)"
 
 
 def main() -> None:
