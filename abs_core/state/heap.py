@@ -70,8 +70,12 @@ class HeapTable(Table):
             return found
         for layer in layers[1:]:
             absent = [at for at, value in enumerate(found) if value is None]
+            if not absent:
+                break
             for at, value in zip(absent, map(layer.get, [names[at] for at in absent]), strict=True):
                 found[at] = value
+            if all(found):
+                return found
         return _plain(found)
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
