@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -232,3 +233,23 @@ def test_a_batch_needs_no_log_and_leaves_none(tmp_path: Path) -> None:
     start = source.initial()
     assert words(source, start, source.latest(start, Limit())) == ["a"]
     assert [p.name for p in tmp_path.iterdir()] == ["input"]
+
+
+def test_an_endless_reading_has_passed_what_all_of_its_shares_have(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    for number in range(6):
+        put(disk, f"{number}", number)
+    options = FileOptions.parse({**disk.given, "fileformat": "text"}, streaming=True)
+    source = FileSource(replace(options, readers=2), TEXT)
+    start = source.initial()
+    readers = [source.open(split) for split in source.splits(start, None)]
+    assert source.passed([reader.position for reader in readers]) == start
+    while readers[0].read(0) is not None:
+        pass
+    assert source.passed([reader.position for reader in readers]) == start
+    while readers[1].read(0) is not None:
+        pass
+    assert source.passed([reader.position for reader in readers]) == source.latest(start, Limit())
+    assert source.passed([readers[0].position]) is None, "a share is missing"
+    bounded = source.splits(start, source.latest(start, Limit()))
+    assert source.passed(bounded) is None, "they end, and need no log"
