@@ -16,6 +16,7 @@ from abs_core.protocol import Skip
 from abs_spark.message import Announced, EpochMessage, RunName
 from abs_spark.run import Run, attach
 from abs_spark.schema import conform
+from abs_spark.settled import settle
 from abs_spark.start import warn
 from abs_spark.target import Target
 
@@ -41,6 +42,7 @@ def take_part(
     started = run.has_started_in(epoch)
     warnings = run.warnings if started and not announced.checked else ()
     warn(warnings)
+    settle()
     return EpochMessage(name, epoch, share, started, announced, warnings)
 
 

@@ -16,6 +16,7 @@ from abs_spark.checkpoint import query_id
 from abs_spark.logs import show_logs
 from abs_spark.message import Announced, RunName
 from abs_spark.schema import arrow_schema
+from abs_spark.settled import settle
 from abs_spark.start import announce
 from abs_spark.stream import StreamWriter
 from abs_spark.target import Format, Target
@@ -66,6 +67,7 @@ class AbsDataSource(DataSource):
         if self._planning:
             job = common.job or query_id(common.checkpoint)
             announced = announce(target, None if job is None else job_key(job))
+            settle()
         return StreamWriter(target, self._query_start, announced)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

@@ -16,6 +16,7 @@ from abs_spark.checkpoint import fingerprint
 from abs_spark.context import stream_task
 from abs_spark.logs import show_logs
 from abs_spark.message import Announced, EpochMessage, RunName
+from abs_spark.settled import settle
 from abs_spark.share import take_part
 from abs_spark.start import show, warn
 from abs_spark.target import Target
@@ -72,6 +73,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         shares = [message.share for message in reported]
         report = Report(batchId, shares, digest)
         runs.attach(self._target, name).coordinator.commit(report)
+        settle()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: a task or ``commit`` failed, or the query was stopped.
