@@ -60,6 +60,11 @@ class Cell:
         self._patience = patience
         self._last: Stored | None = None  # what was seen last; a compare-and-set tells if it holds
 
+    @property
+    def last(self) -> JobState | None:
+        """What was seen or put in place last; None where that is not known. It may be out of date."""
+        return None if self._last is None else self._last.state
+
     def load(self) -> JobState | None:
         """The present state; None where the job has none yet."""
         stored = self._patience.retry(self._look)

@@ -129,7 +129,7 @@ class Coordinator:
         """
         began = time.monotonic()
         # First what is decided already: it must end well whatever becomes of this epoch.
-        state = self._forward.finish_open(self._mine())
+        state = self._forward.finish_open(self._expected(report) or self._mine())
         known = self._is_known(state, report)
         given = frozenset(committable.handle for committable in report.committables)
         if self._co_committer is not None:
@@ -360,6 +360,21 @@ class Coordinator:
         if isinstance(planned, Refused):
             raise planned.error
         return planned
+
+    def _expected(self, report: Report) -> JobState | None:
+        """The state that this process saw last, where by it the epoch is simply the next one.
+
+        That saves a look. Nothing rests on it: the decision's compare-and-set tells whether it is
+        still the present state, and if it is not the epoch is decided, or refused, by that one.
+        """
+        last = self._cell.last
+        if last is None or last.open or any(isinstance(s, Drained) for s in report.shares):
+            return None
+        generation = protocol.generation_of(last, self._who)
+        if isinstance(generation, Refused):
+            return None
+        planned = protocol.plan(last, generation, report.epoch, gaps_allowed=report.gaps_allowed)
+        return last if isinstance(planned, Write) else None
 
     def _mine(self) -> JobState:
         """The present state, where this run still holds the generation."""

@@ -158,6 +158,28 @@ def test_a_register_that_vanished_is_an_error(case: Case) -> None:
     assert "deleted while the job ran" in error.what
 
 
+def test_an_epoch_after_one_that_this_process_has_committed_takes_no_look(case: Case) -> None:
+    run = case.run(store=(store := _Vanishing(case.sink().register())))
+    run.epoch(0, LEFT)
+    shares = run.tasks(1, RIGHT)
+    before = store.loads
+    run.commit(1, shares)
+    assert store.loads == before
+    case.finished(LEFT, RIGHT, when="after an epoch that was decided on what was seen last")
+
+
+def test_what_was_seen_last_decides_nothing_after_another_run_has_started(case: Case) -> None:
+    old = case.run()
+    old.epoch(0, LEFT)
+    shares = old.tasks(1, RIGHT)
+    new = case.run()
+    new.begin(1)
+    raises(FencedError, lambda: old.commit(1, shares))
+    assert new.state().last_decided == 0
+    new.epoch(1, RIGHT)
+    case.finished(LEFT, RIGHT, when="after a zombie went by what it had seen last")
+
+
 def test_a_share_that_was_drained_for_an_undecided_epoch_is_an_error(case: Case) -> None:
     run = case.run()
     run.begin(0)
@@ -216,18 +238,22 @@ def test_a_zombie_is_told_that_it_is_fenced_and_not_that_its_rows_are_gone(proto
 
 
 class _Vanishing:
-    """A register that somebody deletes."""
+    """A register that somebody deletes; it counts the looks at it."""
 
     def __init__(self, store: RegisterStore) -> None:
         self.store = store
         self.gone = False
+        self.loads = 0
 
     def load(self, job: str) -> Stored | None:
+        self.loads += 1
         return None if self.gone else self.store.load(job)
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:
+        if self.gone and expected is not None:
+            return Conflict()
         return self.store.compare_and_set(job, expected, state)
 
 
