@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from abs_core.cell import DEFAULT_PATIENCE
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.kafka.endtxn import Description, Reply, State, describe, end, listed
 from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import is_id, parse_id, pattern_of
+from abs_sinks.kafka.looking import describe_and_late
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.prepared import Prepared, is_ending, outcome
 from abs_sinks.kafka.producers import Producers
@@ -44,8 +44,8 @@ class TransactionCommitter:
         """See ``Committer``. The time left is the least by this machine's and the broker's clock."""
         known = {c.handle: Prepared.of(c) for c in committables}
         ids = [str(p.held_as) for p in known.values() if p is not None]
-        now = describe(self._options.kafka, ids)
-        late = self._late([p for p in known.values() if p is not None])
+        late_by = _late_by([p for p in known.values() if p is not None])
+        now, late = describe_and_late(self._options.kafka, ids, late_by)
         return {
             handle: Inspection(Outcome.UNKNOWN)
             if prepared is None
@@ -129,30 +129,21 @@ class TransactionCommitter:
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
 
-    def _late(self, prepared: Sequence[Prepared]) -> frozenset[str]:
-        """Ids whose transaction, by the broker's clock, ends too soon to be decided.
 
-        Clocks differ: with this machine's clock alone, one that is slow would decide what the broker
-        is about to abort. Brokers before 3.8 cannot be asked.
-        """
-        needed_ms = round(DEFAULT_PATIENCE.min_seconds_left * 1000)
-        late: set[str] = set()
-        for timeout_ms in {p.timeout_ms for p in prepared}:
-            ids = [p.producer_id for p in prepared if p.timeout_ms == timeout_ms]
-            longer_than = max(0, timeout_ms - needed_ms)
-            try:
-                late |= set(
-                    listed(
-                        self._options.kafka,
-                        (State.ONGOING,),
-                        producer_ids=ids,
-                        longer_than_ms=longer_than,
-                    )
-                )
-            except AbsError as error:
-                if error.retryable:
-                    raise
-        return frozenset(late)
+def _late_by(prepared: Sequence[Prepared]) -> list[tuple[list[int], int]]:
+    """Producer ids, and the milliseconds after which too little of their timeout is left to decide.
+
+    To be compared by the broker's clock: with this machine's alone, one that is slow would decide what
+    the broker is about to abort.
+    """
+    needed_ms = round(DEFAULT_PATIENCE.min_seconds_left * 1000)
+    return [
+        (
+            [p.producer_id for p in prepared if p.timeout_ms == timeout_ms],
+            max(0, timeout_ms - needed_ms),
+        )
+        for timeout_ms in sorted({p.timeout_ms for p in prepared})
+    ]
 
 
 def _inspection(prepared: Prepared, now: Description | None, late: frozenset[str]) -> Inspection:

@@ -19,9 +19,11 @@ from abs_core.errors import RefusedError, UnavailableError
 from abs_sinks.kafka.client import control_settings
 from abs_sinks.kafka.door import knock
 from abs_sinks.kafka.faults import mapped
+from abs_sinks.kafka.places import forget_places
 from abs_sinks.kafka.settings import Settings
 
 T = TypeVar("T")
+Work = Callable[[Any], Awaitable[T]]
 
 IN_FLIGHT = 64
 """Requests on one connection at a time; kafka-python refuses more instead of queueing them."""
@@ -83,8 +85,10 @@ def close_all() -> None:
         client.close()
 
 
-def run(settings: Settings, doing: str, work: Callable[[Any], Awaitable[T]]) -> T:
+def run(settings: Settings, doing: str, work: Work[T]) -> T:
     """Run a coroutine on the client's thread and wait for it.
+
+    Where it fails, what the connection knew of coordinators and leaders is forgotten (``places``).
 
     Args:
         doing: what it does, as the end of a sentence.
@@ -106,4 +110,17 @@ def run(settings: Settings, doing: str, work: Callable[[Any], Awaitable[T]]) -> 
                 f"The broker does not know a request that is needed for {doing}.",
                 remedy="take a broker of version 3.0 or newer.",
             ) from error
+        except BaseException:
+            forget_places(client._manager)
+            raise
         return found
+
+
+def at_once(*works: Work[Any]) -> Work[list[Any]]:
+    """Several coroutines as one: none waits for another's answers. It fails as the first that fails."""
+
+    async def work(manager: Any) -> list[Any]:
+        begun = [manager.call_soon(each, manager) for each in works]
+        return [await each for each in begun]
+
+    return work

@@ -28,17 +28,14 @@ from kafka.protocol.admin.transactions import (
     DescribeTransactionsRequest,
     ListTransactionsRequest,
 )
-from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
-from abs_sinks.kafka.control import IN_FLIGHT, run
+from abs_sinks.kafka.control import IN_FLIGHT, Work, run
+from abs_sinks.kafka.places import coordinators_of, leaders_of, places_of
 from abs_sinks.kafka.settings import Settings
 
 PLAIN_END_TXN = 4
 """The newest EndTxn that leaves the producer's epoch as it is; version 5 raises it (KIP-890)."""
-
-_TRANSACTION = 1
-"""FindCoordinator's key type."""
 
 
 class State(StrEnum):
@@ -111,24 +108,7 @@ class Ending:
 
 def describe(settings: Settings, ids: Sequence[str]) -> dict[str, Description | None]:
     """What each id's coordinator knows; None where it knows no such id."""
-
-    async def work(manager: Any) -> dict[str, Description | None]:
-        found: dict[str, Description | None] = {}
-        nodes = await _coordinators(manager, ids)
-        for node, some in _by_node(nodes).items():
-            request = DescribeTransactionsRequest(transactional_ids=some)
-            response = await manager.send(request, node_id=node)
-            for each in response.transaction_states:
-                kind = errors.for_code(each.error_code)
-                if kind is errors.TransactionalIdNotFoundError:
-                    found[each.transactional_id] = None
-                elif kind is errors.NoError:
-                    found[each.transactional_id] = _description(each)
-                else:
-                    raise kind(f"transactional id {each.transactional_id}")
-        return found
-
-    return run(settings, "describing transactions", work) if ids else {}
+    return run(settings, "describing transactions", describing(ids)) if ids else {}
 
 
 def listed(
@@ -152,6 +132,18 @@ def listed(
         RefusedError: ``longer_than_ms`` is given and the brokers are older than 3.8.
     """
 
+    work = listing(states, pattern, producer_ids, longer_than_ms)
+    return run(settings, "listing transactions", work)
+
+
+def listing(
+    states: Iterable[State],
+    pattern: str | None,
+    producer_ids: Sequence[int],
+    longer_than_ms: int | None,
+) -> Work[dict[str, State]]:
+    """``listed``, to be run with others at once."""
+
     async def work(manager: Any) -> dict[str, State]:
         version = manager.broker_version_data.api_version(ListTransactionsRequest)
         given: dict[str, Any] = {
@@ -171,7 +163,7 @@ def listed(
                 found[each.transactional_id] = State(each.transaction_state)
         return found
 
-    return run(settings, "listing transactions", work)
+    return work
 
 
 def end(
@@ -192,7 +184,7 @@ def end(
     """
 
     async def work(manager: Any) -> dict[str, Reply]:
-        nodes = await _coordinators(manager, [each.transactional_id for each in endings])
+        nodes = await coordinators_of(manager, [each.transactional_id for each in endings])
         found: dict[str, Reply] = {}
         for start in range(0, len(endings), IN_FLIGHT // 2):
             some = endings[start : start + IN_FLIGHT // 2]
@@ -221,7 +213,7 @@ def fence(settings: Settings, transactional_id: str, timeout_ms: int) -> bool:
     """
 
     async def work(manager: Any) -> bool:
-        nodes = await _coordinators(manager, [transactional_id])
+        nodes = await coordinators_of(manager, [transactional_id])
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, max_version=5
         )
@@ -245,7 +237,7 @@ def producers(
 
     async def work(manager: Any) -> dict[tuple[str, int], Produced | None]:
         active = await active_producers(manager, partitions)
-        return {place: _produced(each, producer_id) for place, each in active.items()}
+        return {place: produced(each, producer_id) for place, each in active.items()}
 
     return run(settings, "asking partitions for a producer's records", work)
 
@@ -254,37 +246,61 @@ def end_txn_version(settings: Settings) -> int:
     """The version of EndTxn that ends our transactions: the newest that leaves the epoch alone."""
 
     async def work(manager: Any) -> int:
-        newest: int = manager.broker_version_data.api_version(EndTxnRequest)
-        return min(newest, PLAIN_END_TXN)
+        return end_txn_version_by(manager)
 
     return run(settings, "asking for the broker's versions", work)
 
 
-async def _coordinators(manager: Any, ids: Sequence[str]) -> dict[str, int]:
-    """The node of each id's coordinator; asked for every time, because coordinators move."""
-    found: dict[str, int] = {}
-    if manager.broker_version_data.api_version(FindCoordinatorRequest) >= 4:
-        request = FindCoordinatorRequest(
-            key_type=_TRANSACTION, coordinator_keys=list(ids), min_version=4
-        )
-        rows = [(row.key, row) for row in (await manager.send(request)).coordinators]
-    else:
-        rows = []
-        for each in ids:
-            request = FindCoordinatorRequest(key=each, key_type=_TRANSACTION, max_version=3)
-            rows.append((each, await manager.send(request)))
-    for key, row in rows:
-        _raise(row.error_code, f"finding the coordinator of {key}")
-        found[key] = row.node_id
+def end_txn_version_by(manager: Any) -> int:
+    newest: int = manager.broker_version_data.api_version(EndTxnRequest)
+    return min(newest, PLAIN_END_TXN)
+
+
+def describing(ids: Sequence[str]) -> Work[dict[str, Description | None]]:
+    """``describe``, to be run with others at once."""
+
+    async def work(manager: Any) -> dict[str, Description | None]:
+        known = places_of(manager).coordinators
+        remembered = any(each in known for each in ids)
+        found = await _described(manager, ids)
+        if remembered and None in found.values():
+            # Only the coordinator of now may say that there is no such id: look who that is.
+            known.clear()
+            found = await _described(manager, ids)
+        return found
+
+    return work
+
+
+async def _described(manager: Any, ids: Sequence[str]) -> dict[str, Description | None]:
+    found: dict[str, Description | None] = {}
+    nodes = await coordinators_of(manager, ids)
+    for node, some in _by_node(nodes).items():
+        request = DescribeTransactionsRequest(transactional_ids=some)
+        response = await manager.send(request, node_id=node)
+        for each in response.transaction_states:
+            kind = errors.for_code(each.error_code)
+            if kind is errors.TransactionalIdNotFoundError:
+                found[each.transactional_id] = None
+            elif kind is errors.NoError:
+                found[each.transactional_id] = _description(each)
+            else:
+                raise kind(f"transactional id {each.transactional_id}")
     return found
 
 
 async def active_producers(
-    manager: Any, partitions: Sequence[tuple[str, int]]
+    manager: Any, partitions: Sequence[tuple[str, int]], *, remembered: bool = False
 ) -> dict[tuple[str, int], Any]:
-    """What the leader of each partition answers to DescribeProducers. Needs READ on the topics."""
+    """What the leader of each partition answers to DescribeProducers. Needs READ on the topics.
+
+    Args:
+        remembered: ask whoever was its leader last. A broker that follows now answers, too, and may
+            lag behind: the caller must look again before it trusts what seems to lack.
+    """
     found: dict[tuple[str, int], Any] = {}
-    for node, some in (await leaders_of(manager, partitions)).items():
+    leaders = await leaders_of(manager, partitions, remembered=remembered)
+    for node, some in leaders.items():
         by_topic: dict[str, list[int]] = defaultdict(list)
         for topic, partition in some:
             by_topic[topic].append(partition)
@@ -296,28 +312,6 @@ async def active_producers(
             for each in topic.partitions:
                 _raise(each.error_code, f"{topic.name}-{each.partition_index}")
                 found[topic.name, each.partition_index] = each
-    return found
-
-
-async def leaders_of(
-    manager: Any, partitions: Sequence[tuple[str, int]]
-) -> dict[int, list[tuple[str, int]]]:
-    """The partitions by the node that leads them; no topic is made by asking."""
-    topic_request = MetadataRequest.MetadataRequestTopic
-    topics = [topic_request(name=name) for name in {topic for topic, _ in partitions}]
-    response = await manager.send(
-        MetadataRequest(topics=topics, allow_auto_topic_creation=False, min_version=4)
-    )
-    leaders = {
-        (topic.name, each.partition_index): each.leader_id
-        for topic in response.topics
-        for each in topic.partitions
-    }
-    found: dict[int, list[tuple[str, int]]] = defaultdict(list)
-    for place in partitions:
-        if leaders.get(place, -1) < 0:
-            raise errors.LeaderNotAvailableError(f"{place[0]}-{place[1]}")
-        found[leaders[place]].append(place)
     return found
 
 
@@ -378,7 +372,7 @@ def _description(each: Any) -> Description:
     )
 
 
-def _produced(each: Any, producer_id: int) -> Produced | None:
+def produced(each: Any, producer_id: int) -> Produced | None:
     for producer in each.active_producers:
         if producer.producer_id == producer_id:
             return Produced(

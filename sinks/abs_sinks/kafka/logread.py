@@ -17,7 +17,7 @@ from kafka.protocol.consumer import FetchRequest
 from kafka.record import MemoryRecords
 
 from abs_sinks.kafka.control import run
-from abs_sinks.kafka.endtxn import leaders_of
+from abs_sinks.kafka.places import leaders_of
 from abs_sinks.kafka.settings import Settings
 
 _FETCH_BYTES = 8 << 20

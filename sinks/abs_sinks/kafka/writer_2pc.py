@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -12,18 +11,12 @@ import pyarrow as pa
 from abs_core.cell import Patience
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import FencedError, NotPreparedError, RefusedError, TargetError
+from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable
-from abs_sinks.kafka.endtxn import (
-    Description,
-    Produced,
-    State,
-    describe,
-    end_txn_version,
-    producers,
-)
+from abs_sinks.kafka.endtxn import Description, Produced, State, producers
 from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.fit import Fit
+from abs_sinks.kafka.looking import Looked, Partition, look
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.prepared import Prepared, offsets_of
 from abs_sinks.kafka.producers import Producers, Slot
@@ -37,8 +30,6 @@ PATIENCE = Patience(seconds=20.0)
 """With coordinators and leaders that do not answer, once the records are there."""
 
 _SEQUENCES = 1 << 31
-
-log = logging.getLogger(__name__)
 
 
 class TransactionWriter:
@@ -128,7 +119,8 @@ class TransactionWriter:
     def _look(self, slot: Slot, rows: int) -> Prepared:
         """The transaction as its coordinator sees it; librdkafka does not tell its producer id."""
         settings, name = self._options.kafka, str(slot.name)
-        now = PATIENCE.retry(lambda: describe(settings, [name]).get(name))
+        looked = PATIENCE.retry(lambda: look(settings, name, self._pool.written))
+        now = looked.now
         if now is None or now.state is not State.ONGOING:
             raise NotPreparedError(
                 "The transaction that was just written is not open any more: "
@@ -140,32 +132,36 @@ class TransactionWriter:
                 remedy="the task is tried again; raise kafka.transaction.timeout.ms if it comes "
                 "again.",
             )
-        found = self._count(now, rows)
+        found = self._count(now, looked, rows)
+        if found is not None:
+            self._pool.written = now.partitions
         return Prepared(
             held_as=slot.name,
             producer_id=now.producer_id,
             epoch=now.epoch,
-            end_txn=PATIENCE.retry(lambda: end_txn_version(settings)),
+            end_txn=looked.end_txn,
             timeout_ms=now.timeout_ms,
             start_ms=now.start_ms,
             offsets=offsets_of(now.partitions, found),
         )
 
-    def _count(self, now: Description, rows: int) -> dict[tuple[str, int], Produced | None] | None:
+    def _count(
+        self, now: Description, looked: Looked, rows: int
+    ) -> Mapping[Partition, Produced | None] | None:
         """What the partitions have of this transaction; None where they may not be asked.
 
         Raises:
             TargetError: it is not as many records as were sent.
         """
-        try:
+        found = looked.found
+        if found is None or rows >= _SEQUENCES:
+            return found
+        if _records(now, found) != rows:
+            # A broker that has just ceased to lead may lag: the leaders of now have the last word.
             found = PATIENCE.retry(
                 lambda: producers(self._options.kafka, now.partitions, now.producer_id)
             )
-        except RefusedError as error:
-            log.debug("records of a transaction are not counted: %s", error)
-            return None
-        there = sum(p.last_sequence + 1 for p in found.values() if p and p.epoch == now.epoch)
-        if there != rows and rows < _SEQUENCES:
+        if (there := _records(now, found)) != rows:
             raise TargetError(
                 f"{rows} records were sent and acknowledged, and the brokers have {there}.",
                 job=self._task.job,
@@ -174,3 +170,7 @@ class TransactionWriter:
                 remedy="nothing of it is committed. Please report it, with the broker's version.",
             )
         return found
+
+
+def _records(now: Description, found: Mapping[Partition, Produced | None]) -> int:
+    return sum(p.last_sequence + 1 for p in found.values() if p and p.epoch == now.epoch)

@@ -12,7 +12,8 @@ from abs_core.model import Outcome, Share, Wrote
 from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
 from abs_sinks.kafka.control import run as run_on_client
-from abs_sinks.kafka.endtxn import _coordinators, describe, fence
+from abs_sinks.kafka.endtxn import describe, fence
+from abs_sinks.kafka.places import coordinators_of
 from abs_sinks.kafka.prepared import Prepared
 from abs_sinks.kafka.register_producer import register_id
 from abs_sinks.kafka.settings import Settings
@@ -136,7 +137,7 @@ def _use_up(settings: Settings, name: str, epoch: int) -> None:
     """Initialise the id again and again, until its producer is at this epoch."""
 
     async def work(manager: Any) -> int:
-        node = (await _coordinators(manager, [name]))[name]
+        node = (await coordinators_of(manager, [name]))[name]
         now = -1
         while now < epoch:
             sent = [

@@ -1,0 +1,130 @@
+"""Where coordinators and leaders were last seen: a connection need not ask again for every request.
+
+Both move. A coordinator that is none any more says so (NOT_COORDINATOR), or does not answer: then
+``control.run`` forgets what this connection knows, and the caller's next try asks anew. So a remembered
+coordinator may cost a try, and gives no wrong answer. A broker that has ceased to lead a partition may
+answer, and lag behind: whoever uses remembered leaders looks again before it believes that something
+is missing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
+
+import kafka.errors as errors
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+KEPT = 10_000
+"""Places that a connection remembers at most of a kind; then it begins anew."""
+
+T = TypeVar("T")
+
+_TRANSACTION = 1
+"""FindCoordinator's key type."""
+
+Partition = tuple[str, int]
+
+
+@dataclass(slots=True)
+class Places:
+    """Nodes, as one connection knows them; only for the thread that runs its I/O.
+
+    Args:
+        coordinators: by transactional id.
+        leaders: by topic and partition.
+    """
+
+    coordinators: dict[str, int] = field(default_factory=dict)
+    leaders: dict[Partition, int] = field(default_factory=dict)
+
+
+_known: WeakKeyDictionary[Any, Places] = WeakKeyDictionary()
+
+
+def places_of(manager: Any) -> Places:
+    """What the connection of this manager knows."""
+    return _known.setdefault(manager, Places())
+
+
+def forget_places(manager: Any) -> None:
+    """Something failed: the next request asks where everything is."""
+    _known.pop(manager, None)
+
+
+async def coordinators_of(manager: Any, ids: Sequence[str]) -> dict[str, int]:
+    """The node of each id's coordinator, remembered or asked for."""
+    seen = places_of(manager).coordinators
+    found = {each: seen[each] for each in ids if each in seen}
+    if unknown := [each for each in ids if each not in found]:
+        asked = await _find_coordinators(manager, unknown)
+        _remember(seen, asked)
+        found |= asked
+    return found
+
+
+async def _find_coordinators(manager: Any, ids: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    if manager.broker_version_data.api_version(FindCoordinatorRequest) >= 4:
+        request = FindCoordinatorRequest(
+            key_type=_TRANSACTION, coordinator_keys=list(ids), min_version=4
+        )
+        rows = [(row.key, row) for row in (await manager.send(request)).coordinators]
+    else:
+        rows = []
+        for each in ids:
+            request = FindCoordinatorRequest(key=each, key_type=_TRANSACTION, max_version=3)
+            rows.append((each, await manager.send(request)))
+    for key, row in rows:
+        kind = errors.for_code(row.error_code)
+        if kind is not errors.NoError:
+            raise kind(f"finding the coordinator of {key}")
+        found[key] = row.node_id
+    return found
+
+
+async def leaders_of(
+    manager: Any, partitions: Sequence[Partition], *, remembered: bool = False
+) -> dict[int, list[Partition]]:
+    """The partitions by the node that leads them; no topic is made by asking.
+
+    Args:
+        remembered: take who led it when it was last asked. A broker that follows now does not refuse
+            every request that is meant for the leader.
+    """
+    seen = places_of(manager).leaders
+    leaders = {each: seen[each] for each in partitions if remembered and each in seen}
+    if unknown := [each for each in partitions if each not in leaders]:
+        asked = await _find_leaders(manager, unknown)
+        _remember(seen, asked)
+        leaders |= asked
+    found: dict[int, list[Partition]] = defaultdict(list)
+    for each in partitions:
+        found[leaders[each]].append(each)
+    return found
+
+
+async def _find_leaders(manager: Any, partitions: Sequence[Partition]) -> dict[Partition, int]:
+    topic_request = MetadataRequest.MetadataRequestTopic
+    topics = [topic_request(name=name) for name in {topic for topic, _ in partitions}]
+    response = await manager.send(
+        MetadataRequest(topics=topics, allow_auto_topic_creation=False, min_version=4)
+    )
+    leaders = {
+        (topic.name, each.partition_index): each.leader_id
+        for topic in response.topics
+        for each in topic.partitions
+    }
+    for place in partitions:
+        if leaders.get(place, -1) < 0:
+            raise errors.LeaderNotAvailableError(f"{place[0]}-{place[1]}")
+    return {place: leaders[place] for place in partitions}
+
+
+def _remember(seen: dict[T, int], asked: dict[T, int]) -> None:
+    if len(seen) + len(asked) > KEPT:
+        seen.clear()
+    seen |= asked

@@ -1,0 +1,112 @@
+"""What a connection remembers of coordinators and leaders may cost a try, and gives no wrong answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import kafka.errors as errors
+import pytest
+from kafka.protocol.admin.transactions import DescribeTransactionsRequest
+from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+from abs_sinks.kafka.endtxn import describing
+from abs_sinks.kafka.places import coordinators_of, forget_places, leaders_of
+
+NAME = "abs1:an id"
+
+
+@dataclass(eq=False)
+class Manager:
+    """Stands for kafka-python's: brokers that know who coordinates and leads, and count questions.
+
+    Args:
+        coordinator, leader: the node that is it now.
+        knows: nodes that say that there is such an id, instead of none.
+    """
+
+    coordinator: int = 1
+    leader: int = 1
+    knows: frozenset[int] = frozenset({1, 2})
+    asked: list[str] = field(default_factory=list)
+    broker_version_data: Any = field(
+        default_factory=lambda: SimpleNamespace(api_version=lambda request: 6)
+    )
+
+    async def send(self, request: Any, node_id: int | None = None) -> Any:
+        self.asked.append(type(request).__name__)
+        if isinstance(request, FindCoordinatorRequest):
+            rows = [
+                SimpleNamespace(key=key, error_code=0, node_id=self.coordinator)
+                for key in request.coordinator_keys
+            ]
+            return SimpleNamespace(coordinators=rows)
+        if isinstance(request, MetadataRequest):
+            partition = SimpleNamespace(partition_index=0, leader_id=self.leader)
+            return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[partition])])
+        assert isinstance(request, DescribeTransactionsRequest)
+        return SimpleNamespace(transaction_states=[self._state(node_id)])
+
+    def _state(self, node: int | None) -> SimpleNamespace:
+        none = errors.TransactionalIdNotFoundError.errno
+        return SimpleNamespace(
+            transactional_id=NAME,
+            error_code=0 if node in self.knows else none,
+            transaction_state="Ongoing",
+            producer_id=node,
+            producer_epoch=0,
+            transaction_timeout_ms=1,
+            transaction_start_time_ms=1,
+            topics=[],
+        )
+
+
+@pytest.fixture
+def manager() -> Manager:
+    return Manager()
+
+
+def test_a_coordinator_is_asked_for_once(manager: Manager) -> None:
+    for _ in range(3):
+        assert _run(lambda: coordinators_of(manager, [NAME])) == {NAME: 1}
+    assert manager.asked == ["FindCoordinatorRequest"]
+
+
+def test_after_a_failure_it_is_asked_for_again(manager: Manager) -> None:
+    _run(lambda: coordinators_of(manager, [NAME]))
+    manager.coordinator = 2
+    forget_places(manager)
+    assert _run(lambda: coordinators_of(manager, [NAME])) == {NAME: 2}
+
+
+def test_only_the_coordinator_of_now_may_say_that_there_is_no_such_id(manager: Manager) -> None:
+    _run(lambda: describing([NAME])(manager))
+    manager.coordinator, manager.knows = 2, frozenset({2})
+    found = _run(lambda: describing([NAME])(manager))
+    assert found[NAME] is not None
+    assert found[NAME].producer_id == 2
+
+
+def test_an_id_that_nobody_knows_is_told_as_such(manager: Manager) -> None:
+    manager.knows = frozenset()
+    for _ in range(2):
+        assert _run(lambda: describing([NAME])(manager)) == {NAME: None}
+
+
+def test_leaders_are_asked_for_every_time_unless_the_remembered_will_do(manager: Manager) -> None:
+    place = "t", 0
+    assert _run(lambda: leaders_of(manager, [place])) == {1: [place]}
+    manager.leader = 2
+    assert _run(lambda: leaders_of(manager, [place], remembered=True)) == {1: [place]}
+    assert _run(lambda: leaders_of(manager, [place])) == {2: [place]}
+    assert _run(lambda: leaders_of(manager, [place], remembered=True)) == {2: [place]}
+
+
+def _run(work: Callable[[], Any]) -> Any:
+    async def main() -> Any:
+        return await work()
+
+    return asyncio.run(main())
