@@ -131,11 +131,8 @@ class Forgetful(Protocol):
 
 
 @runtime_checkable
-class Endless(Protocol):
+class Endless(Forgetful, Protocol):
     """What a source may offer besides: to forget, where readers without an end keep the positions."""
-
-    def committed(self, end: Offsets) -> None:
-        """See ``Forgetful``."""
 
     def passed(self, left: Sequence[Split]) -> Offsets | None:
         """The place that all of it has got to.

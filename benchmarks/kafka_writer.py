@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -29,7 +29,7 @@ from confluent_kafka import Producer
 from abs_core.contracts import Task
 from abs_core.model import Committable
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.bulk import BulkProducer, messages_of
+from abs_sinks.kafka.bulk import AnyProducer, BulkProducer, messages_of
 from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.records import plan_columns, records_of
@@ -76,35 +76,13 @@ class Rows:
         """What the C client reaches alone."""
         failures = Failures()
         producer = BulkProducer(self._settings(failures))
-        producer.init_transactions(60)
-        producer.list_topics(self.topic, 60)
-        with metered() as taken:
-            producer.begin_transaction()
-            for messages in self.messages:
-                done = producer.produce_batch(self.topic, messages)
-                while done < len(messages):
-                    producer.poll(_FULL_PAUSE)
-                    done += producer.produce_batch(self.topic, messages[done:])
-            while producer.flush(10):
-                pass
-        failures.raise_any(producer)
-        producer.commit_transaction(60)
-        return Sample(taken.wall_s, taken.cpu_s, len(self.values))
+        return self._alone(producer, failures, lambda: self._produce_batches(producer))
 
     def loop(self) -> Sample:
         """What the binding reaches, record by record."""
         failures = Failures()
         producer = Producer(self._settings(failures))
-        producer.init_transactions(60)
-        producer.list_topics(self.topic, 60)
-        with metered() as taken:
-            producer.begin_transaction()
-            self._produce(producer)
-            while producer.flush(10):
-                pass
-        failures.raise_any(producer)
-        producer.commit_transaction(60)
-        return Sample(taken.wall_s, taken.cpu_s, len(self.values))
+        return self._alone(producer, failures, lambda: self._produce(producer))
 
     def writer(self) -> Sample:
         """Ours; its producer was initialised while the run before was written."""
@@ -142,6 +120,28 @@ class Rows:
     def _settings(self, failures: Failures) -> dict[str, Any]:
         name = f"bench-{secrets.token_hex(4)}"
         return producer_settings(self.options, name, failures.report)
+
+    def _alone(
+        self, producer: AnyProducer, failures: Failures, produce: Callable[[], None]
+    ) -> Sample:
+        """One transaction of all rows, by a client alone."""
+        producer.init_transactions(60)
+        producer.list_topics(self.topic, 60)
+        with metered() as taken:
+            producer.begin_transaction()
+            produce()
+            while producer.flush(10):
+                pass
+        failures.raise_any(producer)
+        producer.commit_transaction(60)
+        return Sample(taken.wall_s, taken.cpu_s, len(self.values))
+
+    def _produce_batches(self, producer: BulkProducer) -> None:
+        for messages in self.messages:
+            done = producer.produce_batch(self.topic, messages)
+            while done < len(messages):
+                producer.poll(_FULL_PAUSE)
+                done += producer.produce_batch(self.topic, messages[done:])
 
     def _produce(self, producer: Producer) -> None:
         produce, topic = producer.produce, self.topic

@@ -242,16 +242,8 @@ def producers(
     return run(settings, "asking partitions for a producer's records", work)
 
 
-def end_txn_version(settings: Settings) -> int:
+def end_txn_version(manager: Any) -> int:
     """The version of EndTxn that ends our transactions: the newest that leaves the epoch alone."""
-
-    async def work(manager: Any) -> int:
-        return end_txn_version_by(manager)
-
-    return run(settings, "asking for the broker's versions", work)
-
-
-def end_txn_version_by(manager: Any) -> int:
     newest: int = manager.broker_version_data.api_version(EndTxnRequest)
     return min(newest, PLAIN_END_TXN)
 

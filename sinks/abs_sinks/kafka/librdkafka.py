@@ -49,7 +49,6 @@ class Message(ctypes.Structure):
 
 _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "rd_kafka_version": (c_int, ()),
-    "rd_kafka_err2str": (c_char_p, (c_int,)),
     "rd_kafka_last_error": (c_int, ()),
     "rd_kafka_conf_new": (c_void_p, ()),
     "rd_kafka_conf_destroy": (None, (c_void_p,)),

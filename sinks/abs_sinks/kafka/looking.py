@@ -16,7 +16,7 @@ from abs_sinks.kafka.endtxn import (
     State,
     active_producers,
     describing,
-    end_txn_version_by,
+    end_txn_version,
     listing,
     produced,
 )
@@ -54,7 +54,7 @@ def look(settings: Settings, transactional_id: str, guess: Sequence[Partition]) 
         both = at_once(describing([transactional_id]), lambda m: _guessed(m, guess))
         described, active = await both(manager)
         now: Description | None = described[transactional_id]
-        version = end_txn_version_by(manager)
+        version = end_txn_version(manager)
         if now is None:
             return Looked(now, None, version)
         more = await _active(manager, [place for place in now.partitions if place not in active])

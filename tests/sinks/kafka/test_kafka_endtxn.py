@@ -18,11 +18,11 @@ from abs_sinks.kafka.endtxn import (
     State,
     describe,
     end,
-    end_txn_version,
     fence,
     listed,
     producers,
 )
+from abs_sinks.kafka.looking import look
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.testing import make_topic
@@ -114,7 +114,7 @@ def test_a_plain_end_commits_leaves_the_epoch_and_can_be_repeated(
     settings: Settings, opened: tuple[str, Producer, Description]
 ) -> None:
     name, _, now = opened
-    assert end_txn_version(settings) == 4
+    assert look(settings, name, ()).end_txn == 4
     for _ in ("once", "and again"):
         assert within(10, lambda: _end(settings, name, now) is Reply.DONE)
     assert within(10, lambda: state_of(settings, name) == (State.COMPLETE_COMMIT, now.epoch))
