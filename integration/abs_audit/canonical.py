@@ -29,6 +29,10 @@ MACROS = (
        case when regexp_full_match(t, '-?(0|[1-9][0-9]*)(\.[0-9]+)?')
             then case when trimmed_decimal(t) = '-0' then '0' else trimmed_decimal(t) end
             else plain_decimal(t) end""",
+    # For text that may be a number or not: what is none, or not in plain notation, stays.
+    r"""create or replace temp macro scaleless(t) as
+       case when regexp_full_match(t, '-?(0|[1-9][0-9]*)\.[0-9]+')
+            then parsed_decimal(t) else t end""",
     # epoch_ns and epoch_us of an infinite timestamp are NULL.
     """create or replace temp macro or_infinite(ns, t) as
        case when t is null then null when ns is not null then ns

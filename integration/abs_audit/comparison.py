@@ -11,6 +11,7 @@ from typing import Any
 from duckdb import DuckDBPyConnection
 
 from abs_audit.canonical import as_text
+from abs_audit.families import Family
 from abs_audit.plan import Plan
 from abs_audit.report import Differences, Sample
 
@@ -46,6 +47,7 @@ def compare(
         absent=absent,
         surplus=surplus,
         ambiguous=_ambiguous(connection, expected, plan),
+        scale_only=_scale_only(connection, plan) if absent else {},
         samples={
             kind: _samples(connection, kind, plan, samples) for kind in KINDS if figures[kind]
         },
@@ -85,6 +87,37 @@ def _judge(connection: DuckDBPyConnection, expected: str, actual: str, plan: Pla
         f"from (select {key}, sum(greatest(e - a, 0)) as short, sum(greatest(a - e, 0)) as over_ "
         f"from differing group by {key}) d)"
     )
+
+
+def _scale_only(connection: DuckDBPyConnection, plan: Plan) -> dict[str, int]:
+    """How many absent records are there but for the zeros at the end of their decimals.
+
+    Looked for in the columns that have a type on neither side; there, 1.50 and 1.5 are two texts.
+
+    Returns:
+        The columns that have such zeros in a differing record, each with that number of records;
+        empty where it is 0.
+    """
+    untyped = [
+        index
+        for index, pair in enumerate(plan.pairs)
+        if pair.expected.family is pair.actual.family is Family.UNTYPED
+    ]
+    if not untyped:
+        return {}
+    scaled = ", ".join(f"scaleless(c{index}) as c{index}" for index in untyped)
+    with_zeros = ", ".join(f"coalesce(bool_or(c{i} <> scaleless(c{i})), false)" for i in untyped)
+    absent, *zeros = _row(
+        connection, f"select sum(greatest(e - a, 0)), {with_zeros} from differing"
+    )
+    (still,) = _row(
+        connection,
+        "select coalesce(sum(greatest(n, 0)), 0) from (select sum(e - a) as n from "
+        f"(select * replace ({scaled}) from differing) group by {_columns(len(plan.pairs))})",
+    )
+    records = int(absent) - int(still)
+    named = zip(untyped, zeros, strict=True)
+    return {plan.names[i]: records for i, has_zeros in named if has_zeros and records}
 
 
 def _samples(

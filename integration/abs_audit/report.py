@@ -134,6 +134,9 @@ class Differences:
     samples: dict[str, tuple[Sample, ...]] = field(default_factory=dict)
     ambiguous: int = 0
     """Identities that the expected records hold more than once."""
+    scale_only: dict[str, int] = field(default_factory=dict)
+    """Columns without a type on either side -> absent records that are there, but for the zeros at
+    the end of decimals in these columns. They are counted as different all the same."""
 
     def __post_init__(self) -> None:
         # Two computations that share no hash and no query must agree: the auditor's own audit.
@@ -156,7 +159,7 @@ class Differences:
         return {
             field.name: getattr(self, field.name)
             for field in dataclasses.fields(self)
-            if field.name != "samples"
+            if field.name not in ("samples", "scale_only")
         }
 
 
@@ -224,6 +227,12 @@ class Report:
                 f"the key is not unique: {self.differences.ambiguous} identities are expected more "
                 "than once; within one, records are matched by content and the rest by count"
             )
+        if scale_only := self.differences.scale_only:
+            notes.append(
+                f"{max(scale_only.values())} of the differing records differ only in zeros at the "
+                f"end of decimals (1.50 and 1.5) in {', '.join(map(repr, scale_only))}: neither side "
+                "has a type there, so text is compared; give one side as a table or a file with types"
+            )
         if not self.looks:
             notes.append("what is left behind was not looked at: this kind of target cannot tell")
         return tuple(notes)
@@ -240,6 +249,7 @@ class Report:
             "key": list(self.key),
             "columns": list(self.columns),
             **{k: v for k, v in self.differences.figures().items() if k not in _COUNTED},
+            "scale_only": dict(self.differences.scale_only),
             "samples": {
                 name: [dataclasses.asdict(sample) for sample in samples]
                 for name, samples in self.differences.samples.items()

@@ -284,3 +284,41 @@ def test_no_file_and_files_of_two_formats_are_errors(tmp_path: Path) -> None:
     write_csv(tmp_path / "whole")
     with pytest.raises(OptionError, match="several formats"):
         compared(whole, tmp_path)
+
+
+def hints(report: Report) -> list[str]:
+    return [note for note in report.notes if "zeros at the end of decimals" in note]
+
+
+@pytest.mark.parametrize("key", [["id"], ["price"], []])
+def test_records_that_differ_in_the_scale_of_decimals_only_are_hinted_at(
+    key: list[str], tmp_path: Path
+) -> None:
+    one, other = tmp_path / "one.csv", tmp_path / "other.csv"
+    one.write_text("id,price,name\n1,1.50,a\n2,-0.00,b\n3,2.5,c\n4,x.10,d\n5,1.10,e\n")
+    other.write_text("id,price,name\n1,1.5,a\n2,0,b\n3,2.6,c\n4,x.1,d\n5,1.1,other\n")
+    report = compared(one, other, key=key)
+    assert report.differences.absent == 5
+    assert report.differences.scale_only == {"price": 2}
+    assert not report.clean
+    (hint,) = hints(report)
+    assert hint.startswith("2 of the differing records")
+    assert "'price'" in hint
+    assert report.to_dict()["scale_only"] == {"price": 2}
+
+
+def test_a_side_with_types_needs_no_hint_of_the_scale(tmp_path: Path) -> None:
+    path = tmp_path / "other.csv"
+    path.write_text(CSV.replace("-0.0500", "-0.0600"))
+    report = compared(write_parquet(tmp_path / "typed"), path, key=["id"])
+    assert report.differences.corrupted == 1
+    assert hints(report) == []
+
+
+def test_other_digits_are_no_matter_of_scale(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.csv", tmp_path / "other.csv"
+    one.write_text("id,price\n1,1.50\n2,10\n3,\n")
+    other.write_text("id,price\n1,1.05\n2,1\n3,0.0\n")
+    report = compared(one, other, key=["id"])
+    assert report.differences.corrupted == 3
+    assert hints(report) == []
