@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from abs_core.errors import SchemaError
 from abs_core.runtime.elements import Batch
-from abs_core.state.keygroups import key_groups, owners
+from abs_core.state.keygroups import key_groups, owner
 
 Parts = Iterable[tuple[int, Batch]]
 """(task, its part of a batch)."""
@@ -86,7 +86,7 @@ class ByKey:
             raise SchemaError(
                 f"The key {list(self.columns)} is not in the batch's columns {batch.schema.names}."
             ) from error
-        targets = owners(key_groups(columns, self.max_parallelism), width, self.max_parallelism)
+        targets = owner(key_groups(columns, self.max_parallelism), width, self.max_parallelism)
         targets = targets.astype(np.uint16)  # 16 bits are sorted by radix, three times as fast
         order = np.argsort(targets, kind="stable")
         bounds = np.searchsorted(targets[order], np.arange(width + 1)).tolist()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ import pyarrow.compute as pc
 import xxhash
 
 from abs_core.errors import ConfigError, RowError, SchemaError
+
+Groups = TypeVar("Groups", int, npt.NDArray[np.int64])
 
 MAX_PARALLELISM_LIMIT = 1 << 15
 _BINARY = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
@@ -70,16 +73,9 @@ def check_parallelism(parallelism: int, max_parallelism: int) -> None:
         )
 
 
-def owner(group: int, parallelism: int, max_parallelism: int) -> int:
-    """The subtask that owns a key group."""
+def owner(group: Groups, parallelism: int, max_parallelism: int) -> Groups:
+    """The subtask that owns a key group, or each of an array of them."""
     return group * parallelism // max_parallelism
-
-
-def owners(
-    groups: npt.NDArray[np.int64], parallelism: int, max_parallelism: int
-) -> npt.NDArray[np.int64]:
-    """``owner`` of each group."""
-    return groups * parallelism // max_parallelism
 
 
 def key_group(key: bytes, max_parallelism: int) -> int:
@@ -147,7 +143,10 @@ def encode_key(*values: int | str | bytes | bool) -> bytes:
 
 
 def decode_keys(keys: Sequence[bytes], types: Sequence[pa.DataType]) -> list[pa.Array]:
-    """The key columns again; the inverse of ``encode_keys`` for columns of these types."""
+    """The key columns again; the inverse of ``encode_keys`` for columns of these types.
+
+    A dictionary's values come back as they are: its indices could be too narrow for these keys.
+    """
     if len(types) == 1:
         return [_array_of(list(keys), types[0])]
     parts: list[list[bytes]] = [[] for _ in types]
@@ -193,6 +192,8 @@ def _bytes_of(column: pa.Array) -> list[bytes]:
 
 
 def _array_of(raw: list[bytes], kind: pa.DataType) -> pa.Array:
+    if pa.types.is_dictionary(kind):
+        return _array_of(raw, kind.value_type)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         return pa.array(raw, pa.large_binary()).cast(kind)
     if any(is_kind(kind) for is_kind in _BINARY):
@@ -200,11 +201,8 @@ def _array_of(raw: list[bytes], kind: pa.DataType) -> pa.Array:
     words = pa.array(raw, pa.binary(8)).view(pa.int64())
     if pa.types.is_temporal(kind) and kind.bit_width == 32:
         return words.cast(pa.int32()).view(kind)
-    return (
-        words.view(kind)
-        if pa.types.is_temporal(kind) or pa.types.is_uint64(kind)
-        else words.cast(kind)
-    )
+    as_bits = pa.types.is_temporal(kind) or pa.types.is_uint64(kind)
+    return words.view(kind) if as_bits else words.cast(kind)
 
 
 def _xxh64_of_words(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:

@@ -24,7 +24,6 @@ from abs_core.state.keygroups import (
     key_group,
     key_groups,
     owner,
-    owners,
 )
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
@@ -89,6 +88,13 @@ def test_a_dictionary_column_has_the_keys_of_its_values() -> None:
     assert encode_keys([plain.dictionary_encode()]) == encode_keys([plain])
 
 
+@pytest.mark.parametrize("plain", [pa.array(["a", "b", "a"]), pa.array([5, -1, 5])])
+def test_keys_of_a_dictionary_column_come_back_as_its_values(plain: pa.Array) -> None:
+    for columns in ([plain.dictionary_encode()], [plain.dictionary_encode(), plain]):
+        types = [column.type for column in columns]
+        assert decode_keys(encode_keys(columns), types) == [plain] * len(columns)
+
+
 def test_a_slice_has_the_groups_of_its_rows() -> None:
     for column in (pa.array(range(100)), pa.array([str(n) for n in range(100)])):
         assert (
@@ -145,7 +151,7 @@ def test_every_group_has_exactly_one_owner_and_lies_in_its_range(data: Any) -> N
     for group in range(m):
         assert [i for i, r in enumerate(ranges) if group in r] == [owner(group, p, m)]
     every = np.arange(m)
-    assert owners(every, p, m).tolist() == [owner(g, p, m) for g in range(m)]
+    assert owner(every, p, m).tolist() == [owner(g, p, m) for g in range(m)]
 
 
 @pytest.mark.parametrize(("parallelism", "most"), [(0, 128), (129, 128), (1, 2**15 + 1)])
