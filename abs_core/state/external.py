@@ -24,6 +24,9 @@ Entry = tuple[bytes, bytes]
 Changes = Mapping[str, Mapping[Entry, bytes | None]]
 """By state: values of entries; None deletes."""
 
+Written = dict[str, dict[bytes, dict[bytes, bytes | None]]]
+"""The same by state, key and sub-key, so that all of one key is found without the others."""
+
 
 class ExternalState(Protocol):
     """One operator's state in another system. Calls come from several threads.
@@ -82,8 +85,8 @@ class ExternalBackend:
         self.place = place
         self.state = new(place)
         self._shapes = Shapes()
-        self.open: dict[str, dict[Entry, bytes | None]] = {}
-        self.sealed: Changes = {}
+        self.open: Written = {}
+        self.sealed: Written = {}
         self._in_flight: int | None = None
         self._restored = False
 
@@ -107,7 +110,7 @@ class ExternalBackend:
         # A savepoint's entries count at once: they are committed as a checkpoint of its number.
         if self.open:
             self.sealed, self.open = self.open, {}
-            self.state.persist(mine[0].checkpoint, self.sealed)
+            self.state.persist(mine[0].checkpoint, _changes(self.sealed))
             self.state.commit(mine[0].checkpoint)
             self.sealed = {}
 
@@ -131,8 +134,10 @@ class ExternalBackend:
     def notify_aborted(self, checkpoint: int) -> None:
         if checkpoint == self._in_flight:
             self.state.abort(checkpoint)
-            for name, sealed in self.sealed.items():
-                self.open[name] = {**sealed, **self.open.get(name, {})}
+            for name, keys in self.sealed.items():
+                later = self.open.setdefault(name, {})
+                for key, entries in keys.items():
+                    later[key] = entries | later.get(key, {})
             self._in_flight, self.sealed = None, {}
 
     def read(self, name: str, keys: Keys, version: Version) -> Values:
@@ -157,15 +162,15 @@ class ExternalBackend:
 class ExternalSnapshot:
     """The changes up to a barrier. See ``Snapshot``."""
 
-    def __init__(self, backend: ExternalBackend, checkpoint: int, changes: Changes) -> None:
+    def __init__(self, backend: ExternalBackend, checkpoint: int, sealed: Written) -> None:
         self._backend = backend
         self._checkpoint = checkpoint
-        self._changes = changes
+        self._sealed = sealed
         self._states = tuple(backend.states())
 
     def persist(self) -> StateHandle:
         state, groups = self._backend.state, self._backend.place.groups
-        extra = state.persist(self._checkpoint, self._changes)
+        extra = state.persist(self._checkpoint, _changes(self._sealed))
         return StateHandle(state.format, self._checkpoint, groups, self._states, (), extra)
 
     def savepoint(self, store: SnapshotStore) -> StateHandle:
@@ -177,11 +182,12 @@ class ExternalSnapshot:
 
     def _entries(self) -> Iterator[Entries]:
         # One state at a time is held in memory.
+        changes = _changes(self._sealed)
         for name, shape in self._states:
             entries: dict[Entry, bytes | None] = dict(
                 self._backend.state.scan(self._backend.place.groups, name)
             )
-            entries |= self._changes.get(name, {})
+            entries |= changes.get(name, {})
             rows = [(*entry, value) for entry, value in entries.items() if value is not None]
             if rows:
                 yield Entries.of(name, shape, rows)
@@ -196,33 +202,46 @@ class ExternalTable(Table):
 
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
         entries = _entries(keys, subs)
-        known = {e: layer[e] for layer in self._layers() for e in entries if e in layer}
+        known: dict[Entry, bytes | None] = {}
+        for layer in self._layers():
+            for key, sub in entries:
+                if sub in (of_key := layer.get(key, {})):
+                    known[key, sub] = of_key[sub]
         missing = [entry for entry in dict.fromkeys(entries) if entry not in known]
         known |= self._backend.started().get(self._name, missing) if missing else {}
         return [known.get(entry) for entry in entries]
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
         pending = self._backend.open.setdefault(self._name, {})
-        pending.update(zip(_entries(keys, subs), values, strict=True))
+        for (key, sub), value in zip(_entries(keys, subs), values, strict=True):
+            pending.setdefault(key, {})[sub] = value
 
     def items(self, key: bytes) -> list[tuple[bytes, bytes]]:
-        merged = self._over(self._backend.started().items(self._name, key).items())
-        return sorted((sub, value) for (k, sub), value in merged.items() if k == key)
+        there = self._backend.started().items(self._name, key)
+        merged: dict[bytes, bytes | None] = {sub: value for (_, sub), value in there.items()}
+        for layer in self._layers():
+            merged |= layer.get(key, {})
+        return sorted((sub, value) for sub, value in merged.items() if value is not None)
 
     def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         there = self._backend.started().scan(self._backend.place.groups, self._name)
-        for (key, sub), value in self._over(there).items():
-            yield key, sub, value
-
-    def _layers(self) -> list[Mapping[Entry, bytes | None]]:
-        return [layer.get(self._name, {}) for layer in (self._backend.sealed, self._backend.open)]
-
-    def _over(self, there: Iterable[tuple[Entry, bytes]]) -> dict[Entry, bytes]:
         merged: dict[Entry, bytes | None] = dict(there)
-        for layer in self._layers():
-            merged |= layer
-        return {entry: value for entry, value in merged.items() if value is not None}
+        for pending in (self._backend.sealed, self._backend.open):
+            merged |= _changes(pending).get(self._name, {})
+        for (key, sub), value in merged.items():
+            if value is not None:
+                yield key, sub, value
+
+    def _layers(self) -> list[dict[bytes, dict[bytes, bytes | None]]]:
+        return [layer.get(self._name, {}) for layer in (self._backend.sealed, self._backend.open)]
 
 
 def _entries(keys: Sequence[bytes], subs: Sequence[bytes] | None) -> list[Entry]:
     return list(zip(keys, subs or [b""] * len(keys), strict=True))
+
+
+def _changes(written: Written) -> Changes:
+    return {
+        name: {(key, sub): value for key, entries in keys.items() for sub, value in entries.items()}
+        for name, keys in written.items()
+    }
