@@ -124,7 +124,7 @@ def drain(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: int)
     blocked = state.blocked if input_ is None else state.blocked | {input_}
     if blocked != inputs.regular:
         return Step(replace(state, blocked=blocked))
-    held = replace(state, blocked=NOTHING, held=checkpoint > state.released)
+    held = halted(replace(state, blocked=NOTHING), checkpoint)
     return Step(held, (Do.COPY, Do.PERSIST_NOW, Do.BROADCAST))
 
 
@@ -133,8 +133,7 @@ def at_rest(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: in
 
     There are no barriers; each task is triggered by itself, and held until it is resumed.
     """
-    held = replace(state, held=checkpoint > state.released)
-    return Step(held, (Do.COPY, Do.PERSIST_NOW))
+    return Step(halted(state, checkpoint), (Do.COPY, Do.PERSIST_NOW))
 
 
 def logs(state: Alignment, input_: int) -> list[int]:

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from abs_core.errors import ConfigError
 from abs_core.model import JobState
 from abs_core.runtime.alignment import Way
 from abs_core.runtime.channel import Tally
-from abs_core.runtime.elements import Batch, TaskId
+from abs_core.runtime.elements import Batch, Observe, TaskId, unobserved
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.operators import Operator
 from abs_core.runtime.partition import BROADCAST
 from abs_core.runtime.plan import Wired, wire
 from abs_core.runtime.sinks import SINK_STRIDE, SinkOperator
-from abs_core.runtime.sources import SourceOperator, first_entries, shared_out
+from abs_core.runtime.sources import SourceOperator, first_entries
 from abs_core.runtime.task import Context, Copy, Task
-from abs_core.runtime.trace import Observe, unobserved
 from abs_core.state.codecs import TEXT
 
 
@@ -69,10 +69,9 @@ class Crewing:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The tasks of a region, ready to step, and the counts of what is in its loops and channels."""
+    """The tasks of a region, ready to step, and the count of what is in its channels."""
 
     tasks: list[Task]
-    loops: list[Tally]
     in_flight: Tally
 
 
@@ -82,20 +81,16 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     Raises:
         ConfigError, CorruptionError: what is to be restored cannot be.
     """
-    wired, loops, in_flight = wire(crew.graph, operators, crew.capacity, count=crew.way.halts)
+    wired, in_flight = wire(crew.graph, operators, crew.capacity, count=crew.way.halts)
     tasks = []
     # Asked once for all tasks of a source: asked again, it may know of more.
-    begins = {
-        node.id: shared_out(first_entries(node.source, bounded=node.bounded), node.parallelism)
-        for node in crew.graph.nodes.values()
-        if node.id in operators and node.source is not None and not parts.get(node.id)
-    }
+    entries = cache(lambda id_: first_entries(crew.graph.nodes[id_]))
     for place in wired:
         restored = parts.get(place.id.operator, ())
         context = crew.contexts(place.node, place.id, restored)
         task = crew.task(
             place.id,
-            _operator(crew, place, context, begins),
+            _operator(crew, place, context, entries),
             context,
             place.inputs,
             place.outputs,
@@ -107,11 +102,11 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
         )
         task.begin(_replay(place, restored))
         tasks.append(task)
-    return Assembly(tasks, loops, in_flight)
+    return Assembly(tasks, in_flight)
 
 
 def _operator(
-    crew: Crewing, wired: Wired, context: Context, begins: Mapping[str, Sequence[Sequence[str]]]
+    crew: Crewing, wired: Wired, context: Context, entries: Callable[[str], list[str]]
 ) -> Operator:
     node, subtask = wired.node, wired.id.subtask
     if node.sink is not None:
@@ -122,7 +117,7 @@ def _operator(
         return node.make(context)
     positions = context.lists.list("splits", TEXT)
     if context.is_new:
-        positions.put(begins[node.id][subtask])
+        positions.put(entries(node.id)[subtask :: node.parallelism])
     return SourceOperator(node.source, positions, node.event_time)
 
 

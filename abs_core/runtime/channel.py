@@ -19,16 +19,10 @@ UNBOUNDED = 1 << 62
 
 
 class Tally:
-    """Counts elements that are put and not yet processed. Zero, once inputs are shut, is final.
+    """Counts elements that are put and not yet processed. Zero, once inputs are shut, is final."""
 
-    Args:
-        start: tokens that are not elements: inputs from outside that have not ended.
-        at_zero: called, by whichever thread, when the count gets to zero.
-    """
-
-    def __init__(self, start: int = 0, at_zero: Callable[[], None] = lambda: None) -> None:
-        self.count = start
-        self.at_zero = at_zero
+    def __init__(self) -> None:
+        self.count = 0
         self._lock = Lock()
 
     def add(self) -> None:
@@ -38,9 +32,6 @@ class Tally:
     def done(self) -> None:
         with self._lock:
             self.count -= 1
-            zero = self.count == 0
-        if zero:
-            self.at_zero()
 
 
 class Channel:

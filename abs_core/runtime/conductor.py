@@ -17,10 +17,9 @@ from abs_core.model import Committable
 from abs_core.runtime import coordinator as rules
 from abs_core.runtime.alignment import Way
 from abs_core.runtime.coordinator import Book, Declined, Ended, Message, Pending, Settings
-from abs_core.runtime.elements import TaskId
+from abs_core.runtime.elements import Observe, TaskId, unobserved
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.task import Command
-from abs_core.runtime.trace import Observe, unobserved
 
 
 class Keeper(Protocol):
@@ -123,11 +122,9 @@ class Conductor:
         if self.asked:
             self.savepoints.add(pending.checkpoint)
             self.asked = False
-        if self.way.halts:
-            self._halting = pending.checkpoint
-            self._tell(self.sources, Command.HALT, pending.checkpoint)
-        else:
-            self._tell(self.sources, Command.TRIGGER, pending.checkpoint)
+        self._halting = pending.checkpoint if self.way.halts else None
+        first = Command.HALT if self.way.halts else Command.TRIGGER
+        self._tell(self.sources, first, pending.checkpoint)
 
     def _tell(self, tasks: frozenset[TaskId], command: Command, checkpoint: int) -> None:
         for task in sorted(tasks):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -27,22 +27,15 @@ from abs_core.state.operator_state import Contents, OperatorState, redistribute
 from abs_core.state.states import ListState, MapState, ReducingState, ValueState
 from abs_core.state.timers import Timers
 
+K = TypeVar("K", Snapshot, StateHandle)
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class StateCopy:
-    """The logical copy of a task's state."""
+class TaskState(Generic[K]):
+    """A task's state at a barrier: its logical copy (``Snapshot``), or durable (``StateHandle``)."""
 
-    keyed: Snapshot | None
-    lists: Contents
-
-
-@dataclass(frozen=True, slots=True)
-class StatePart:
-    """The same, durable: what the completion record keeps of one task's state."""
-
-    keyed: StateHandle | None
+    keyed: K | None
     lists: Contents
 
 
@@ -63,7 +56,7 @@ class TaskContext:
         place: Place,
         store: SnapshotStore,
         new_backend: NewBackend,
-        restored: Sequence[StatePart] = (),
+        restored: Sequence[TaskState[StateHandle]] = (),
         source: SnapshotStore | None = None,
     ) -> None:
         self.task = task
@@ -74,7 +67,8 @@ class TaskContext:
         self._new_backend = new_backend
         self._keyed = [part.keyed for part in restored if part.keyed is not None]
         self._source = source
-        self._backend: StateBackend | None = None
+        self.kept: StateBackend | None = None
+        """The backend, once the operator has asked for keyed state."""
         lists = redistribute([part.lists for part in restored], task.subtask, parallelism)
         self.lists = OperatorState(lists)
         if self._keyed:
@@ -87,16 +81,11 @@ class TaskContext:
         Raises:
             CorruptionError, ConfigError: what is to be restored cannot be.
         """
-        if self._backend is None:
-            self._backend = self._new_backend(self._store, self.place)
+        if self.kept is None:
+            self.kept = self._new_backend(self._store, self.place)
             if self._keyed:
-                self._backend.restore(self._keyed, self._source)
-        return self._backend
-
-    @property
-    def kept(self) -> StateBackend | None:
-        """The backend, where the operator has asked for keyed state."""
-        return self._backend
+                self.kept.restore(self._keyed, self._source)
+        return self.kept
 
     def value(self, name: str, codec: Codec[T] = JSON) -> ValueState[T]:
         return ValueState(self.backend, name, codec)
@@ -120,18 +109,18 @@ class TaskContext:
         """Event-time timers; ``operators.on_watermark`` takes out what is due."""
         return Timers(self.backend, name)
 
-    def copy(self, checkpoint: int) -> StateCopy:
-        keyed = None if self._backend is None else self._backend.snapshot(checkpoint)
-        return StateCopy(keyed, self.lists.snapshot())
+    def copy(self, checkpoint: int) -> TaskState[Snapshot]:
+        keyed = None if self.kept is None else self.kept.snapshot(checkpoint)
+        return TaskState(keyed, self.lists.snapshot())
 
     def decided(self, checkpoint: int) -> None:
-        if self._backend is not None:
-            self._backend.notify_complete(checkpoint)
+        if self.kept is not None:
+            self.kept.notify_complete(checkpoint)
 
     def aborted(self, checkpoint: int) -> None:
-        if self._backend is not None:
-            self._backend.notify_aborted(checkpoint)
+        if self.kept is not None:
+            self.kept.notify_aborted(checkpoint)
 
     def close(self) -> None:
-        if self._backend is not None:
-            self._backend.close()
+        if self.kept is not None:
+            self.kept.close()

@@ -6,6 +6,7 @@ the simulation. The runtime itself never looks into it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -52,3 +53,11 @@ class TaskId(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.operator}/{self.subtask}"
+
+
+Observe = Callable[[str, TaskId | None, int], None]
+"""Is told what happened, where (None: at the coordinator), in which checkpoint; see ``trace``."""
+
+
+def unobserved(what: str, task: TaskId | None, checkpoint: int) -> None:
+    """Observes nothing."""

@@ -25,8 +25,7 @@ from abs_core.runtime.operators import (
     by_row,
     event_times,
     filtering,
-    mapping,
-    one,
+    passing,
 )
 from abs_core.runtime.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Partition
 from abs_core.source import Source
@@ -161,7 +160,7 @@ class Stream:
 
     def map(self, id_: str, function: Mapping, **at: int) -> Stream:
         """Batch by batch."""
-        return self.stateless(id_, "map", mapping(function), **at)
+        return self.stateless(id_, "map", lambda batch: (function(batch),), **at)
 
     def filter(self, id_: str, predicate: Predicate, **at: int) -> Stream:
         """Keep the rows for which the predicate's column is true."""
@@ -198,7 +197,7 @@ class Stream:
 
     def union(self, id_: str, *others: Stream, **at: int) -> Stream:
         """All rows of several streams, in no order among them."""
-        return self.apply(id_, "union", lambda context: Stateless(one), *others, **at)
+        return self.apply(id_, "union", passing, *others, **at)
 
     def apply(
         self,
@@ -297,12 +296,10 @@ class Stream:
         The head merges its input with what comes back; the back-edge is the tail's output. A record
         must leave the loop some day, or a bounded job never ends. Event time stops at the head.
         """
-        head = self.apply(id_, "iteration head", lambda context: Stateless(one), **at)
+        head = self.apply(id_, "iteration head", passing, **at)
         again, leaving = body(head)
         width = self.graph.nodes[id_].parallelism
-        tail = again.apply(
-            f"{id_}-tail", "iteration tail", lambda context: Stateless(one), parallelism=width
-        )
+        tail = again.apply(f"{id_}-tail", "iteration tail", passing, parallelism=width)
         self.graph.nodes[id_].inputs.append(Edge(tail.id, 1, FORWARD, back=True))
         return leaving
 

@@ -17,11 +17,11 @@ from abs_core.model import JobState, job_key
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity
 from abs_core.runtime.coordinator import Settings
+from abs_core.runtime.elements import Observe, unobserved
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.recovery import Restore, StoreKeeper, sink_order
 from abs_core.runtime.sinks import SinksCommitter
 from abs_core.runtime.threads import Execution
-from abs_core.runtime.trace import Observe, unobserved
 from abs_core.state.contracts import NewBackend, SnapshotStore
 from abs_core.state.heap import HeapBackend
 

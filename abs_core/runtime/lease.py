@@ -43,22 +43,18 @@ class Lease:
 
     def acquire(self, stop: Event) -> bool:
         """Wait until this process leads; False where the job is done, or ``stop`` is set."""
+        fresh = JobState(secrets.token_hex(8), self._key, FREE, "lease", 0, "", frontier=0)
         seen: Version | None = None
         since = time.monotonic()
         while not stop.is_set():
             stored = self.store.load(self._key)
-            if stored is None:
-                fresh = JobState(secrets.token_hex(8), self._key, FREE, "lease", 0, "", frontier=0)
-                if self._take(None, fresh):
-                    return True
-                continue
-            if stored.state.target == DONE:
+            state, version = (stored.state, stored.version) if stored else (fresh, None)
+            if state.target == DONE:
                 return False
-            if stored.version != seen:
-                seen, since = stored.version, time.monotonic()
-            is_free = stored.state.target == FREE
-            expired = is_free or time.monotonic() - since >= self.seconds
-            if expired and self._take(stored.version, stored.state):
+            if version != seen:
+                seen, since = version, time.monotonic()
+            expired = state.target == FREE or time.monotonic() - since >= self.seconds
+            if expired and self._take(version, state):
                 return True
             stop.wait(self.seconds / 10)
         return False

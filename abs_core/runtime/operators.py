@@ -65,14 +65,9 @@ class Stateless(Operator):
             emit(out)
 
 
-def one(batch: Batch) -> Iterable[Batch]:
-    """Passes the element on: union, and both ends of a loop."""
-    return (batch,)
-
-
-def mapping(function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Callable[[Batch], list[Batch]]:
-    """Batch to batch."""
-    return lambda batch: [function(batch)]
+def passing(context: Any) -> Operator:
+    """Passes each element on: union, and both ends of a loop."""
+    return Stateless(lambda batch: (batch,))
 
 
 def filtering(predicate: Callable[[pa.RecordBatch], pa.Array]) -> Callable[[Batch], list[Batch]]:

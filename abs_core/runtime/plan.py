@@ -53,7 +53,7 @@ def regions(graph: Graph) -> list[frozenset[str]]:
 
 def wire(
     graph: Graph, operators: frozenset[str], capacity: int, *, count: bool
-) -> tuple[list[Wired], list[Tally], Tally]:
+) -> tuple[list[Wired], Tally]:
     """Lay the channels of some operators: a whole graph, or a region of it.
 
     Args:
@@ -61,7 +61,7 @@ def wire(
         count: whether all that is in flight is to be counted; stopping the world needs it.
 
     Returns:
-        all tasks, senders before receivers but for back-edges; the count of each loop; that of all.
+        all tasks, senders before receivers but for back-edges; the count of what is in flight.
     """
     check(graph)
     in_flight = Tally()
@@ -93,7 +93,7 @@ def wire(
                 output.channels.append(channel)
                 entry = Input(channel, edge.port, edge.back, entered)
                 tasks[TaskId(node.id, right)].inputs.append(entry)
-    return list(tasks.values()), [tally for _, tally in tallies], in_flight
+    return list(tasks.values()), in_flight
 
 
 def _edges(graph: Graph) -> list[tuple[Edge, Node]]:

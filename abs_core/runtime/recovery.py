@@ -18,7 +18,7 @@ from abs_core.model import Committable, JobState, Wrote
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.coordinator import Pending
 from abs_core.runtime.graph import Graph
-from abs_core.runtime.snapshot import Record, blobs_of, fingerprint, load, read_record, record_of
+from abs_core.runtime.snapshot import DurablePart, Record, blobs_of, fingerprint, load, read_record
 from abs_core.runtime.sources import forget
 from abs_core.state.contracts import SnapshotStore
 from abs_core.state.retention import sweep
@@ -57,7 +57,6 @@ class Recovered:
     state: JobState
     first: int
     parts: dict[str, list[Part]]
-    sinks: Sequence[str]
     source: SnapshotStore
 
 
@@ -115,11 +114,11 @@ class StoreKeeper:
         source = restore.source or self.store
         wanted = last if restore.checkpoint is None else restore.checkpoint
         if wanted is None:
-            return Recovered(state, first, {}, self.sinks, source)
+            return Recovered(state, first, {}, source)
         content = source.record(wanted)
         self._check(state, wanted, content, restore)
         record = read_record(content)
-        lost = sorted(set(record.parts) - set(self.graph.nodes))
+        lost = sorted(set(record.operators) - set(self.graph.nodes))
         if lost and not restore.drop_state:
             raise ConfigError(
                 f"The snapshot holds state of operators that the graph has not: {', '.join(lost)}.",
@@ -132,13 +131,15 @@ class StoreKeeper:
                 remedy="max_parallelism can't be changed once a job has state.",
             )
         parts = {id_: p for id_, p in load(record, source).items() if id_ in self.graph.nodes}
-        return Recovered(state, first, parts, self.sinks, source)
+        return Recovered(state, first, parts, source)
 
     def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
         def record(which: int) -> Record:
-            parts = {task: ack.part[which] for task, ack in pending.acks.items()}
-            at = self._register, pending.checkpoint
-            return record_of(self.graph, *at, self.sinks, parts, handles)
+            parts: dict[str, list[DurablePart]] = {}
+            for task, ack in sorted(pending.acks.items()):
+                parts.setdefault(task.operator, []).append(ack.part[which])
+            who, groups = (self.graph.name, self._register), self.graph.max_parallelism
+            return Record(*who, pending.checkpoint, parts, self.sinks, handles, groups)
 
         if self.savepoints is not None and all(ack.part[1] for ack in pending.acks.values()):
             saved = record(1)
@@ -160,7 +161,7 @@ class StoreKeeper:
             sweep(self.store, blobs_of, self.keep)
             if len(self._decided) >= self.keep:
                 del self._decided[: -self.keep]
-                oldest = self._decided[0].parts.items()
+                oldest = self._decided[0].operators.items()
                 forget(self.graph, {id_: [part.lists for part in parts] for id_, parts in oldest})
 
     def _check(self, state: JobState, wanted: int, content: bytes, restore: Restore) -> None:

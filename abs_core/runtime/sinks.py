@@ -72,10 +72,8 @@ class SinksCommitter:
         self._committers = {n: c for n, c in enumerate(committers) if c is not None}
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        found: dict[HandleName, Inspection] = {}
-        for committer, share in self._routed(committables):
-            found.update(committer.inspect(share))
-        return found
+        told = [committer.inspect(share) for committer, share in self._routed(committables)]
+        return {handle: found for share in told for handle, found in share.items()}
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         """See ``Composer``; the handles of a sink that composes nothing stay as they are."""
@@ -85,10 +83,8 @@ class SinksCommitter:
         return made
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        outcomes: dict[HandleName, Outcome] = {}
-        for committer, share in self._routed(committables):
-            outcomes.update(committer.commit(share))
-        return outcomes
+        told = [committer.commit(share) for committer, share in self._routed(committables)]
+        return {handle: outcome for share in told for handle, outcome in share.items()}
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         for number, committer in self._committers.items():
@@ -97,12 +93,11 @@ class SinksCommitter:
                 committer.abort(share)
 
     def in_doubt(self, job: str) -> Sequence[InDoubt]:
-        seen: dict[HandleName, InDoubt] = {}
-        for number, committer in self._committers.items():
-            # Two sinks on one server see each other's handles.
-            mine = [doubt for doubt in committer.in_doubt(job) if _sink_of(doubt.handle) == number]
-            seen |= {doubt.handle: doubt for doubt in mine}
-        return list(seen.values())
+        told = [(number, c.in_doubt(job)) for number, c in self._committers.items()]
+        # Two sinks on one server see each other's handles.
+        return [
+            doubt for number, all_ in told for doubt in all_ if _sink_of(doubt.handle) == number
+        ]
 
     def forget(self, state: JobState) -> None:
         for committer in self._committers.values():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from hashlib import sha256
 from typing import Any
 
@@ -19,11 +19,9 @@ from abs_core.codec import committable_to_json
 from abs_core.errors import CorruptionError
 from abs_core.model import Committable
 from abs_core.runtime.assembly import Part
-from abs_core.runtime.context import StateCopy, StatePart
-from abs_core.runtime.elements import TaskId
-from abs_core.runtime.graph import Graph
+from abs_core.runtime.context import TaskState
 from abs_core.runtime.task import Copy
-from abs_core.state.contracts import BlobRef, Place, SnapshotStore
+from abs_core.state.contracts import BlobRef, Place, Snapshot, SnapshotStore, StateHandle
 from abs_core.state.handles import handle_from_json, handle_to_json
 from abs_core.state.operator_state import Contents
 from abs_core.state.savepoint import blob_prefix, ipc_bytes, ipc_table
@@ -32,7 +30,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class DurablePart(StatePart):
+class DurablePart(TaskState[StateHandle]):
     """One task's part of a snapshot, as the completion record keeps it."""
 
     log: tuple[tuple[int, BlobRef], ...]
@@ -62,7 +60,7 @@ def persist(copy: Copy, store: SnapshotStore, place: Place, *, whole: bool) -> D
     Args:
         whole: in the format that every backend reads, for a savepoint; else as the backend likes.
     """
-    state: StateCopy = copy.state
+    state: TaskState[Snapshot] = copy.state
     keyed = None
     if state.keyed is not None:
         keyed = state.keyed.savepoint(store) if whole else state.keyed.persist()
@@ -88,64 +86,37 @@ class Record:
     job: str
     register: str
     checkpoint: int
-    parts: Mapping[str, Sequence[DurablePart]]
+    operators: Mapping[str, Sequence[DurablePart]]
     sinks: Sequence[str]
     handles: Sequence[Committable]
     max_parallelism: int
 
     @property
     def blobs(self) -> list[BlobRef]:
-        return [ref for parts in self.parts.values() for part in parts for ref in part.blobs]
+        return [ref for parts in self.operators.values() for part in parts for ref in part.blobs]
 
     def to_bytes(self) -> bytes:
-        value = {
+        value = {field.name: getattr(self, field.name) for field in fields(self)} | {
             "version": VERSION,
-            "job": self.job,
-            "register": self.register,
-            "checkpoint": self.checkpoint,
-            "max_parallelism": self.max_parallelism,
-            "sinks": list(self.sinks),
             "handles": [committable_to_json(handle) for handle in self.handles],
-            "operators": {i: [part.to_json() for part in parts] for i, parts in self.parts.items()},
+            "operators": {i: [part.to_json() for part in of] for i, of in self.operators.items()},
         }
         return json.dumps(value, sort_keys=True).encode()
 
 
-def record_of(
-    graph: Graph,
-    register: str,
-    checkpoint: int,
-    sinks: Sequence[str],
-    parts: Mapping[TaskId, DurablePart],
-    handles: Sequence[Committable],
-) -> Record:
-    by_operator: dict[str, list[DurablePart]] = {}
-    for task in sorted(parts):
-        by_operator.setdefault(task.operator, []).append(parts[task])
-    return Record(
-        graph.name, register, checkpoint, by_operator, sinks, handles, graph.max_parallelism
-    )
-
-
 def read_record(content: bytes) -> Record:
-    """Raises ``CorruptionError`` where it is none, or of a version that is not known here."""
+    """The record, but for its handles: the register has them.
+
+    Raises:
+        CorruptionError: it is none, or of a version that is not known here.
+    """
     try:
         value = json.loads(content)
         if value["version"] != VERSION:
             raise ValueError(f"version {value['version']}; this release reads {VERSION}")
-        parts = {
-            id_: list(map(DurablePart.from_json, parts))
-            for id_, parts in value["operators"].items()
-        }
-        return Record(
-            value["job"],
-            value["register"],
-            value["checkpoint"],
-            parts,
-            value["sinks"],
-            (),
-            value["max_parallelism"],
-        )
+        del value["version"]
+        parts = {i: list(map(DurablePart.from_json, of)) for i, of in value["operators"].items()}
+        return Record(**{**value, "operators": parts, "handles": ()})
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptionError(f"A completion record can't be read: {error!r}.") from error
 
@@ -174,4 +145,4 @@ def load(record: Record, store: SnapshotStore) -> dict[str, list[Part]]:
             for batch in ipc_table(store.get(ref), ref.key).to_batches()
         ]
 
-    return {id_: [Part(part, log(part)) for part in parts] for id_, parts in record.parts.items()}
+    return {id_: [Part(part, log(part)) for part in of] for id_, of in record.operators.items()}

@@ -14,7 +14,7 @@ from typing import Any
 
 from abs_core.model import Committable
 from abs_core.runtime.elements import Batch, Watermark
-from abs_core.runtime.graph import EventTime, Graph
+from abs_core.runtime.graph import EventTime, Graph, Node
 from abs_core.runtime.operators import Operator
 from abs_core.source import Endless, Limit, Reader, Source, Split
 from abs_core.state.operator_state import Contents, OperatorList
@@ -120,18 +120,10 @@ def forget(graph: Graph, lists: Mapping[str, Sequence[Contents]]) -> None:
                 source.committed(end)
 
 
-def first_entries(source: Source, *, bounded: bool) -> list[str]:
-    """The splits of a job that starts for the first time.
-
-    Args:
-        bounded: up to what there is now; else splits without an end.
-    """
-    start = source.initial()
-    end = source.latest(start, Limit()) if bounded else None
-    return [json.dumps([s.source, s.start, s.end, None]) for s in source.splits(start, end)]
-
-
-def shared_out(entries: Sequence[str], parallelism: int) -> list[list[str]]:
-    """The entries of each task: in turn, the same for the same entries."""
-    ordered = sorted(entries)
-    return [ordered[task::parallelism] for task in range(parallelism)]
+def first_entries(node: Node) -> list[str]:
+    """The splits of a job that starts for the first time, sorted: the same for the same splits."""
+    assert node.source is not None, f"{node.id} is no source"
+    start = node.source.initial()
+    end = node.source.latest(start, Limit()) if node.bounded else None
+    splits = node.source.splits(start, end)
+    return sorted(json.dumps([s.source, s.start, s.end, None]) for s in splits)

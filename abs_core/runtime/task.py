@@ -16,10 +16,18 @@ from typing import Any, Protocol
 from abs_core.model import Committable
 from abs_core.runtime.alignment import IDLE, Alignment, Do, Inputs, Way, halted, logs, resumed
 from abs_core.runtime.channel import Channel, Tally
-from abs_core.runtime.elements import END, Barrier, Batch, End, TaskId, Watermark
+from abs_core.runtime.elements import (
+    END,
+    Barrier,
+    Batch,
+    End,
+    Observe,
+    TaskId,
+    Watermark,
+    unobserved,
+)
 from abs_core.runtime.operators import Operator
 from abs_core.runtime.partition import Partition
-from abs_core.runtime.trace import Observe, unobserved
 from abs_core.state.operator_state import OperatorState
 
 Pick = Callable[[Sequence[int]], int]
@@ -122,7 +130,7 @@ class Task:
     replay: deque[tuple[int, Batch]] = field(default_factory=deque)
     state: Alignment = IDLE
     _numbers: Inputs = field(init=False)
-    _watermarks: list[int | None] = field(init=False)
+    _watermarks: dict[int, int] = field(default_factory=dict)
     _time: int | None = None
     _queues: list[tuple[int, deque[Any]]] = field(init=False)
     _channels: list[Channel] = field(init=False)
@@ -135,7 +143,6 @@ class Task:
         back = frozenset(n for n, i in enumerate(self.inputs) if i.back)
         self._numbers = Inputs(frozenset(range(len(self.inputs))) - back, back)
         self._open = set(self._numbers.regular)  # a head ends although its back-edges have not
-        self._watermarks = [None] * len(self.inputs)
         self._queues = [(n, i.channel.queue) for n, i in enumerate(self.inputs)]
         self._channels = [channel for out in self.outputs for channel in out.channels]
 
@@ -167,6 +174,10 @@ class Task:
         return True
 
     def emit(self, batch: Batch) -> None:
+        """Send on what the operator emits: data, and of a source, watermarks."""
+        if type(batch) is Watermark:
+            self._broadcast(batch)
+            return
         for out in self.outputs:
             out.turn += 1
             for target, part in out.partition.split(
@@ -199,7 +210,8 @@ class Task:
             self._arrived(number, element)
             return
         if kind is Watermark:
-            self._advance(number, element.time)
+            self._watermarks[number] = element.time
+            self._advance()
         elif kind is End:
             self._end(number)
         else:
@@ -247,11 +259,10 @@ class Task:
         for channel in self._channels:
             channel.put(element)
 
-    def _advance(self, number: int, time: int) -> None:
-        """Event time is the least of all inputs'; it never enters a loop."""
-        self._watermarks[number] = time
-        known = [t for t in self._watermarks if t is not None]
-        if self._numbers.back or len(known) < len(self.inputs):
+    def _advance(self) -> None:
+        """Event time is the least of all inputs' that have not ended; it never enters a loop."""
+        known = [self._watermarks[n] for n in self._open if n in self._watermarks]
+        if self._numbers.back or not known or len(known) < len(self._open):
             return
         least = min(known)
         if self._time is None or least > self._time:
@@ -266,6 +277,7 @@ class Task:
         self._open.discard(number)
         if not self._open and self.loop is None:
             self._finish()
+        self._advance()
 
     def _leave_loop(self) -> bool:
         """A head ends when its regular inputs have, and nothing goes round any more."""
@@ -286,13 +298,7 @@ class Task:
         if self.operator.finished:
             self._finish()
             return True
-        return self.operator.poll(self._emit_any)
-
-    def _emit_any(self, element: Any) -> None:
-        if type(element) is Watermark:
-            self._broadcast(element)
-        else:
-            self.emit(element)
+        return self.operator.poll(self.emit)
 
     def _obey(self, command: Command, checkpoint: int) -> None:
         if command is Command.TRIGGER:

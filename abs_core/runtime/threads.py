@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from threading import Event, Thread
@@ -115,7 +115,7 @@ class Execution:
             self._way,
             from_.state,
             from_.first,
-            from_.sinks,
+            self.keeper.sinks,
             partial(self._context, from_),
             lambda copy, now: self._persist(attempt, copy, now=now),
             lambda task: self._say(Ended(task, attempt)),
@@ -135,8 +135,6 @@ class Execution:
             for output in task.outputs:
                 for channel in output.channels:
                     channel.taken = wake
-        for loop in assembly.loops:
-            loop.at_zero = lambda: self._wake(assembly.tasks)
         self._publish(assembly.tasks)
         return _Region(operators, assembly, attempt)
 
@@ -166,9 +164,12 @@ class Execution:
 
     def _end(self, region: _Region) -> None:
         region.stop.set()
-        self._wake(region.assembly.tasks)
+        for task in region.assembly.tasks:
+            self._wakes[task.id].set()
         for thread in region.threads:
             thread.join()
+        # No copy is still being persisted when its state is closed, and perhaps restored anew.
+        self._background.submit(lambda: None).result()
         if self.job.queries is not None:
             for operator in region.operators:
                 self.job.queries.withdraw(operator)
@@ -190,7 +191,7 @@ class Execution:
         book = self.conductor.book
         # Until this run has decided something, it begins where it was told to begin.
         from_ = self.keeper.restored(state, self.restore if book.decided < 0 else Restore())
-        from_ = Recovered(state, book.next, from_.parts, from_.sinks, from_.source)
+        from_ = replace(from_, first=book.next)
         region = self._assemble(operators, from_, self._regions[at].attempt + 1)
         self._regions[at] = region
         gone = frozenset(task.id for task in region.assembly.tasks)
@@ -237,10 +238,6 @@ class Execution:
         # Held first, then empty: a held source puts nothing any more.
         halted = all(task.state.held for task in self._tasks.values() if not task.inputs)
         return halted and all(r.assembly.in_flight.count == 0 for r in self._regions)
-
-    def _wake(self, tasks: Sequence[Task]) -> None:
-        for task in tasks:
-            self._wakes[task.id].set()
 
     def _say(self, message: Acknowledged | Declined | Ended) -> None:
         self.conductor.inbox.append(message)

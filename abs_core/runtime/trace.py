@@ -8,19 +8,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from abs_core.errors import DataError
 from abs_core.runtime.elements import TaskId
-
-Observe = Callable[[str, TaskId | None, int], None]
-"""Is told what happened, where (None: at the coordinator), and in which checkpoint; see ``Moment``."""
-
-
-def unobserved(what: str, task: TaskId | None, checkpoint: int) -> None:
-    """Observes nothing."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,9 +205,10 @@ class NoTimers(SimulatedContext):
 class FirstWatermark(Task):
     """Event time is what the first input has got to, not the last."""
 
-    def _advance(self, number: int, time: int) -> None:
-        self._watermarks = [time] * len(self.inputs)
-        super()._advance(number, time)
+    def _advance(self) -> None:
+        newest = max(self._watermarks.values(), default=0)
+        self._watermarks = dict.fromkeys(range(len(self.inputs)), newest)
+        super()._advance()
 
 
 class ForgetsHandles(Task):

@@ -9,11 +9,11 @@ import pytest
 
 from abs_core.errors import OptionError
 from abs_core.runtime import Graph
-from abs_core.runtime.context import StatePart, TaskContext
+from abs_core.runtime.context import TaskContext, TaskState
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.keyed import Window
 from abs_core.runtime.tables import TableSource
-from abs_core.state.contracts import Place
+from abs_core.state.contracts import Place, StateHandle
 from abs_core.state.heap import HeapBackend
 from abs_core.state.keygroups import GroupRange
 from abs_core.state.local_store import LocalSnapshotStore
@@ -25,7 +25,7 @@ def test_a_restored_window_knows_its_keys_types_before_it_sees_a_batch(tmp_path:
     store = LocalSnapshotStore(tmp_path)
     place = Place("job", "sums", 0, GroupRange.of(0, 1, 8), 8)
 
-    def context(*parts: StatePart) -> TaskContext:
+    def context(*parts: TaskState[StateHandle]) -> TaskContext:
         return TaskContext(TaskId("sums", 0), 1, place, store, HeapBackend, parts)
 
     def window(at: TaskContext) -> Window:
@@ -37,9 +37,20 @@ def test_a_restored_window_knows_its_keys_types_before_it_sees_a_batch(tmp_path:
     window(before).on_batch(0, pa.record_batch({**keys, "at": [3], "n": [4]}), seen.append)
     copy = before.copy(1)
     assert copy.keyed is not None
-    window(context(StatePart(copy.keyed.persist(), copy.lists))).on_end(seen.append)
+    window(context(TaskState(copy.keyed.persist(), copy.lists))).on_end(seen.append)
     ends = {"window_start": [0], "window_end": [10], "total": [4]}
     assert [*map(pa.Table.from_batches, ([one] for one in seen))] == [pa.table({**keys, **ends})]
+
+
+def test_a_window_takes_a_key_that_is_dictionary_encoded(tmp_path: Path) -> None:
+    place = Place("job", "sums", 0, GroupRange.of(0, 1, 8), 8)
+    context = TaskContext(TaskId("sums", 0), 1, place, LocalSnapshotStore(tmp_path), HeapBackend)
+    window = Window(context, ["name"], "at", 10, 10, "count", None, "n")
+    names = pa.array(["a", "b", "a"]).dictionary_encode()
+    seen: list[pa.RecordBatch] = []
+    window.on_batch(0, pa.record_batch({"name": names, "at": [1, 2, 3]}), seen.append)
+    window.on_end(seen.append)
+    assert sorted((row["name"], row["n"]) for row in seen[0].to_pylist()) == [("a", 2), ("b", 1)]
 
 
 @pytest.mark.parametrize(("fold", "column"), [("sum", None), ("median", "at")])

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
-from threading import Event
+from threading import Event, Timer
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,8 +23,10 @@ from abs_core.errors import (
 from abs_core.runtime import WAYS, EventTime, Graph, Job, Restore, Settings, describe, mermaid
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.operators import Operator
-from abs_core.runtime.tables import TableSource
-from abs_core.state.contracts import BlobRef
+from abs_core.runtime.tables import TableReader, TableSource
+from abs_core.source import Split
+from abs_core.state.contracts import BlobRef, Snapshot, StateHandle
+from abs_core.state.heap import HeapBackend
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.fakes import FakeSink, FakeTarget
 from abs_core.testing.harness import SCHEMA
@@ -92,6 +95,50 @@ def _counted(make, made: Counter[str]):  # type: ignore[no-untyped-def]
         return operator
 
     return counting
+
+
+def test_no_state_is_closed_while_a_copy_of_it_is_being_persisted(bench: Bench) -> None:
+    persisting, failed, closed = Event(), Event(), Event()
+    too_early: list[bool] = []
+
+    class Slow:
+        """A copy that takes until after the region has failed."""
+
+        def __init__(self, copy: Snapshot) -> None:
+            self.close = copy.close
+            self._copy = copy
+
+        def persist(self) -> StateHandle:
+            persisting.set()
+            failed.wait(30)
+            too_early.append(closed.wait(0.3))
+            return self._copy.persist()
+
+    class Watched(HeapBackend):
+        def snapshot(self, checkpoint: int) -> Any:
+            return (
+                super().snapshot(checkpoint)
+                if failed.is_set()
+                else Slow(super().snapshot(checkpoint))
+            )
+
+        def close(self) -> None:
+            closed.set()
+            super().close()
+
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not failed.is_set():
+            persisting.wait(30)
+            failed.set()
+            raise RuntimeError("once")
+        return batch
+
+    built = Graph("slow")
+    rows = built.source("rows", TableSource(tables(10), 2)).key_by("key")
+    counted = rows.reduce("sum", "sum", "id").map("text", as_text("sum")).map("fails", fail)
+    counted.sink("out", bench.sink)
+    bench.job(built, backend=Watched).run()
+    assert too_early == [False]
 
 
 def test_a_region_that_fails_for_ever_ends_the_job(bench: Bench) -> None:
@@ -348,6 +395,44 @@ def test_windows_hold_what_their_time_says(bench: Bench, slide: int | None) -> N
             if start <= time < start + 10:
                 due[n % 3, start] += 1
     assert sorted(bench.rows()) == sorted((k, f"{s}:{c}") for (k, s), c in due.items())
+
+
+class Endless(TableSource):
+    """One that never says that it is through."""
+
+    def open(self, split: Split) -> TableReader:
+        return EndlessReader(self.tables[int(split.source)], split, self.batch_rows)
+
+
+class EndlessReader(TableReader):
+    finished = False
+
+    def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
+        return None if super().finished else super().read(timeout_seconds)
+
+
+def test_event_time_goes_on_where_a_task_of_the_source_has_nothing_to_read(bench: Bench) -> None:
+    table = pa.table({"key": [n % 3 for n in range(26)], "ts": range(26)})
+    built = Graph("windows", parallelism=2)
+    source = Endless([table], 7)
+    (
+        built.source("rows", source, event_time=EventTime("ts"), bounded=False)
+        .key_by("key")
+        .window("windows", "ts", 10, "count")
+        .map("text", as_text("count"))
+        .sink("out", bench.sink)
+    )
+    stop = Event()
+
+    def observe(what: str, task: object, checkpoint: int) -> None:
+        if what == "committed" and len(bench.rows()) == 6:
+            stop.set()
+
+    deadline = Timer(30, stop.set)
+    deadline.start()
+    bench.job(built, observe=observe).run(stop=stop)
+    deadline.cancel()
+    assert sorted(bench.rows()) == [(0, "3"), (0, "4"), (1, "3"), (1, "4"), (2, "3"), (2, "3")]
 
 
 def test_a_join_yields_each_pair_once(bench: Bench) -> None:
