@@ -10,9 +10,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from abs_core.errors import AbsError
 from abs_core.source import Limit, Source
 from abs_spark.logs import show_logs
 from abs_spark.reader import BatchReader, StreamReader
+from abs_spark.refused import RefusedReader
 from abs_spark.schema import arrow_schema, spark_schema
 
 
@@ -58,16 +60,20 @@ class ReadableDataSource(DataSource):
         show_logs()
         return spark_schema(self.reading.schema(dict(self.options)))
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802
+    def streamReader(self, schema: StructType) -> StreamReader | RefusedReader:  # noqa: N802
         """Called by the planner, and once by the process that lives as long as the query.
 
-        Raises:
-            AbsError: before anything is read.
+        What is wrong is raised by the reader at its first call, before anything is read: where this
+        function itself raises, PySpark (4.3.0) stops a reader that it never got, and the query ends
+        with an ``UnboundLocalError`` of PySpark's.
         """
         show_logs()
-        told = arrow_schema(schema)
-        source, limit = self.reading.stream(dict(self.options), told)
-        return StreamReader(source, limit, told)
+        try:
+            told = arrow_schema(schema)
+            source, limit = self.reading.stream(dict(self.options), told)
+            return StreamReader(source, limit, told)
+        except AbsError as error:
+            return RefusedReader(error)
 
     def reader(self, schema: StructType) -> BatchReader:
         """Called once per batch query, by the planner.

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
-from abs_core.errors import ConfigError, SchemaError, UnavailableError
+from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableError
 from abs_core.source import Limit, Split
 from abs_spark import reader as readers
 from abs_spark.reader import SplitPartition, StreamReader
+from abs_spark.refused import RefusedReader
 from abs_spark.schema import arrow_schema, spark_schema
 from tests.spark.jobs.counting_source import (
     SCHEMA,
@@ -166,3 +172,37 @@ def test_a_spark_without_limits_refuses_them_and_reads_all_the_same(
         stream_reader(CountingSource(tmp_path), Limit(rows=1))
     grow(tmp_path, 3)
     assert stream_reader(CountingSource(tmp_path)).latestOffset() == {"next": 3}
+
+
+@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "1 second"}])
+def test_what_is_wrong_with_a_stream_s_options_is_the_error_that_the_query_ends_with(
+    spark: SparkSession, tmp_path: Path, trigger: dict[str, Any]
+) -> None:
+    frame = spark.readStream.format("abs-kafka").option("subscribe", "t").load()
+    writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(StreamingQueryException) as caught:
+        writer.trigger(**trigger).start().awaitTermination(60)
+    assert "OptionError" in str(caught.value)
+    assert "kafka.bootstrap.servers" in str(caught.value)
+    assert "UnboundLocalError" not in str(caught.value)
+
+
+def test_a_refused_reader_raises_its_error_wherever_it_is_asked_and_is_stopped_in_peace() -> None:
+    error = OptionError("The option x is wrong.", remedy="leave it out.")
+    reader = RefusedReader(error)
+    asked: list[Callable[[], object]] = [
+        reader.initialOffset,
+        reader.getDefaultReadLimit,
+        reader.latestOffset,
+        reader.prepareForTriggerAvailableNow,
+        reader.reportLatestOffset,
+        lambda: reader.partitions({}, {}),
+        lambda: reader.read(InputPartition(None)),
+        lambda: reader.commit({}),
+        lambda: pickle.dumps(reader),
+    ]
+    for ask in asked:
+        with pytest.raises(OptionError) as caught:
+            ask()
+        assert caught.value is error
+    reader.stop()
