@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,9 +15,13 @@ from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator
 from abs_core.errors import CorruptionError, NotPreparedError
 from abs_core.events import Event, Swept
+from abs_core.model import Wrote
 from abs_core.testing.case import Case, rows
 from abs_core.wal import Seal, SegmentWriter, read_segment, verify
+from abs_sinks.s3.client import client
+from abs_sinks.s3.committer import S3Committer
 from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments, segment_handle, segment_key
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.uploads import Uploads
@@ -54,6 +62,42 @@ def test_segments_that_became_the_epochs_files_are_not_told_of_as_left_behind(
     assert [event for event in events if isinstance(event, Swept)] == [
         Swept(run.who.job, (str(loser.committable.handle),))
     ]
+
+
+@contextmanager
+def requests(options: S3Options) -> Iterator[Counter[str]]:
+    """What this process's clients send in the block, by the API's name of the call."""
+    calls: Counter[str] = Counter()
+
+    def count(event_name: str, **_: Any) -> None:
+        calls[event_name.rpartition(".")[2]] += 1
+
+    clients = [client(options, once=once) for once in (False, True)]
+    for each in clients:
+        each.meta.events.register("before-send.s3", count)
+    try:
+        yield calls
+    finally:
+        for each in clients:
+            each.meta.events.unregister("before-send.s3", count)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_to_abort_segments_no_object_is_listed(harness: FolderHarness, count: int) -> None:
+    store = S3Segments(harness.options)
+    run = Case(harness).run()
+    shares = run.tasks(0, *(rows(10 * task, 2) for task in range(count)))
+    wrote = [share.committable for share in shares if isinstance(share, Wrote)]
+    handles = [committable.handle for committable in wrote if committable is not None]
+    assert len(store.list(run.who.job)) == count
+    committer = S3Committer(harness.options)
+    with requests(harness.options) as calls:
+        committer.abort(handles)
+    assert calls["ListObjectsV2"] == 0, calls
+    assert calls.total() > 0, "the requests are seen at all"
+    with requests(harness.options) as looks:
+        assert store.list(run.who.job) == [], "and they are gone"
+    assert looks["ListObjectsV2"] > 0, "a listing is counted"
 
 
 def test_a_large_epoch_becomes_files_of_the_target_size(harness: FolderHarness) -> None:
