@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -165,6 +165,22 @@ class Table(Protocol):
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
         """In order: the last value of an entry wins."""
         ...
+
+    def get_array(self, keys: Keys, codec: ArrayCodec[Any]) -> pa.Array:
+        """``get_many`` as an array of the codec's type."""
+        return codec.decode_array(self.get_many(keys))
+
+    def put_array(self, keys: Keys, values: pa.Array, codec: ArrayCodec[Any]) -> None:
+        """``put_many`` from an array of the codec's type; null deletes."""
+        self.put_many(keys, codec.encode_array(values))
+
+    def fold_array(
+        self, keys: Keys, codec: ArrayCodec[Any], fold: Callable[[pa.Array], pa.Array]
+    ) -> pa.Array:
+        """Get an array, put what ``fold`` makes of it, and return that. Each key once."""
+        folded = fold(self.get_array(keys, codec))
+        self.put_array(keys, folded, codec)
+        return folded
 
     def items(self, key: bytes) -> Sequence[tuple[bytes, bytes]]:
         """(sub-key, value) of all that the key has, by sub-key."""

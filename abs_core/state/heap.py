@@ -1,10 +1,10 @@
-"""The heap backend: entries in dictionaries; copy by layers, incremental, asynchronous.
+"""The heap backend: entries in memory; copy without copying, incremental, asynchronous.
 
-A table is a base and *layers* over it, as in a log-structured merge tree (O'Neil et al. 1996), all in
-memory. Writes go to the open layer; a read takes the newest layer that has the entry. A logical copy
-therefore is: freeze the open layer, and open an empty one. It costs the same for ten entries and ten
-million, and a write pays nothing for it. A frozen layer never changes, so a background thread reads it
-while the subtask writes.
+Tables of 64-bit numbers are columns (``columns.py``). Any other table is a base and *layers* over it,
+as in a log-structured merge tree (O'Neil et al. 1996), all in memory. Writes go to the open layer; a
+read takes the newest layer that has the entry. A logical copy therefore is: freeze the open layer, and
+open an empty one. It costs the same for ten entries and ten million, and a write pays nothing for it. A
+frozen layer never changes, so a background thread reads it while the subtask writes.
 
 What is frozen and not yet part of a completed checkpoint is the increment. When it completes
 its layers are merged into the base, which alone is what is committed; when it fails they go back to the
@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from abs_core.state.columns import ColumnTable
 from abs_core.state.contracts import (
     BlobRef,
     Keys,
@@ -87,7 +88,7 @@ class HeapTable(Table):
         """Apply entries that are no change: restored ones."""
         layer: Layer = {}
         self._put(layer, names, values)
-        self._settle(layer)
+        self.settle(layer)
 
     def items(self, key: bytes) -> list[tuple[bytes, bytes]]:
         subs = sorted(self._subs.get(key, ()))
@@ -103,24 +104,17 @@ class HeapTable(Table):
         """As of the last completed checkpoint. From any thread."""
         return _plain(map(self.base.get, keys))
 
-    def freeze(self) -> tuple[Layer, ...]:
+    def freeze(self) -> Frozen:
         """The layers over the base as they are now; none of them changes any more."""
-        frozen = self.layers[:-1]
+        frozen = Frozen(self, self.layers[:-1])
         self.layers = ({}, *self.layers)
         return frozen
-
-    def merge(self, newest: Layer) -> None:
-        """Take this frozen layer, and those before it, into the base."""
-        at = next(n for n, layer in enumerate(self.layers) if layer is newest)
-        for layer in reversed(self.layers[at:-1]):
-            self._settle(layer)
-        self.layers = (*self.layers[:at], self.base)
 
     def thaw(self) -> None:
         """Take all frozen layers back into the open one."""
         self.layers = (joined(self.layers[:-1]), self.base)
 
-    def _settle(self, layer: Layer) -> None:
+    def settle(self, layer: Layer) -> None:
         self.base.update(layer)
         if not all(layer.values()):
             for name in [name for name, value in layer.items() if value is GONE]:
@@ -143,6 +137,31 @@ class HeapTable(Table):
                 self._subs[key].discard(sub)
                 if not self._subs[key]:
                     del self._subs[key]
+
+
+@dataclass(frozen=True, slots=True)
+class Frozen:
+    """A table at the moment of a copy: these layers, over its base."""
+
+    table: HeapTable
+    layers: tuple[Layer, ...]
+
+    def whole(self) -> Entries:
+        # The base may be taking in layers meanwhile, but only such as are among these.
+        entries = joined((*self.layers, self.table.base))
+        return _entries(self.table, {k: v for k, v in entries.items() if v is not GONE})
+
+    def changes(self) -> Entries:
+        layers = self.layers
+        return _entries(self.table, layers[0] if len(layers) == 1 else joined(layers))
+
+    def merge(self) -> None:
+        """Its checkpoint has completed: take these layers into the base."""
+        table = self.table
+        at = next(n for n, layer in enumerate(table.layers) if layer is self.layers[0])
+        for layer in reversed(table.layers[at:-1]):
+            table.settle(layer)
+        table.layers = (*table.layers[:at], table.base)
 
 
 def joined(layers: Sequence[Layer]) -> Layer:
@@ -191,19 +210,20 @@ class HeapSnapshot:
         self._checkpoint = checkpoint
         self._base = base
         self._states = tuple(backend.states())
-        self.parts = [(table, table.freeze()) for table in backend.tables()]
+        self.parts = [table.freeze() for table in backend.tables()]
         self.handle: StateHandle | None = None
 
     def persist(self) -> StateHandle:
         store = self._backend.store
         if self._base is None or self._base.is_heavy:
-            self.handle = self._write(store, NO_BASE, self._whole())
+            self.handle = self._write(store, NO_BASE, (part.whole() for part in self.parts))
         else:
-            self.handle = self._write(store, self._base, self._changes())
+            changes = (part.changes() for part in self.parts)
+            self.handle = self._write(store, self._base, changes)
         return self.handle
 
     def savepoint(self, store: SnapshotStore) -> StateHandle:
-        return self._write(store, NO_BASE, self._whole())
+        return self._write(store, NO_BASE, (part.whole() for part in self.parts))
 
     def close(self) -> None:
         """The layers are the tables': these free them when the checkpoint is over."""
@@ -214,16 +234,6 @@ class HeapSnapshot:
         whole = base.whole or len(written.blobs)
         blobs = base.blobs + written.blobs
         return replace(written, blobs=blobs, extra=(("whole", str(whole)),))
-
-    def _whole(self) -> Iterator[Entries]:
-        # The base may be taking in layers meanwhile, but only such as are among these.
-        for table, layers in self.parts:
-            entries = joined((*layers, table.base))
-            yield _entries(table, {k: v for k, v in entries.items() if v is not GONE})
-
-    def _changes(self) -> Iterator[Entries]:
-        for table, layers in self.parts:
-            yield _entries(table, layers[0] if len(layers) == 1 else joined(layers))
 
 
 def _entries(table: HeapTable, layer: Layer) -> Entries:
@@ -245,15 +255,15 @@ class HeapBackend:
         self.store = store
         self.place = place
         self._shapes = Shapes()
-        self._tables: dict[str, HeapTable] = {}
+        self._tables: dict[str, HeapTable | ColumnTable] = {}
         self._base: Base | None = None
         self._pending: dict[int, HeapSnapshot] = {}
 
-    def table(self, name: str, shape: str) -> HeapTable:
+    def table(self, name: str, shape: str) -> HeapTable | ColumnTable:
         self._shapes.declare(name, shape)
         return self._entries(name)
 
-    def tables(self) -> Iterable[HeapTable]:
+    def tables(self) -> Iterable[HeapTable | ColumnTable]:
         return self._tables.values()
 
     def states(self) -> Sequence[tuple[str, str]]:
@@ -280,8 +290,8 @@ class HeapBackend:
         snapshot = self._pending.pop(checkpoint, None)
         if snapshot is None or snapshot.handle is None:
             return
-        for table, layers in snapshot.parts:
-            table.merge(layers[0])
+        for part in snapshot.parts:
+            part.merge()
         self._base = Base.of(snapshot.handle)
         self._pending = {n: s for n, s in self._pending.items() if n > checkpoint}
 
@@ -302,7 +312,10 @@ class HeapBackend:
         self._tables.clear()
         self._pending.clear()
 
-    def _entries(self, name: str) -> HeapTable:
+    def _entries(self, name: str) -> HeapTable | ColumnTable:
         if name not in self._tables:
-            self._tables[name] = HeapTable(name, nested=self._shapes.is_nested(name))
+            if self._shapes.is_of_numbers(name):
+                self._tables[name] = ColumnTable(name)
+            else:
+                self._tables[name] = HeapTable(name, nested=self._shapes.is_nested(name))
         return self._tables[name]

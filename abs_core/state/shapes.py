@@ -8,6 +8,7 @@ from abs_core.errors import ConfigError
 
 _NESTED = ("map", "list", "timers")
 """Kinds that have sub-keys; the kind is the shape's first word."""
+_NUMBERS = ("value:int64", "value:float64")
 
 
 def nests(shape: str) -> bool:
@@ -36,6 +37,10 @@ class Shapes:
 
     def is_nested(self, name: str) -> bool:
         return nests(self._shapes[name])
+
+    def is_of_numbers(self, name: str) -> bool:
+        """Whether each value is eight bytes."""
+        return self._shapes[name] in _NUMBERS
 
     def all(self) -> Sequence[tuple[str, str]]:
         return sorted(self._shapes.items())

@@ -52,14 +52,12 @@ class ValueState(Generic[T]):
 
     def get_array(self, keys: Sequence[bytes]) -> pa.Array:
         """Null where there is no value. Needs an ``ArrayCodec``."""
-        return _of_arrays(self._codec).decode_array(self._table.get_many(keys))
+        return self._table.get_array(keys, _of_arrays(self._codec))
 
     def put_array(self, keys: Sequence[bytes], values: pa.Array) -> None:
         """Null deletes. Needs an ``ArrayCodec``; the array is cast to its type."""
         codec = _of_arrays(self._codec)
-        if values.type != codec.type:
-            values = _cast(values, codec.type)
-        self._table.put_many(keys, codec.encode_array(values))
+        self._table.put_array(keys, _cast(values, codec.type), codec)
 
 
 class ReducingState(ValueState[T]):
@@ -103,10 +101,11 @@ class ReducingState(ValueState[T]):
                 "A batch was folded into a reducing state with a key twice, or no reduce_arrays.",
                 remedy="aggregate the batch by key first; declare the state with reduce_arrays.",
             )
-        present = self.get_array(keys)
-        folded = pc.coalesce(self._reduce_arrays(present, values), values)
-        self.put_array(keys, folded)
-        return folded
+        reduce, codec = self._reduce_arrays, _of_arrays(self._codec)
+        added = _cast(values, codec.type)
+        return self._table.fold_array(
+            keys, codec, lambda present: pc.coalesce(reduce(present, added), added)
+        )
 
 
 class MapState(Generic[K, T]):
@@ -210,6 +209,8 @@ def _of_arrays(codec: Codec[T]) -> ArrayCodec[T]:
 
 
 def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    if values.type == kind:
+        return values
     try:
         return values.cast(kind)
     except pa.ArrowInvalid as error:

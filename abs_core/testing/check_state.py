@@ -10,6 +10,7 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 from abs_core.errors import AbsError, ConfigError, CorruptionError
 from abs_core.state.contracts import NewBackend, Version
@@ -20,7 +21,6 @@ from abs_core.testing.state_case import (
     GROUPS,
     KEYS,
     NESTED,
-    SHAPES,
     SUBS,
     Model,
     StateCase,
@@ -71,22 +71,25 @@ def what_is_put_is_got(case: StateCase) -> None:
 
 def of_a_key_that_is_put_twice_the_last_value_wins(case: StateCase) -> None:
     key, other = KEYS[3], KEYS[4]
-    table = case.backend(key).table(FLAT, SHAPES[FLAT])
-    table.put_many([key, key, key], [b"1", None, b"3"])
-    assert table.get_many([key, other, key]) == [b"3", None, b"3"], "the last put did not win"
-    table.put_many([key, key], [b"4", None])
+    table = case.table(case.backend(key))
+    first, last = case.value(b"1"), case.value(b"3")
+    table.put_many([key, key, key], [first, None, last])
+    assert table.get_many([key, other, key]) == [last, None, last], "the last put did not win"
+    table.put_many([key, key], [first, None])
     assert table.get_many([key]) == [None], "the last put, a deletion, did not win"
 
 
 def a_state_is_refused_under_another_shape(case: StateCase) -> None:
     case.fill("v")
     backend = case.backend(KEYS[0])
-    raises(ConfigError, lambda: backend.table(FLAT, "value:int64"))
+    raises(ConfigError, lambda: backend.table(FLAT, "value:float64"))
     raises(ConfigError, lambda: backend.table(NESTED, "list:bytes"))
     case.complete()
     case.start(2, old=False)
-    raises(ConfigError, lambda: case.backends[0].table(FLAT, "value:int64"))
-    assert case.backends[0].states() == sorted(SHAPES.items()), "the restored states are not told"
+    raises(ConfigError, lambda: case.backends[0].table(FLAT, "value:float64"))
+    assert case.backends[0].states() == sorted(case.shapes.items()), (
+        "the restored states are not told"
+    )
 
 
 # Snapshots
@@ -350,7 +353,7 @@ def a_savepoint_can_be_read_by_every_backend(case: StateCase) -> None:
 def _move(case: StateCase, to: NewBackend, parallelism: int, model: Model, when: str) -> None:
     """Carry the job over to another backend by a savepoint; its name is another one there."""
     store = case.savepoint()
-    subject = StateSubject(to, case.subject.new_store, case.subject.damage)
+    subject = replace(case.subject, new_backend=to)
     case.close()
     case.subject, case.job = subject, f"{case.job}x"
     case.store = case.subject.new_store()
@@ -403,7 +406,7 @@ def a_query_may_run_beside_the_writer(case: StateCase) -> None:
             for key in KEYS[:4]:
                 for version in Version:
                     (value,) = case.backend(key).read(FLAT, [key], version)
-                    if value is None or not value.endswith(key):
+                    if value not in {case.value(b"%d" % turn + key) for turn in range(15)}:
                         wrong.append(value)
 
     thread = threading.Thread(target=query)

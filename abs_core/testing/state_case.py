@@ -7,7 +7,16 @@ from collections.abc import Callable, Iterable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from abs_core.state.contracts import NewBackend, Place, Snapshot, SnapshotStore, StateBackend
+import xxhash
+
+from abs_core.state.contracts import (
+    NewBackend,
+    Place,
+    Snapshot,
+    SnapshotStore,
+    StateBackend,
+    Table,
+)
 from abs_core.state.contracts import StateHandle as Handle
 from abs_core.state.handles import handle_from_json, handle_to_json
 from abs_core.state.keygroups import GroupRange, encode_key, key_group, owner
@@ -16,7 +25,7 @@ from abs_core.state.savepoint import read
 
 GROUPS = 16
 FLAT, NESTED = "totals", "entries"
-SHAPES = {FLAT: "value:bytes", NESTED: "map:bytes:bytes"}
+SHAPE_OF_NESTED = "map:bytes:bytes"
 KEYS = tuple(encode_key(n) for n in range(24)) + tuple(encode_key(t) for t in ("", "a", "aa", "\0"))
 SUBS = (b"", b"a", b"aa", b"b", b"\xff")
 
@@ -44,12 +53,14 @@ class StateSubject:
         new_store: builds an empty snapshot store.
         damage: changes a blob of the store behind its back: (store, key, content or None to delete).
         in_flight: how many checkpoints the backend can have between snapshot and completion.
+        flat: the shape of the table; with ``value:int64`` values are hashed to eight bytes.
     """
 
     new_backend: NewBackend
     new_store: Callable[[], SnapshotStore]
     damage: Callable[[SnapshotStore, str, Callable[[bytes], bytes] | None], None]
     in_flight: int = 2
+    flat: str = "value:bytes"
 
 
 class StateCase:
@@ -64,6 +75,7 @@ class StateCase:
         self.subject = subject
         self.store = subject.new_store()
         self.job = job
+        self.shapes = {FLAT: subject.flat, NESTED: SHAPE_OF_NESTED}
         self.model = Model()
         self.generation = 0
         self.checkpoint = 0
@@ -112,17 +124,27 @@ class StateCase:
     def backend(self, key: bytes) -> StateBackend:
         return self.backends[owner(key_group(key, GROUPS), len(self.backends), GROUPS)]
 
-    def put(self, entries: dict[bytes, bytes | None]) -> None:
+    def value(self, text: bytes | None) -> bytes | None:
+        """What stands for this text in the table."""
+        if text is None or self.subject.flat == "value:bytes":
+            return text
+        return xxhash.xxh3_64_digest(text)
+
+    def table(self, backend: StateBackend) -> Table:
+        return backend.table(FLAT, self.shapes[FLAT])
+
+    def put(self, texts: dict[bytes, bytes | None]) -> None:
         """Write in one batch per subtask."""
+        entries = {key: self.value(text) for key, text in texts.items()}
         for backend in self.backends:
             mine = [key for key in entries if self.backend(key) is backend]
-            backend.table(FLAT, SHAPES[FLAT]).put_many(mine, [entries[key] for key in mine])
+            self.table(backend).put_many(mine, [entries[key] for key in mine])
         _merge(self.model.flat, entries)
 
     def put_deep(self, entries: dict[tuple[bytes, bytes], bytes | None]) -> None:
         for backend in self.backends:
             mine = [(k, s) for k, s in entries if self.backend(k) is backend]
-            backend.table(NESTED, SHAPES[NESTED]).put_many(
+            backend.table(NESTED, SHAPE_OF_NESTED).put_many(
                 [k for k, _ in mine], [entries[pair] for pair in mine], [s for _, s in mine]
             )
         _merge(self.model.deep, entries)
@@ -198,10 +220,7 @@ class StateCase:
         """Assert that the live state is the model's, by every way to read it."""
         for backend in self.backends:
             mine = [key for key in KEYS if self.backend(key) is backend]
-            table, nested = (
-                backend.table(FLAT, SHAPES[FLAT]),
-                backend.table(NESTED, SHAPES[NESTED]),
-            )
+            table, nested = self.table(backend), backend.table(NESTED, SHAPE_OF_NESTED)
             expected = [self.model.flat.get(key) for key in mine]
             _same(dict(zip(mine, table.get_many(mine), strict=True)), mine, expected, when)
             _same(dict(zip(mine, map(table.get, mine), strict=True)), mine, expected, when)

@@ -25,10 +25,15 @@ def new_backend(request: pytest.FixtureRequest, tmp_path: Path) -> NewBackend:
     return RocksBackends(tmp_path / "rocks", Tuning(memtable=1 << 20, cache=1 << 20))
 
 
+@pytest.mark.parametrize("flat", ["value:bytes", "value:int64"])
 @pytest.mark.parametrize("rule", [*RULES, *RULES_OF_SEVERAL], ids=lambda rule: rule.__name__)
 def test_a_backend_keeps(
-    rule: Rule, new_backend: NewBackend, new_store: Callable[[], LocalSnapshotStore], tmp_path: Path
+    rule: Rule,
+    flat: str,
+    new_backend: NewBackend,
+    new_store: Callable[[], LocalSnapshotStore],
+    tmp_path: Path,
 ) -> None:
-    check_state(StateSubject(new_backend, new_store, damage), [rule])
+    check_state(StateSubject(new_backend, new_store, damage, flat=flat), [rule])
     left = list((tmp_path / "rocks").iterdir()) if (tmp_path / "rocks").exists() else []
     assert not left, "a closed backend has left its folder"

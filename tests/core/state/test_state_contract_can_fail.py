@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +10,10 @@ import pytest
 
 from abs_core.errors import CorruptionError
 from abs_core.state import heap, savepoint
-from abs_core.state.contracts import SnapshotStore, StateHandle, Values, Version
-from abs_core.state.heap import Base, HeapBackend, HeapSnapshot, HeapTable, Layer
+from abs_core.state.columns import ColumnTable, Copy, Era, Slots, Store, Version, Words
+from abs_core.state.contracts import SnapshotStore, StateHandle, Values
+from abs_core.state.contracts import Version as Which
+from abs_core.state.heap import Base, Frozen, HeapBackend, HeapSnapshot, HeapTable, Layer
 from abs_core.state.keygroups import GroupRange
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing import check_state as rules
@@ -24,9 +26,9 @@ from .conftest import damage
 def the_copy_is_the_live_state(patch: pytest.MonkeyPatch) -> None:
     """The frozen layer stays the open one."""
 
-    def freeze(self: HeapTable) -> tuple[Layer, ...]:
+    def freeze(self: HeapTable) -> Frozen:
         self.layers = (self.layers[0], *self.layers)
-        return self.layers[:-2]
+        return Frozen(self, self.layers[:-2])
 
     patch.setattr(HeapTable, "freeze", freeze)
 
@@ -69,17 +71,14 @@ def increments_to_the_last_copy(patch: pytest.MonkeyPatch) -> None:
     """An increment holds what changed since the last copy, completed or not."""
     patch.setattr(HeapTable, "thaw", lambda self: None)
 
-    def newest(self: HeapSnapshot) -> Iterator[savepoint.Entries]:
-        return (heap._entries(table, layers[0]) for table, layers in self.parts)
-
-    patch.setattr(HeapSnapshot, "_changes", newest)
+    patch.setattr(Frozen, "changes", lambda self: heap._entries(self.table, self.layers[0]))
 
 
 def deletions_are_not_merged(patch: pytest.MonkeyPatch) -> None:
     def settle(self: HeapTable, layer: Layer) -> None:
         self.base.update({k: v for k, v in layer.items() if v is not heap.GONE})
 
-    patch.setattr(HeapTable, "_settle", settle)
+    patch.setattr(HeapTable, "settle", settle)
 
 
 def the_base_is_forgotten(patch: pytest.MonkeyPatch) -> None:
@@ -108,11 +107,11 @@ def only_one_handle_is_restored(patch: pytest.MonkeyPatch) -> None:
 def unclaimed_state_is_dropped(patch: pytest.MonkeyPatch) -> None:
     tables, table = HeapBackend.tables, HeapBackend.table
 
-    def asked(self: HeapBackend, name: str, shape: str) -> HeapTable:
+    def asked(self: HeapBackend, name: str, shape: str) -> HeapTable | ColumnTable:
         self.__dict__.setdefault("asked", set()).add(name)
         return table(self, name, shape)
 
-    def claimed(self: HeapBackend) -> list[HeapTable]:
+    def claimed(self: HeapBackend) -> list[HeapTable | ColumnTable]:
         return [t for t in tables(self) if t.name in self.__dict__.get("asked", ())]
 
     patch.setattr(HeapBackend, "table", asked)
@@ -139,7 +138,7 @@ def blobs_are_not_checked(patch: pytest.MonkeyPatch) -> None:
 def committed_is_live(patch: pytest.MonkeyPatch) -> None:
     read = HeapBackend.read
     patch.setattr(
-        HeapBackend, "read", lambda self, name, keys, _: read(self, name, keys, Version.LIVE)
+        HeapBackend, "read", lambda self, name, keys, _: read(self, name, keys, Which.LIVE)
     )
 
 
@@ -148,8 +147,9 @@ def committed_is_the_last_copy(patch: pytest.MonkeyPatch) -> None:
 
     def early(self: HeapBackend, checkpoint: int) -> HeapSnapshot:
         taken = snapshot(self, checkpoint)
-        for table, layers in taken.parts:
-            table.base.update(layers[0])
+        for part in taken.parts:
+            if isinstance(part, Frozen):
+                part.table.base.update(part.layers[0])
         return taken
 
     patch.setattr(HeapBackend, "snapshot", early)
@@ -181,6 +181,75 @@ def empty_is_absent(patch: pytest.MonkeyPatch) -> None:
     )
 
 
+# In columns
+
+
+def overwritten_values_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+    def write(self: Store, at: Slots, new: Words) -> None:
+        fresh = at[self.stamps[at] < self.era.number]
+        self.era.before.append((fresh[:0], self.words.take(fresh[:0])))
+        self.stamps[fresh] = self.era.number
+        self.words.put(at, new)
+
+    patch.setattr(Store, "write", write)
+
+
+def values_are_kept_after_they_are_overwritten(patch: pytest.MonkeyPatch) -> None:
+    write = Store.write
+
+    def late(self: Store, at: Slots, new: Words) -> None:
+        self.words.put(at, new)
+        write(self, at, new)
+
+    patch.setattr(Store, "write", late)
+
+
+def later_eras_are_put_back_last(patch: pytest.MonkeyPatch) -> None:
+    after = Era.after
+    patch.setattr(Era, "after", lambda self: reversed(list(after(self))))
+
+
+def an_era_has_no_end(patch: pytest.MonkeyPatch) -> None:
+    def close(self: ColumnTable) -> Version:
+        return Version(self.store, self.store.era, len(self.store.names))
+
+    patch.setattr(ColumnTable, "_close", close)
+
+
+def changes_of_a_column_are_those_since_the_last_copy(patch: pytest.MonkeyPatch) -> None:
+    freeze = ColumnTable.freeze
+
+    def newest(self: ColumnTable) -> Copy:
+        copy = freeze(self)
+        self.__dict__["last"], since = copy.version, self.__dict__.get("last", copy.since)
+        return replace(copy, since=since)
+
+    patch.setattr(ColumnTable, "freeze", newest)
+
+
+def deleted_numbers_are_still_there(patch: pytest.MonkeyPatch) -> None:
+    put = Words.put
+
+    def only_new(self: Words, at: Slots, new: Words) -> None:
+        put(self, at[new.there], new.take(new.there))
+
+    patch.setattr(Words, "put", only_new)
+
+
+def committed_numbers_are_the_present_ones(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ColumnTable, "committed", ColumnTable.get_many)
+
+
+CAUGHT_IN_COLUMNS: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
+    overwritten_values_are_not_kept: rules.a_copy_is_not_changed_by_later_writes,
+    values_are_kept_after_they_are_overwritten: rules.a_copy_is_not_changed_by_later_writes,
+    later_eras_are_put_back_last: rules.a_query_tells_live_from_committed,
+    an_era_has_no_end: rules.a_copy_is_not_changed_by_later_writes,
+    changes_of_a_column_are_those_since_the_last_copy: rules.a_failed_checkpoint_is_part_of_the_next,
+    deleted_numbers_are_still_there: rules.what_is_put_is_got,
+    committed_numbers_are_the_present_ones: rules.a_query_tells_live_from_committed,
+}
+
 CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
     the_copy_is_the_live_state: rules.a_copy_is_not_changed_by_later_writes,
     values_are_looked_up_when_persisted: rules.a_copy_is_not_changed_while_it_is_persisted,
@@ -204,14 +273,22 @@ CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
 }
 
 
-@pytest.mark.parametrize("bug", CAUGHT, ids=lambda bug: bug.__name__)
+@pytest.mark.parametrize(
+    ("bug", "flat"),
+    [
+        *((bug, "value:bytes") for bug in CAUGHT),
+        *((bug, "value:int64") for bug in CAUGHT_IN_COLUMNS),
+    ],
+    ids=lambda given: getattr(given, "__name__", ""),
+)
 def test_the_check_catches(
     bug: Callable[[pytest.MonkeyPatch], None],
+    flat: str,
     new_store: Callable[[], LocalSnapshotStore],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    subject = StateSubject(HeapBackend, new_store, damage)
-    rule = CAUGHT[bug]
+    subject = StateSubject(HeapBackend, new_store, damage, flat=flat)
+    rule = {**CAUGHT, **CAUGHT_IN_COLUMNS}[bug]
     check_state(subject, [rule])
     bug(monkeypatch)
     with pytest.raises((AssertionError, CorruptionError)):

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from abs_core.state.contracts import SnapshotStore
-from abs_core.state.heap import HeapBackend, HeapTable
+from abs_core.state.heap import Frozen, HeapBackend, HeapTable
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.state.rocks import RocksBackends, Tuning
 from abs_core.testing.state_case import StateSubject
@@ -35,8 +35,8 @@ def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.fsync", lambda _: None)
 
 
-def on_heap(new_store: Callable[[], SnapshotStore]) -> Any:
-    return state_machine(StateSubject(HeapBackend, new_store, damage))
+def on_heap(new_store: Callable[[], SnapshotStore], flat: str = "value:bytes") -> Any:
+    return state_machine(StateSubject(HeapBackend, new_store, damage, flat=flat))
 
 
 def on_rocks(new_store: Callable[[], SnapshotStore], folder: Path) -> Any:
@@ -44,8 +44,11 @@ def on_rocks(new_store: Callable[[], SnapshotStore], folder: Path) -> Any:
     return state_machine(StateSubject(backends, new_store, damage))
 
 
-def test_the_heap_keeps_every_history(new_store: Callable[[], LocalSnapshotStore]) -> None:
-    run_state_machine_as_test(on_heap(new_store), settings=QUICK)
+@pytest.mark.parametrize("flat", ["value:bytes", "value:int64"])
+def test_the_heap_keeps_every_history(
+    new_store: Callable[[], LocalSnapshotStore], flat: str
+) -> None:
+    run_state_machine_as_test(on_heap(new_store, flat), settings=QUICK)
 
 
 def test_rocksdb_keeps_every_history(
@@ -60,15 +63,18 @@ def test_a_planted_bug_is_found_by_chance(
     new_store: Callable[[], LocalSnapshotStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HeapTable, "thaw", lambda self: None)
-    monkeypatch.setattr(HeapTable, "freeze", lambda self: self.layers[:1])
+    monkeypatch.setattr(HeapTable, "freeze", lambda self: Frozen(self, self.layers[:1]))
     search = settings(QUICK, max_examples=100, phases=[Phase.generate], database=None)
     with pytest.raises(AssertionError):
         run_state_machine_as_test(on_heap(new_store), settings=search)
 
 
 @pytest.mark.campaign
-def test_the_heap_keeps_a_thousand_histories(new_store: Callable[[], LocalSnapshotStore]) -> None:
-    run_state_machine_as_test(on_heap(new_store), settings=LONG)
+@pytest.mark.parametrize("flat", ["value:bytes", "value:int64"])
+def test_the_heap_keeps_a_thousand_histories(
+    new_store: Callable[[], LocalSnapshotStore], flat: str
+) -> None:
+    run_state_machine_as_test(on_heap(new_store, flat), settings=LONG)
 
 
 @pytest.mark.campaign

@@ -15,7 +15,7 @@ from abs_core.state.external import Changes
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing import check_state as rules
 from abs_core.testing.check_state import RULES, Rule, check_state
-from abs_core.testing.state_case import FLAT, KEYS, SHAPES, Model, StateCase, StateSubject
+from abs_core.testing.state_case import KEYS, Model, StateCase, StateSubject
 from abs_sinks.postgres import state_opaque
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.state_2pc import TwoPhaseState, two_phase_backends
@@ -76,7 +76,7 @@ def test_a_zombie_is_fenced_before_it_writes(case: StateCase) -> None:
     saved, old = case.complete(), case.backends
     case.start(1)
     case.model = saved
-    old[0].table(FLAT, SHAPES[FLAT]).put_many([KEYS[0]], [b"of the zombie"])
+    case.table(old[0]).put_many([KEYS[0]], [b"of the zombie"])
     with pytest.raises(FencedError):
         old[0].snapshot(9).persist()
     case.holds("after the zombie")
@@ -131,7 +131,7 @@ def test_no_prepared_transaction_is_left(case: StateCase, shared_database: str) 
     case.fill("2")
     case.persist(case.snapshot())
     case.crash(expect=Model())
-    case.backends[0].table(FLAT, SHAPES[FLAT]).get_many(KEYS[:1])
+    case.table(case.backends[0]).get_many(KEYS[:1])
     with psycopg.connect(shared_database) as connection:
         scope = case.backends[0].state.scope  # type: ignore[attr-defined]
         left = "select count(*) from pg_prepared_xacts where gid like %s"
