@@ -25,6 +25,7 @@ from benchmarks import (
     kafka_source,
     kafka_writer,
     keyed_count,
+    keyed_count_flink,
     s3_listing,
     s3_upload,
     snapshot_ways,
@@ -196,7 +197,9 @@ class Run:
                 )
             case Name.KEYED_COUNT_FLINK:
                 assert self.peers.flink is not None
-                yield keyed_count.against_flink(self.peers.flink, pairs=pairs, rows=rows, tell=tell)
+                yield from keyed_count_flink.run(
+                    self.peers.flink, pairs=pairs, rows=rows, tell=tell
+                )
             case Name.SNAPSHOT_WAYS:
                 yield snapshot_ways.at_3_seconds(pairs=pairs, rows=rows, tell=tell)
             case Name.SNAPSHOT_SWEEP:

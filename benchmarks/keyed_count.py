@@ -1,8 +1,8 @@
-"""A keyed count in the embedded runtime, in Bytewax and in PyFlink, over the same keys.
+"""A keyed count in the embedded runtime and in Bytewax, over the same keys.
 
 Ours reads an Arrow table in memory and takes an aligned snapshot each second, with a sink that commits;
-Bytewax reads a list of Python strings in memory, without snapshots. PyFlink has no source in memory and
-reads a file. Each form keeps the last count of each key; all must be the same.
+Bytewax reads a list of Python strings in memory, without snapshots. Each form keeps the last count of
+each key; all must be the same. PyFlink: see ``keyed_count_flink``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample
 from benchmarks.report import Comparison, Result
 
-ROWS, FLINK_ROWS, KEYS, BATCH = 2_000_000, 200_000, 4_000, 32_768
+ROWS, KEYS, BATCH = 2_000_000, 4_000, 32_768
 ARROW_BAR, ROW_BAR = Bar(low=5.0), Bar(low=0.5)
 SCHEMA = pa.schema([("key", pa.string()), ("count", pa.int64())])
 
@@ -48,7 +48,7 @@ def against_bytewax(bytewax: Path, *, pairs: int, rows: int | None, tell: Tell) 
         bytewax: an interpreter that has it.
     """
     data = keys(rows or ROWS)
-    expected = _expected(data)
+    expected = expected_digest(data)
     with _file(data) as path, session("bytewax_count.py", _peer_at(bytewax, path)) as peer:
         for workers in (1, 2):
             sides = [
@@ -58,31 +58,6 @@ def against_bytewax(bytewax: Path, *, pairs: int, rows: int | None, tell: Tell) 
                 _peer("bytewax, records", peer, "record", workers, len(data), expected),
             ]
             yield _result(workers, interleave(sides, pairs=pairs, tell=tell))
-
-
-def against_flink(flink: Path, *, pairs: int, rows: int | None, tell: Tell) -> Result:
-    """One worker, a third of the rounds: a job of PyFlink takes long to start.
-
-    Args:
-        flink: an interpreter that has PyFlink; ``java`` is on the path.
-    """
-    data = keys(rows or FLINK_ROWS)
-    expected = _expected(data)
-    with _file(data) as path, session("flink_count.py", _peer_at(flink, path)) as peer:
-        sides = [
-            Side("rows", lambda: ours("rows", data, 1, expected)),
-            _peer("flink, python function", peer, "record", 1, len(data), expected),
-            _peer("flink, sql in the JVM", peer, "sql", 1, len(data), expected),
-        ]
-        samples = interleave(sides, pairs=max(1, pairs // 3), warm_up=0, tell=tell)
-    return Result(
-        "keyed_count, PyFlink",
-        "rows",
-        samples,
-        [Comparison("rows", side.name) for side in sides[1:]],
-        {"keys": KEYS},
-        ["Flink's seconds begin when the job is submitted: a short job pays for its start."],
-    )
 
 
 @contextmanager
@@ -172,7 +147,8 @@ def digest(counts: dict[str, int]) -> str:
     return sha256(json.dumps(sorted(counts.items())).encode()).hexdigest()
 
 
-def _expected(data: pa.Array) -> str:
+def expected_digest(data: pa.Array) -> str:
+    """That of the right counts, by pyarrow."""
     counted = data.value_counts()
     pairs = zip(*(counted.field(n).to_pylist() for n in ("values", "counts")), strict=True)
     return digest(dict(pairs))
