@@ -254,19 +254,20 @@ class ColumnTable(Table):
         self.base = self._close()
         """What the last completed checkpoint holds."""
 
+    # One key at a time is what a function pays for each of its rows: no arrays, if it can be helped.
+
     def get(self, key: bytes) -> bytes | None:
-        store = self.store
-        slot = store.slots.get(key)
-        if slot is None or not store.words.there[slot]:
+        slot = self.store.slots.get(key)
+        words = self.store.words
+        if slot is None or not words.there.item(slot):
             return None
-        return _WORD.pack(store.words.values.item(slot))
+        return _WORD.pack(words.values.item(slot))
 
     def put(self, key: bytes, value: bytes | None) -> None:
         store = self.store
-        slot = store.slots.get(key)
-        # Not by `put_many`, if it can be helped: this is what a function pays for each of its rows.
-        if slot and value and store.stamps[slot] == store.era.number and len(value) == 8:
-            (store.words.values[slot],) = _WORD.unpack(value)
+        slot = store.slots.get(key, 0)
+        if value and len(value) == 8 and store.stamps.item(slot) == store.era.number:
+            store.words.values[slot] = _WORD.unpack(value)[0]
             store.words.there[slot] = True
         else:
             self.put_many([key], [value])
