@@ -27,6 +27,8 @@ Changes = Mapping[str, Mapping[Entry, bytes | None]]
 Written = dict[str, dict[bytes, dict[bytes, bytes | None]]]
 """The same by state, key and sub-key, so that all of one key is found without the others."""
 
+_NONE: dict[bytes, bytes | None] = {}
+
 
 class ExternalState(Protocol):
     """One operator's state in another system. Calls come from several threads.
@@ -202,11 +204,12 @@ class ExternalTable(Table):
 
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
         entries = _entries(keys, subs)
-        known: dict[Entry, bytes | None] = {}
-        for layer in self._layers():
-            for key, sub in entries:
-                if sub in (of_key := layer.get(key, {})):
-                    known[key, sub] = of_key[sub]
+        known = {
+            (key, sub): of_key[sub]
+            for layer in self._layers()
+            for key, sub in entries
+            if sub in (of_key := layer.get(key, _NONE))
+        }
         missing = [entry for entry in dict.fromkeys(entries) if entry not in known]
         known |= self._backend.started().get(self._name, missing) if missing else {}
         return [known.get(entry) for entry in entries]
@@ -220,7 +223,7 @@ class ExternalTable(Table):
         there = self._backend.started().items(self._name, key)
         merged: dict[bytes, bytes | None] = {sub: value for (_, sub), value in there.items()}
         for layer in self._layers():
-            merged |= layer.get(key, {})
+            merged |= layer.get(key, _NONE)
         return sorted((sub, value) for sub, value in merged.items() if value is not None)
 
     def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
@@ -233,7 +236,8 @@ class ExternalTable(Table):
                 yield key, sub, value
 
     def _layers(self) -> list[dict[bytes, dict[bytes, bytes | None]]]:
-        return [layer.get(self._name, {}) for layer in (self._backend.sealed, self._backend.open)]
+        layers = (self._backend.sealed, self._backend.open)
+        return [layer[self._name] for layer in layers if self._name in layer]
 
 
 def _entries(keys: Sequence[bytes], subs: Sequence[bytes] | None) -> list[Entry]:
