@@ -9,16 +9,15 @@ from typing import Any
 
 from abs_core.errors import ConfigError
 from abs_core.model import JobState
-from abs_core.runtime.alignment import Way
 from abs_core.runtime.channel import Tally
-from abs_core.runtime.elements import Batch, Observe, TaskId, unobserved
+from abs_core.runtime.elements import Batch, TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.operators import Operator
 from abs_core.runtime.partition import BROADCAST
 from abs_core.runtime.plan import Wired, wire
 from abs_core.runtime.sinks import SINK_STRIDE, SinkOperator
 from abs_core.runtime.sources import SourceOperator, first_entries
-from abs_core.runtime.task import Context, Copy, Task
+from abs_core.runtime.task import Context, Task
 from abs_core.state.codecs import TEXT
 
 
@@ -51,20 +50,18 @@ class Crewing:
         first: number of the first checkpoint that this attempt takes part in.
         sinks: ids of all sinks of the job, in the order in which they have their partitions.
         capacity: of a channel, in elements.
-        task: the class of the tasks; the simulation's planted bugs are in another one.
+        count: whether all that is in flight is to be counted; stopping the world needs it.
+        task: makes one of its id, operator, context, inputs, outputs and loop.
     """
 
     graph: Graph
-    way: Way
     state: JobState
     first: int
     sinks: Sequence[str]
     contexts: Contexts
-    persist: Callable[[Copy, bool], None]
-    ended: Callable[[TaskId], None]
-    observe: Observe = unobserved
-    capacity: int = 16
-    task: type[Task] = Task
+    capacity: int
+    count: bool
+    task: Callable[..., Task]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,25 +78,16 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     Raises:
         ConfigError, CorruptionError: what is to be restored cannot be.
     """
-    wired, in_flight = wire(crew.graph, operators, crew.capacity, count=crew.way.halts)
+    wired, in_flight = wire(crew.graph, operators, crew.capacity, count=crew.count)
     tasks = []
     # Asked once for all tasks of a source: asked again, it may know of more.
     entries = cache(lambda id_: first_entries(crew.graph.nodes[id_]))
     for place in wired:
         restored = parts.get(place.id.operator, ())
         context = crew.contexts(place.node, place.id, restored)
-        task = crew.task(
-            place.id,
-            _operator(crew, place, context, entries),
-            context,
-            place.inputs,
-            place.outputs,
-            crew.way,
-            crew.persist,
-            place.loop,
-            crew.observe,
-            crew.ended if place.node.sink is not None else lambda task: None,
-        )
+        operator = _operator(crew, place, context, entries)
+        channels = place.inputs, place.outputs
+        task = crew.task(place.id, operator, context, *channels, loop=place.loop)
         task.begin(_replay(place, restored))
         tasks.append(task)
     return Assembly(tasks, in_flight)

@@ -64,7 +64,7 @@ class Declined:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A sink's input has ended."""
+    """All inputs of a task have ended."""
 
     task: TaskId
     attempt: int
@@ -92,7 +92,7 @@ class Book:
         rested: when the last one ended, well or not.
         decided: the newest that this run knows to be decided; -1 before the first.
         failed: how many failed in a row.
-        ended: sinks whose input has ended.
+        ended: tasks whose inputs have ended.
         closed: the checkpoint that commits all there was is decided.
     """
 

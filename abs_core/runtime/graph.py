@@ -22,9 +22,7 @@ from abs_core.runtime.operators import (
     Operator,
     Row,
     Stateless,
-    by_row,
     event_times,
-    filtering,
     passing,
 )
 from abs_core.runtime.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Partition
@@ -119,7 +117,7 @@ class Graph:
         Args:
             bounded: up to what is there when the job first starts; else for ever.
         """
-        node = Node(id_, "source", parallelism or self.parallelism)
+        node = Node(id_, "source", self.parallelism if parallelism is None else parallelism)
         node.source, node.event_time, node.bounded = source, event_time, bounded
         return self.add(node)
 
@@ -164,7 +162,12 @@ class Stream:
 
     def filter(self, id_: str, predicate: Predicate, **at: int) -> Stream:
         """Keep the rows for which the predicate's column is true."""
-        return self.stateless(id_, "filter", filtering(predicate), **at)
+
+        def kept(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+            rows = batch.filter(predicate(batch))
+            return [rows] if rows.num_rows else []
+
+        return self.stateless(id_, "filter", kept, **at)
 
     def flat_map(
         self, id_: str, function: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]], **at: int
@@ -176,7 +179,12 @@ class Stream:
         self, id_: str, function: Callable[[Row], Iterable[Row]], schema: pa.Schema, **at: int
     ) -> Stream:
         """A row in, rows of ``schema`` out: convenient, and slow."""
-        return self.stateless(id_, "flat_map", by_row(function, schema), **at)
+
+        def by_row(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
+            rows = [out for row in batch.to_pylist() for out in function(row)]
+            return [pa.RecordBatch.from_pylist(rows, schema=schema)] if rows else []
+
+        return self.flat_map(id_, by_row, **at)
 
     def stateless(
         self, id_: str, kind: str, function: Callable[[Batch], Iterable[Batch]], **at: int
@@ -212,7 +220,7 @@ class Stream:
         default = self.graph.nodes[self.id].parallelism
         if any(isinstance(s.partition, ByKey) for s in streams):
             default = max(default, self.graph.parallelism)
-        node = Node(id_, kind, parallelism or default, make)
+        node = Node(id_, kind, default if parallelism is None else parallelism, make)
         node.inputs = [s.edge_to(port, node.parallelism) for port, s in enumerate(streams)]
         return self.graph.add(node)
 
@@ -305,7 +313,8 @@ class Stream:
 
     def sink(self, id_: str, sink: Sink, *, parallelism: int | None = None) -> None:
         """Write to a target, exactly once: the sink's protocol decides how."""
-        node = Node(id_, "sink", parallelism or self.graph.nodes[self.id].parallelism, sink=sink)
+        default = self.graph.nodes[self.id].parallelism
+        node = Node(id_, "sink", default if parallelism is None else parallelism, sink=sink)
         node.inputs = [self.edge_to(0, node.parallelism)]
         self.graph.add(node)
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 
+from abs_core.cell import DEFAULT_PATIENCE, Patience
 from abs_core.contracts import Conflict, RegisterStore, Version
 from abs_core.errors import FencedError, TargetError
 from abs_core.model import JobState, job_key
@@ -32,22 +33,28 @@ class Lease:
 
     Args:
         seconds: without a renewal for so long, a standby takes over.
+        patience: of a standby with a register that does not answer.
     """
 
     store: RegisterStore
     job: str
     seconds: float
     holder: str
+    patience: Patience = DEFAULT_PATIENCE
     _version: Version | None = None
     _state: JobState | None = None
 
     def acquire(self, stop: Event) -> bool:
-        """Wait until this process leads; False where the job is done, or ``stop`` is set."""
+        """Wait until this process leads; False where the job is done, or ``stop`` is set.
+
+        Raises:
+            TargetError: the register does not answer, for as long as ``patience`` says.
+        """
         fresh = JobState(secrets.token_hex(8), self._key, FREE, "lease", 0, "", frontier=0)
         seen: Version | None = None
         since = time.monotonic()
         while not stop.is_set():
-            stored = self.store.load(self._key)
+            stored = self.patience.retry(lambda: self.store.load(self._key))
             state, version = (stored.state, stored.version) if stored else (fresh, None)
             if state.target == DONE:
                 return False
@@ -81,7 +88,7 @@ class Lease:
     def _take(self, version: Version | None, state: JobState) -> bool:
         taken = replace(state, target=HELD, run=self.holder, generation=state.generation + 1)
         try:
-            self._swap(version, taken)
+            self.patience.retry(lambda: self._swap(version, taken))
         except FencedError:
             return False
         return True

@@ -70,16 +70,6 @@ def passing(context: Any) -> Operator:
     return Stateless(lambda batch: (batch,))
 
 
-def filtering(predicate: Callable[[pa.RecordBatch], pa.Array]) -> Callable[[Batch], list[Batch]]:
-    """Keep the rows for which the predicate's column is true; an empty batch goes no further."""
-
-    def apply(batch: pa.RecordBatch) -> list[Batch]:
-        kept = batch.filter(predicate(batch))
-        return [kept] if kept.num_rows else []
-
-    return apply
-
-
 def event_times(batch: pa.RecordBatch, column: str) -> pa.Array:
     """A column of integers or timestamps, as integers in its own unit."""
     times = batch.column(column)
@@ -90,19 +80,3 @@ def emit_rows(rows: list[Row], schema: pa.Schema, emit: Emit) -> None:
     """Emit rows as one batch; no rows are none."""
     if rows:
         emit(pa.RecordBatch.from_pylist(rows, schema=schema))
-
-
-def by_row(
-    function: Callable[[Row], Iterable[Row]], schema: pa.Schema
-) -> Callable[[Batch], list[Batch]]:
-    """The convenient, slow form: a row in, rows out, as dictionaries.
-
-    Args:
-        schema: of what comes out; it cannot be guessed from rows that may not come.
-    """
-
-    def apply(batch: pa.RecordBatch) -> list[Batch]:
-        rows = [out for row in batch.to_pylist() for out in function(row)]
-        return [pa.RecordBatch.from_pylist(rows, schema=schema)] if rows else []
-
-    return apply

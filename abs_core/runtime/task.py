@@ -287,8 +287,6 @@ class Task:
         return True
 
     def _finish(self) -> None:
-        if self._ended:
-            return
         self._ended = True
         self.operator.on_end(self.emit)
         self._broadcast(END)

@@ -110,17 +110,22 @@ class Execution:
             self._background.shutdown(cancel_futures=True)
 
     def _assemble(self, operators: frozenset[str], from_: Recovered, attempt: int) -> _Region:
+        new_task = partial(
+            Task,
+            way=self._way,
+            persist=partial(self._persist, attempt),
+            observe=self.job.observe,
+            ended=lambda task: self._say(Ended(task, attempt)),
+        )
         crewing = Crewing(
             self.job.graph,
-            self._way,
             from_.state,
             from_.first,
             self.keeper.sinks,
             partial(self._context, from_),
-            lambda copy, now: self._persist(attempt, copy, now=now),
-            lambda task: self._say(Ended(task, attempt)),
-            self.job.observe,
             self.job.capacity,
+            self._way.halts,
+            new_task,
         )
         parts = {id_: parts for id_, parts in from_.parts.items() if id_ in operators}
         assembly = assemble(crewing, operators, parts)
@@ -243,7 +248,7 @@ class Execution:
         self.conductor.inbox.append(message)
         self._woken.set()
 
-    def _persist(self, attempt: int, copy: Copy, *, now: bool) -> None:
+    def _persist(self, attempt: int, copy: Copy, now: bool) -> None:
         if now:
             self._persisted(attempt, copy)
         else:

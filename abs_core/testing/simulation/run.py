@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from abs_core.runtime.alignment import Way
@@ -178,17 +179,21 @@ class Run:
         self.conductor.restart(frozenset(gone), self.now)
 
     def _assemble(self, region: frozenset[str], first: int, attempt: int) -> Assembly:
+        new_task = partial(
+            self._bugs.task,
+            way=self._way,
+            persist=partial(self._take, attempt),
+            ended=lambda task: self.conductor.inbox.append(Ended(task, attempt)),
+        )
         crewing = Crewing(
             self._graph,
-            self._way,
             self._state,
             first,
             self._sinks,
             self._bugs.context,
-            lambda copy, now: self._take(attempt, copy, now=now),
-            lambda task: self.conductor.inbox.append(Ended(task, attempt)),
             capacity=3,
-            task=self._bugs.task,
+            count=self._way.halts,
+            task=new_task,
         )
         parts = {id_: parts for id_, parts in self._parts.items() if id_ in region}
         assembly = assemble(crewing, region, parts)
@@ -208,7 +213,7 @@ class Run:
         halted = all(task.state.held for task in self._tasks if not task.inputs)
         return halted and all(a.in_flight.count == 0 for a in self._assemblies)
 
-    def _take(self, attempt: int, copy: Copy, *, now: bool) -> None:
+    def _take(self, attempt: int, copy: Copy, now: bool) -> None:
         if now:
             self._persist(attempt, copy)
         else:

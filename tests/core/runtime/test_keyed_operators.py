@@ -8,11 +8,14 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import OptionError
-from abs_core.runtime import Graph
+from abs_core.runtime import WAYS, Graph
+from abs_core.runtime.channel import Channel
 from abs_core.runtime.context import TaskContext, TaskState
-from abs_core.runtime.elements import TaskId
+from abs_core.runtime.elements import END, TaskId, Watermark
 from abs_core.runtime.keyed import Window
+from abs_core.runtime.operators import Emit, Operator
 from abs_core.runtime.tables import TableSource
+from abs_core.runtime.task import Input, Task
 from abs_core.state.contracts import Place, StateHandle
 from abs_core.state.heap import HeapBackend
 from abs_core.state.keygroups import GroupRange
@@ -65,3 +68,32 @@ def test_a_stream_of_another_graph_is_refused() -> None:
     stranger = Graph("other").source("elsewhere", ROWS)
     with pytest.raises(OptionError, match="elsewhere"):
         Graph("one").source("rows", ROWS).union("both", stranger)
+
+
+class Clock(Operator):
+    """Notes what event time has got to."""
+
+    def __init__(self) -> None:
+        self.times: list[int] = []
+
+    def on_watermark(self, time: int, emit: Emit) -> None:
+        self.times.append(time)
+
+
+def test_event_time_is_the_least_of_the_inputs_that_have_not_ended(tmp_path: Path) -> None:
+    place = Place("job", "clock", 0, GroupRange.of(0, 1, 8), 8)
+    context = TaskContext(TaskId("clock", 0), 1, place, LocalSnapshotStore(tmp_path), HeapBackend)
+    left, right = Channel(8), Channel(8)
+    clock, inputs = Clock(), [Input(left, 0), Input(right, 0)]
+    task = Task(context.task, clock, context, inputs, [], WAYS["aligned"], lambda copy, now: None)
+
+    def after(channel: Channel, element: object) -> list[int]:
+        channel.put(element)
+        assert task.step(lambda ready: ready[0])
+        return clock.times
+
+    assert after(left, Watermark(5)) == []
+    assert after(right, Watermark(3)) == [3]
+    assert after(right, END) == [3, 5]
+    assert after(left, Watermark(7)) == [3, 5, 7]
+    assert after(left, END) == [3, 5, 7]

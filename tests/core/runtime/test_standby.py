@@ -12,7 +12,9 @@ from threading import Event
 
 import pytest
 
-from abs_core.errors import FencedError
+from abs_core.contracts import Conflict, Stored, Version
+from abs_core.errors import FencedError, UnavailableError
+from abs_core.model import JobState
 from abs_core.registers.memory import MemoryRegister
 from abs_core.runtime.lease import Lease
 from abs_core.state.contracts import BlobRef
@@ -100,6 +102,38 @@ def test_a_released_lease_is_taken_at_once() -> None:
     assert leader.acquire(Event())
     leader.release(done=False)
     assert standby.acquire(Event())
+
+
+class _Forgetful(MemoryRegister):
+    """Every first answer is lost: of a look, and of a change that has taken effect."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost = {"load", "compare_and_set"}
+
+    def load(self, job: str) -> Stored | None:
+        self._lose("load")
+        return super().load(job)
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        swapped = super().compare_and_set(job, expected, state)
+        self._lose("compare_and_set")
+        return swapped
+
+    def _lose(self, call: str) -> None:
+        if call in self.lost:
+            self.lost.discard(call)
+            raise UnavailableError("no answer")
+
+
+def test_a_standby_outlives_answers_that_are_lost() -> None:
+    store = _Forgetful()
+    standby = Lease(store, "job", 0.05, "a")
+    assert standby.acquire(Event())
+    assert not store.lost
+    standby.renew()
 
 
 class _OldLeader(LocalSnapshotStore):

@@ -17,6 +17,7 @@ from abs_core.errors import (
     ConfigError,
     CorruptionError,
     IdentityError,
+    OptionError,
     ProtocolError,
     UnavailableError,
 )
@@ -447,6 +448,27 @@ def test_a_join_yields_each_pair_once(bench: Bench) -> None:
     bench.job(built).run()
     due = [(n % 10, f"{n}-{r}") for n in range(100) for r in range(60) if n % 10 == r % 20]
     assert sorted(bench.rows()) == sorted(due)
+
+
+def test_a_broadcast_reaches_every_task_and_a_rebalanced_batch_one(bench: Bench) -> None:
+    def twice(row: dict[str, Any]) -> list[dict[str, Any]]:
+        return [{"id": row["id"], "value": text} for text in ("a", "b")] if row["id"] % 2 else []
+
+    def same(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch
+
+    built = Graph("spread", parallelism=2)
+    rows = built.source("rows", TableSource(tables(100), 9)).flat_map_rows("twice", twice, SCHEMA)
+    each = rows.rebalance().map("one", same, parallelism=3).broadcast().map("all", same)
+    each.sink("out", bench.sink)
+    bench.job(built).run()
+    due = [(n, text) for n in range(1, 100, 2) for text in "ab"]
+    assert sorted(bench.rows()) == sorted(due * 3)  # as many tasks as before, where none is said
+
+
+def test_a_parallelism_of_none_at_all_is_refused(bench: Bench) -> None:
+    with pytest.raises(OptionError, match="parallelism 0"):
+        Graph("idle").source("rows", TableSource(tables(1)), parallelism=0)
 
 
 def test_reduce_folds_batches(bench: Bench) -> None:
