@@ -7,7 +7,7 @@ import pyarrow.compute as pc
 
 from abs_core.errors import RowError, SchemaError
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, refuse, sizes_of
+from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, most_bytes, refuse, sizes_of
 from abs_sinks.kafka.topics import TopicFacts, topic_facts
 
 CLIENT_MAX = 1_000_000
@@ -68,18 +68,31 @@ class Fit:
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
     ) -> None:
         limit = min(self._client_max, topic.max_message_bytes or self._client_max)
+        self._check_sizes(records, topic, limit - RECORD_OVERHEAD, among, first_row)
+        if records.partitions is not None:
+            self._check_partitions(records, topic, among, first_row)
+
+    def _check_sizes(
+        self,
+        records: Records,
+        topic: TopicFacts,
+        limit: int,
+        among: pa.BooleanArray | None,
+        first_row: int,
+    ) -> None:
+        most = most_bytes(records)
+        if most is not None and most <= limit:
+            return  # of small records that is enough to know
         size = sizes_of(records)
-        large = _both(pc.greater(size, limit - RECORD_OVERHEAD), among)
+        large = _both(pc.greater(size, limit), among)
         if pc.any(large).as_py():
             worst = pc.max(size.filter(large)).as_py()
             refuse(
                 large,
                 first_row,
-                f"is too large for topic {topic.name}: {worst} bytes of {limit - RECORD_OVERHEAD}",
+                f"is too large for topic {topic.name}: {worst} bytes of {limit}",
                 "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink it.",
             )
-        if records.partitions is not None:
-            self._check_partitions(records, topic, among, first_row)
 
     def _check_partitions(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int

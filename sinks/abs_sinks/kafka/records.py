@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from abs_core.attempts import HEADER as ATTEMPT
 from abs_core.errors import RowError, SchemaError
+from abs_sinks.buffers import offsets_of
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 
@@ -227,6 +228,17 @@ def sizes_of(records: Records) -> pa.Int64Array:
             extra[row] = total
         size = pc.add(size, pa.array(extra, pa.int64()))
     return size
+
+
+def most_bytes(records: Records) -> int | None:
+    """A bound for ``sizes_of`` that costs a tenth: no record is larger, the largest may be smaller.
+
+    None where headers make it as dear as the sizes themselves.
+    """
+    if records.headers is not None:
+        return None
+    columns = [records.values] if records.keys is None else [records.keys, records.values]
+    return sum(int(np.diff(offsets_of(column)).max(initial=0)) for column in columns)
 
 
 def refuse(wrong: pa.BooleanArray, first_row: int, what: str, remedy: str) -> None:

@@ -9,7 +9,13 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import RowError, SchemaError
-from abs_sinks.kafka.records import header_lists, plan_columns, records_of, sizes_of
+from abs_sinks.kafka.records import (
+    header_lists,
+    most_bytes,
+    plan_columns,
+    records_of,
+    sizes_of,
+)
 from abs_sinks.kafka.sending import Failures, Sender
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -161,3 +167,25 @@ def _digest(batch: pa.RecordBatch) -> str:
     sender = Sender(Recorder(), Failures(), "t", 1.0)  # type: ignore[arg-type]
     sender.send(records_of(batch, plan_columns(batch.schema, "t")))
     return sender.digest
+
+
+@pytest.mark.parametrize("keys", [["k" * 9, None, "kk"], [None, None, None], None])
+@pytest.mark.parametrize("values", [["", "v" * 700, None], ["v", "vv", "vvv"], [None, None, None]])
+def test_no_record_is_larger_than_the_bound_for_its_batch(
+    keys: list[str | None] | None, values: list[str | None]
+) -> None:
+    given = {"value": pa.array(values, pa.string())}
+    if keys is not None:
+        given["key"] = pa.array(keys, pa.string())
+    batch = pa.record_batch(given)
+    for part in (batch, batch.slice(1), batch.slice(2, 1), batch.slice(3)):
+        records = records_of(part, plan_columns(part.schema, "t"))
+        most = most_bytes(records)
+        assert most is not None
+        assert all(size <= most for size in sizes_of(records).to_pylist())
+
+
+def test_headers_are_not_left_out_of_a_bound() -> None:
+    headers = pa.array([[{"key": "h", "value": b"x" * 900}]], HEADERS)
+    part = pa.record_batch({"value": pa.array(["v"]), "headers": headers})
+    assert most_bytes(records_of(part, plan_columns(part.schema, "t"))) is None
