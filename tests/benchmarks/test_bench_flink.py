@@ -12,7 +12,7 @@ import pytest
 from benchmarks.keyed_count import expected_digest, keys
 from benchmarks.keyed_count_flink import FILES, KINDS, SHORT_ROWS, FlinkJob, _job, run, steady
 from benchmarks.other_spark import Session
-from benchmarks.ratios import Sample
+from benchmarks.ratios import UNMETERED, Sample
 
 
 class Answering(Session):
@@ -53,6 +53,7 @@ def test_pyflink_reads_the_keys_that_ours_counts_in_a_file_for_each_worker() -> 
         assert len(list(job.folder.iterdir())) == FILES
         sample = job.run(2)
     assert (sample.wall_s, sample.amount) == (2.0, 10_001)
+    assert sample.cpu_s == UNMETERED
     assert [(asked["form"], asked["workers"]) for asked in peer.asked] == [("function", 2)]
 
 
