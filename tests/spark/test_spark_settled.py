@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import subprocess
 import sys
+
+import pytest
 
 
 def test_what_is_there_after_the_first_work_is_not_collected_again() -> None:
@@ -21,3 +25,33 @@ def test_what_is_there_after_the_first_work_is_not_collected_again() -> None:
         "assert gc.collect() > 0\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+FAULTS = """
+import resource
+from abs_spark.settled import settle
+settle()
+def faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    blocks = [bytes(1000) for _ in range(60_000)]
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+faults()
+print(faults())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="mallopt is glibc's")
+def test_memory_that_a_task_has_freed_is_there_for_the_next_one() -> None:
+    """60 MB in blocks, freed, and taken again; unless the environment says how glibc is to do it."""
+
+    def page_faults(**environment: str) -> int:
+        run = subprocess.run(
+            [sys.executable, "-c", FAULTS],
+            check=True,
+            timeout=60,
+            capture_output=True,
+            env={**os.environ, **environment},
+        )
+        return int(run.stdout)
+
+    assert page_faults() < page_faults(MALLOC_TRIM_THRESHOLD_="131072") / 4
