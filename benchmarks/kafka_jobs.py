@@ -34,7 +34,7 @@ PARTITIONS = 4
 FILES = 2
 """Of an epoch: one for each task."""
 UNCOUNTED, EPOCHS = 1, 6
-WARM_UP = 2
+WARM_UP = 8
 ROWS = {100: 500_000, 1000: 200_000}
 """Of an epoch, by the bytes of a record: about a second each."""
 

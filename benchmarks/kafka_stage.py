@@ -7,7 +7,7 @@ a replayed epoch writes its rows twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from abs_sinks.kafka.records import Columns, is_plain, plan_columns, records_of
 from abs_sinks.kafka.sending import Failures, Sender
 from abs_sinks.kafka.writer_2pc import SEND_SECONDS
 from abs_spark.schema import arrow_schema, conform
+from abs_spark.settled import settle
 
 _kept: dict[KafkaOptions, tuple[AnyProducer, Failures]] = {}
 
@@ -39,7 +40,7 @@ class KafkaStage(DataSource):
 
 @dataclass
 class KafkaStageWriter(DataSourceStreamArrowWriter):
-    """Sends a task's records and flushes; its commit and abort do nothing."""
+    """Sends a task's records and flushes; its commit commits nothing."""
 
     options: KafkaOptions
     schema: pa.Schema
@@ -52,7 +53,11 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
             fit.check(records, sender.rows)
             sender.send(records)
         sender.flush()
+        settle()
         return WriterCommitMessage()
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        settle()  # as ours does: PySpark's garbage collection is no part of what exactly once costs
 
 
 def _producer(options: KafkaOptions, columns: Columns) -> tuple[AnyProducer, Failures]:
