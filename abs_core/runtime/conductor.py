@@ -19,6 +19,7 @@ from abs_core.runtime.alignment import Way
 from abs_core.runtime.coordinator import Book, Declined, Ended, Message, Pending, Settings
 from abs_core.runtime.elements import Observe, TaskId, unobserved
 from abs_core.runtime.graph import Graph
+from abs_core.runtime.savepoints import Savepoints
 from abs_core.runtime.task import Command
 
 
@@ -55,6 +56,7 @@ class Conductor:
         resting: whether every source is halted and nothing is in flight.
         attempts: the present attempt of each task; messages of earlier ones are dropped.
         observe: is told of every step, for the trace.
+        savepoints: which were asked for; each is answered here, or at the end of the run.
     """
 
     way: Way
@@ -67,8 +69,7 @@ class Conductor:
     book: Book
     observe: Observe = unobserved
     inbox: deque[Message] = field(default_factory=deque)
-    asked: bool = False
-    savepoints: set[int] = field(default_factory=set)
+    savepoints: Savepoints = field(default_factory=Savepoints)
     tasks: frozenset[TaskId] = field(init=False)
     sources: frozenset[TaskId] = field(init=False)
     sinks: frozenset[TaskId] = field(init=False)
@@ -99,9 +100,10 @@ class Conductor:
             return True
         late = rules.expired(self.settings, self.book, now)
         if late is not None:
-            self._abort(late.checkpoint, now, "it timed out")
+            self._abort(late.checkpoint, now, "it timed out.")
             return True
-        pending = rules.due(self.settings, self.way, self.book, now, self.sinks, asked=self.asked)
+        asked = self.savepoints.asked
+        pending = rules.due(self.settings, self.way, self.book, now, self.sinks, asked=asked)
         if pending is None:
             return False
         self._begin(pending)
@@ -112,6 +114,7 @@ class Conductor:
         for pending in self.book.pending:
             self.observe("aborted", None, pending.checkpoint)
             self._tell(self.tasks, Command.ABORTED, pending.checkpoint)
+            self.savepoints.failed(pending.checkpoint, "a part of the job had to be restored.")
         self.book = rules.restarted(self.book, tasks, now)
         self._halting = None
         self._resume(self.book.next - 1)
@@ -119,9 +122,7 @@ class Conductor:
     def _begin(self, pending: Pending) -> None:
         self.book = rules.begun(self.book, pending)
         self.observe("begin", None, pending.checkpoint)
-        if self.asked:
-            self.savepoints.add(pending.checkpoint)
-            self.asked = False
+        self.savepoints.begin(pending.checkpoint)
         self._halting = pending.checkpoint if self.way.halts else None
         first = Command.HALT if self.way.halts else Command.TRIGGER
         self._tell(self.sources, first, pending.checkpoint)
@@ -155,6 +156,7 @@ class Conductor:
         self.book = rules.decided(self.book, pending, now)
         self._tell(self.tasks, Command.DECIDED, checkpoint)
         self._resume(checkpoint)
+        self.savepoints.taken(checkpoint)
         self.keeper.retain(checkpoint)
 
     def _abort(self, checkpoint: int, now: float, why: str) -> None:
@@ -167,6 +169,7 @@ class Conductor:
             self._halting = None
         self._tell(self.tasks, Command.ABORTED, checkpoint)
         self._resume(checkpoint)
+        self.savepoints.failed(checkpoint, why)
         if rules.too_many_failed(self.settings, self.book):
             raise UnavailableError(
                 f"{self.book.failed} checkpoints failed in a row, the last one because {why}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from abs_core.runtime.coordinator import Settings
 from abs_core.runtime.elements import Observe, unobserved
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.recovery import Restore, StoreKeeper, sink_order
+from abs_core.runtime.savepoints import Savepoints
 from abs_core.runtime.sinks import SinksCommitter
 from abs_core.runtime.threads import Execution
 from abs_core.state.contracts import NewBackend, SnapshotStore
@@ -65,7 +67,7 @@ class Job:
     observe: Observe = unobserved
     events: Observer = ignore
     queries: QueryServer | None = None
-    _execution: Execution | None = None
+    _asked: Savepoints | None = None
 
     def run(self, restore: Restore | None = None, stop: Event | None = None) -> None:
         """Recover, and run until the data ends or ``stop`` is set.
@@ -78,19 +80,24 @@ class Job:
             AbsError: see ``StoreKeeper.recover`` and ``Execution.run``.
         """
         restore = restore or Restore()
-        keeper = self._keeper(restore)
-        self._execution = Execution(self, keeper, keeper.recover(restore), restore)
-        self._execution.run(stop or Event())
+        with Savepoints(job_key(self.graph.name)) as self._asked:
+            keeper = self._keeper(restore)
+            recovered = keeper.recover(restore)
+            Execution(self, keeper, recovered, restore, self._asked).run(stop or Event())
 
-    def ask_savepoint(self) -> None:
+    def ask_savepoint(self) -> Future[int]:
         """Let the next checkpoint be a savepoint, too: whole, and never deleted by retention.
+
+        Any thread may ask. The job answers: with the number of the checkpoint, once it is decided;
+        or with ``UnavailableError`` if that checkpoint fails, or the job ends before it is decided.
+        The job itself goes on after a savepoint that failed, and takes no other unless asked again.
 
         Raises:
             ConfigError: the job does not run, or has no store for savepoints.
         """
-        if self.savepoints is None or self._execution is None:
+        if self.savepoints is None or self._asked is None:
             raise ConfigError("A savepoint needs a running job with a `savepoints` store.")
-        self._execution.conductor.asked = True
+        return self._asked.ask()
 
     def _keeper(self, restore: Restore) -> StoreKeeper:
         sinks = {node.id: node.sink for node in self.graph.nodes.values() if node.sink is not None}

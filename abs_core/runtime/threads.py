@@ -26,6 +26,7 @@ from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Node
 from abs_core.runtime.plan import loops, regions
 from abs_core.runtime.recovery import Recovered, Restore, StoreKeeper
+from abs_core.runtime.savepoints import Savepoints
 from abs_core.runtime.snapshot import DurablePart, persist
 from abs_core.runtime.task import Command, Copy, Task
 from abs_core.state.contracts import Place, StateBackend
@@ -53,12 +54,14 @@ class Execution:
 
     Args:
         restore: what ``recovered`` was asked for.
+        savepoints: which are asked for while it runs.
     """
 
     job: Job
     keeper: StoreKeeper
     recovered: Recovered
     restore: Restore
+    savepoints: Savepoints
     conductor: Conductor = field(init=False)
     _way: Way = field(init=False)
     _regions: list[_Region] = field(default_factory=list)
@@ -93,6 +96,7 @@ class Execution:
                 self._attempts,
                 Book(self.recovered.first, now, now),
                 self.job.observe,
+                savepoints=self.savepoints,
             )
             for region in self._regions:
                 self._start(region)
@@ -265,11 +269,11 @@ class Execution:
 
     def _durable(self, copy: Copy) -> tuple[DurablePart, DurablePart | None]:
         """The part of the snapshot; and that of the savepoint, if this checkpoint is one."""
-        place, savepoints = self._place(copy.task), self.job.savepoints
+        place, store = self._place(copy.task), self.job.savepoints
         saved = None
         try:
-            if savepoints is not None and copy.checkpoint in self.conductor.savepoints:
-                saved = persist(copy, savepoints, place, whole=True)
+            if store is not None and copy.checkpoint in self.savepoints:
+                saved = persist(copy, store, place, whole=True)
             return persist(copy, self.job.store, place, whole=False), saved
         finally:
             if copy.state.keyed is not None:

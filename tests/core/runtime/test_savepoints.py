@@ -1,0 +1,166 @@
+"""Who asks for a savepoint is told what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from pathlib import Path
+from threading import Event
+
+import pyarrow as pa
+import pytest
+
+from abs_core.errors import ConfigError, UnavailableError
+from abs_core.runtime import WAYS, Graph, Job, Settings
+from abs_core.runtime import coordinator as rules
+from abs_core.runtime.conductor import Conductor
+from abs_core.runtime.coordinator import Book, Declined
+from abs_core.runtime.graph import Node
+from abs_core.runtime.tables import TableSource
+from abs_core.state.contracts import BlobRef
+from abs_core.state.local_store import LocalSnapshotStore
+from abs_core.testing.fakes import FakeSink, FakeTarget
+from tests.core.runtime.bench import Bench
+from tests.core.runtime.jobs.counting import graph, tables
+from tests.core.runtime.test_checkpoint_rules import TASKS, A, Decided
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def asking(bench: Bench, requests: list[Future[int]], rows: int = 6_000) -> Job:
+    """A job that asks for one savepoint when its first checkpoint is committed."""
+
+    def observe(what: str, task: object, checkpoint: int) -> None:
+        if what == "committed" and not requests:
+            requests.append(job.ask_savepoint())
+
+    built = graph(bench.sink, rows=rows)
+    job = bench.job(built, savepoints=bench.savepoints, observe=observe)
+    return job
+
+
+def test_a_savepoint_that_was_taken_is_answered_with_its_number(bench: Bench) -> None:
+    requests: list[Future[int]] = []
+    asking(bench, requests).run()
+    assert [requests[0].result(0)] == bench.savepoints.completed()
+    bench.check(6_000)
+
+
+class Full(LocalSnapshotStore):
+    """Has no room."""
+
+    def put(self, key: str, content: bytes) -> BlobRef:
+        raise UnavailableError("planted: no room")
+
+
+def test_a_savepoint_whose_checkpoint_fails_is_answered_and_the_job_goes_on(
+    bench: Bench, tmp_path: Path
+) -> None:
+    bench.savepoints = Full(tmp_path / "full")
+    requests: list[Future[int]] = []
+    asking(bench, requests).run()
+    error = requests[0].exception(0)
+    assert isinstance(error, UnavailableError)
+    assert f"Savepoint {error.epoch} was not taken" in str(error)
+    assert error.job == "counting"
+    assert "planted: no room" in str(error)
+    assert "ask again" in error.remedy
+    assert bench.savepoints.completed() == []
+    bench.check(6_000)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_savepoint_that_the_end_of_the_job_overtakes_is_answered(
+    bench: Bench, *, fails: bool
+) -> None:
+    stop = Event()
+    requests: list[Future[int]] = []
+
+    def ask(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if not requests:
+            requests.append(job.ask_savepoint())
+        if fails:
+            raise RuntimeError("planted")
+        stop.set()
+        return batch
+
+    built = Graph("asks")
+    built.source("rows", TableSource(tables(100))).map("ask", ask).sink("out", bench.sink)
+    never = Settings(interval=3600, min_pause=3600)
+    job = bench.job(built, savepoints=bench.savepoints, settings=never, restarts=0)
+    if fails:
+        with pytest.raises(UnavailableError, match="RuntimeError"):
+            job.run(stop=stop)
+    else:
+        job.run(stop=stop)
+    told = str(requests[0].exception(0))
+    assert ("the job failed" if fails else "the job has ended") in told
+    assert "start the job again" in told
+
+
+def test_a_savepoint_of_a_job_that_does_not_run_is_refused(bench: Bench) -> None:
+    job = bench.job(graph(bench.sink, rows=300), savepoints=bench.savepoints)
+    for _ in range(2):  # before it runs, and after
+        with pytest.raises(ConfigError, match="running job"):
+            job.ask_savepoint()
+        job.run()
+
+
+def conducted() -> Conductor:
+    """A conductor of two tasks, which takes a checkpoint when it is asked only."""
+    built = Graph("job")
+    sink = FakeSink(FakeTarget(), "2pc", "append")
+    built.nodes = {"a": Node("a", "source", 1), "b": Node("b", "sink", 1, sink=sink)}
+    return Conductor(
+        *(WAYS["none"], Settings(timeout=10), built, lambda task, command, checkpoint: None),
+        *(lambda: False, Decided(), dict.fromkeys(TASKS, 0), Book(5, 0.0, 0.0)),
+    )
+
+
+def steps(conductor: Conductor, now: float) -> None:
+    while conductor.step(now):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("what", "why"),
+    [
+        (lambda conductor: steps(conductor, 11.0), "timed out"),
+        (lambda conductor: conductor.restart(frozenset({A}), 1.0), "restored"),
+        (lambda conductor: conductor.inbox.append(Declined(A, 0, 5, "too large")), "too large"),
+    ],
+)
+def test_a_savepoint_under_way_is_answered_whatever_ends_its_checkpoint(
+    what: Callable[[Conductor], None], why: str
+) -> None:
+    conductor = conducted()
+    request = conductor.savepoints.ask()
+    steps(conductor, 0.0)
+    assert 5 in conductor.savepoints
+    what(conductor)
+    steps(conductor, 1.0)
+    with pytest.raises(UnavailableError, match=why):
+        request.result(0)
+    assert 5 not in conductor.savepoints
+
+
+def test_all_that_ask_before_a_checkpoint_begins_get_the_same_one_and_later_ones_the_next() -> None:
+    conductor = conducted()
+    both = [conductor.savepoints.ask() for _ in range(2)]
+    steps(conductor, 0.0)
+    later = conductor.savepoints.ask()
+    for checkpoint in (5, 6):
+        for task in TASKS:
+            conductor.inbox.append(rules.Acknowledged(task, 0, checkpoint, None))
+        steps(conductor, 1.0)
+    assert [request.result(0) for request in (*both, later)] == [5, 5, 6]
+
+
+def test_a_request_that_was_taken_back_begins_nothing() -> None:
+    conductor = conducted()
+    assert conductor.savepoints.ask().cancel()
+    steps(conductor, 0.0)
+    assert conductor.book.pending == ()
