@@ -31,6 +31,7 @@ class Identity:
     controller_port: int
     cluster_id: str
     secured_port: int = 0
+    password_port: int = 0
     store_password: str = field(default="", repr=False)
 
 
@@ -43,7 +44,7 @@ class NativeKafka(NativeService):
         settings: broker settings (``server.properties``), over those of
             :mod:`abs_services.settings`. Read at each ``start()`` from :attr:`settings`, which
             may be changed between.
-        secured: whether there is a second listener, over TLS, with passwords and ACLs; see
+        secured: whether there are listeners with passwords and ACLs, with and without TLS; see
             :mod:`abs_services.native.kafka_secured`.
         deadline_s: how long ``start()`` waits until the broker serves, in seconds; fetching its
             jars at the first use ever is not counted.
@@ -73,12 +74,17 @@ class NativeKafka(NativeService):
 
     @property
     def secured_bootstrap(self) -> str:
-        """host:port of the second listener."""
+        """host:port of the listener with passwords over TLS (``sasl_ssl``)."""
         return f"127.0.0.1:{self._known().secured_port}"
 
     @property
+    def password_bootstrap(self) -> str:
+        """host:port of the listener with passwords, and without TLS (``sasl_plaintext``)."""
+        return f"127.0.0.1:{self._known().password_port}"
+
+    @property
     def authority(self) -> Path:
-        """What clients of the second listener trust: ``ssl.ca.location``."""
+        """What clients of the listener with TLS trust: ``ssl.ca.location``."""
         return self.folder / AUTHORITY
 
     @property
@@ -110,6 +116,7 @@ class NativeKafka(NativeService):
         more: Mapping[str, str] = {}
         if self._secured:
             listeners.append(f"SECURED://127.0.0.1:{known.secured_port}")
+            listeners.append(f"PASSWORD://127.0.0.1:{known.password_port}")
             more = secured_settings(self.folder, known.store_password)
         return {
             **self.settings,
@@ -149,10 +156,10 @@ class NativeKafka(NativeService):
 
 def _new_identity() -> Identity:
     ports: set[int] = set()
-    while len(ports) < 3:
+    while len(ports) < 4:
         ports.add(free_port())
-    port, controller_port, secured_port = ports
-    return Identity(port, controller_port, new_cluster_id(), secured_port)
+    port, controller_port, secured_port, password_port = ports
+    return Identity(port, controller_port, new_cluster_id(), secured_port, password_port)
 
 
 def new_cluster_id() -> str:

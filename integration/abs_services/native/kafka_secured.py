@@ -1,4 +1,4 @@
-"""A second way into a broker: over TLS, by a password (SCRAM), and to what its ACLs allow.
+"""Other ways into a broker: by a password (SCRAM), over TLS or without, and to what its ACLs allow.
 
 For tests of what a job may and may not do. The first listener stays open, and who comes by it may do
 all: make users and ACLs there.
@@ -54,13 +54,15 @@ def make_certificate(java: Path, folder: Path) -> str:
 
 
 def secured_settings(folder: Path, password: str) -> Mapping[str, str]:
-    """Of the listener SECURED, and of the authorizer; to be added to a broker's properties."""
+    """Of the listeners SECURED and PASSWORD, and of the authorizer; to be added to a broker's."""
     listener = "listener.name.secured"
     login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+    protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL,PASSWORD:SASL_PLAINTEXT"
     return {
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL",
+        "listener.security.protocol.map": protocols,
         "sasl.enabled.mechanisms": MECHANISM,
         f"{listener}.{MECHANISM.lower()}.sasl.jaas.config": login,
+        f"listener.name.password.{MECHANISM.lower()}.sasl.jaas.config": login,
         f"{listener}.ssl.keystore.type": "PKCS12",
         f"{listener}.ssl.keystore.location": str(folder / _STORE),
         f"{listener}.ssl.keystore.password": password,

@@ -137,6 +137,23 @@ def test_what_is_lacking_is_found_by_preflight_and_named_by_the_job(
     epoch(sink_of(client, protocol, tmp_path), client["sasl.username"])
 
 
+def test_a_password_is_taken_without_tls_too_and_a_wrong_one_is_refused(
+    new: Callable[..., Client], broker: NativeKafka, tmp_path: Path
+) -> None:
+    client = new(*NEEDED["2pc"])
+    del client["ssl.ca.location"]
+    client |= {
+        "bootstrap.servers": broker.password_bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+    }
+    epoch(sink_of(client, "2pc"), "no-tls")
+    assert values(new, tmp_path).count("no-tls") == 1
+    wrong = {**client, "sasl.password": "not-the-password"}
+    with pytest.raises(RefusedError, match=r"kafka\.sasl") as caught:
+        epoch(sink_of(wrong, "2pc"), "wrong")
+    assert "not-the-password" not in str(caught.value)
+
+
 def test_one_that_may_only_describe_the_topic_is_told_so_record_by_record(
     new: Callable[..., Client],
 ) -> None:
