@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -66,14 +67,18 @@ class Crewing:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The tasks of a region, ready to step, and the count of what is in its channels."""
+    """The tasks of a region, ready to step, and the count of what is in its channels.
+
+    ``close`` closes every operator and then its state, each once, also if another one fails to.
+    """
 
     tasks: list[Task]
     in_flight: Tally
+    close: Callable[[], None]
 
 
 def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
-    """Build and restore the tasks of some operators.
+    """Build and restore the tasks of some operators: all of them, or nothing is left open.
 
     Raises:
         ConfigError, CorruptionError: what is to be restored cannot be.
@@ -82,15 +87,18 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     tasks = []
     # Asked once for all tasks of a source: asked again, it may know of more.
     entries = cache(lambda id_: first_entries(crew.graph.nodes[id_]))
-    for place in wired:
-        restored = parts.get(place.id.operator, ())
-        context = crew.contexts(place.node, place.id, restored)
-        operator = _operator(crew, place, context, entries)
-        channels = place.inputs, place.outputs
-        task = crew.task(place.id, operator, context, *channels, loop=place.loop)
-        task.begin(_replay(place, restored))
-        tasks.append(task)
-    return Assembly(tasks, in_flight)
+    with ExitStack() as opened:
+        for place in wired:
+            restored = parts.get(place.id.operator, ())
+            context = crew.contexts(place.node, place.id, restored)
+            opened.callback(context.close)
+            operator = _operator(crew, place, context, entries)
+            opened.callback(operator.close)
+            channels = place.inputs, place.outputs
+            task = crew.task(place.id, operator, context, *channels, loop=place.loop)
+            task.begin(_replay(place, restored))
+            tasks.append(task)
+        return Assembly(tasks, in_flight, opened.pop_all().close)
 
 
 def _operator(

@@ -82,9 +82,14 @@ class TaskContext:
             CorruptionError, ConfigError: what is to be restored cannot be.
         """
         if self.kept is None:
-            self.kept = self._new_backend(self._store, self.place)
+            backend = self._new_backend(self._store, self.place)
             if self._keyed:
-                self.kept.restore(self._keyed, self._source)
+                try:
+                    backend.restore(self._keyed, self._source)
+                except BaseException:
+                    backend.close()
+                    raise
+            self.kept = backend
         return self.kept
 
     def value(self, name: str, codec: Codec[T] = JSON) -> ValueState[T]:

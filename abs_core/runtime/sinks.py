@@ -43,8 +43,9 @@ class SinkOperator(Operator):
 
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
         """End the epoch; all handles that no decision is known to name."""
-        writer, self._writer = self._writer, None
-        committable = None if writer is None else writer.pre_commit()
+        # One that fails to is still this operator's: ``close`` aborts it.
+        committable = None if self._writer is None else self._writer.pre_commit()
+        self._writer = None
         if committable is not None:
             self._pending.append(committable)
         self._task = replace(self._task, epoch=checkpoint + 1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -47,10 +48,14 @@ class SourceOperator(Operator):
         self._event_time = event_time
         self._sent: int | None = None
         self._turn = 0
-        self._readings = []
-        for entry in positions.get():
-            name, start, end, latest = json.loads(entry)
-            self._readings.append(_Reading(source.open(Split(name, start, end)), latest))
+        self._readings: list[_Reading] = []
+        try:
+            for entry in positions.get():
+                name, start, end, latest = json.loads(entry)
+                self._readings.append(_Reading(source.open(Split(name, start, end)), latest))
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def finished(self) -> bool:  # type: ignore[override]
@@ -96,8 +101,9 @@ class SourceOperator(Operator):
             emit(Watermark(time))
 
     def close(self) -> None:
-        for reading in self._readings:
-            reading.reader.close()
+        with ExitStack() as opened:
+            for reading in self._readings:
+                opened.callback(reading.reader.close)
 
 
 def forget(graph: Graph, lists: Mapping[str, Sequence[Contents]]) -> None:

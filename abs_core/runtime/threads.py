@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
@@ -109,9 +110,10 @@ class Execution:
                 else:
                     self._woken.wait(IDLE_SECONDS / 5)
         finally:
-            for region in self._regions:
-                self._end(region)
-            self._background.shutdown(cancel_futures=True)
+            with ExitStack() as ending:
+                ending.callback(self._background.shutdown, cancel_futures=True)
+                for region in self._regions:
+                    ending.callback(self._end, region)
 
     def _assemble(self, operators: frozenset[str], from_: Recovered, attempt: int) -> _Region:
         new_task = partial(
@@ -144,14 +146,14 @@ class Execution:
             for output in task.outputs:
                 for channel in output.channels:
                     channel.taken = wake
-        self._publish(assembly.tasks)
         return _Region(operators, assembly, attempt)
 
     def _start(self, region: _Region) -> None:
+        self._publish(region.assembly.tasks)
         for task in region.assembly.tasks:
             thread = Thread(target=self._work, args=(region, task), name=str(task.id), daemon=True)
-            region.threads.append(thread)
             thread.start()
+            region.threads.append(thread)
 
     def _work(self, region: _Region, task: Task) -> None:
         wake, stop = self._wakes[task.id], region.stop
@@ -182,9 +184,7 @@ class Execution:
         if self.job.queries is not None:
             for operator in region.operators:
                 self.job.queries.withdraw(operator)
-        for task in region.assembly.tasks:
-            task.operator.close()
-            task.context.close()
+        region.assembly.close()
 
     def _restore(self, operators: frozenset[str], cause: BaseException) -> None:
         """Restore the region that failed from the last decision, under the same generation."""
