@@ -17,3 +17,15 @@ def flush_folder(folder: Path) -> None:
         os.fsync(opened)
     finally:
         os.close(opened)
+
+
+def make_durably(folder: Path) -> None:
+    """Make the folder where it is missing; every folder that is made is durable, too.
+
+    Raises:
+        OSError: a part of it is a file, may not be made, or the disk fails.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for made in reversed(missing):
+        made.mkdir(exist_ok=True)
+        flush_folder(made.parent)

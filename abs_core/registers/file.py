@@ -17,7 +17,7 @@ from pathlib import Path
 
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
-from abs_core.durable import flush_folder
+from abs_core.durable import flush_folder, make_durably
 from abs_core.errors import CorruptionError, RefusedError, UnavailableError
 from abs_core.model import JobState
 
@@ -44,7 +44,7 @@ class FileRegister:
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:
         with self._mapped(job):
-            self._make()
+            make_durably(self._folder)
             with self._locked(job):
                 stored = self._read(job)
                 if (None if stored is None else stored.version) != expected:
@@ -89,13 +89,6 @@ class FileRegister:
 
     def _path(self, job: str) -> Path:
         return self._folder / f"{job}.json"
-
-    def _make(self) -> None:
-        """Make the folder where it is missing; every folder that is made is durable, too."""
-        missing = [self._folder, *self._folder.parents]
-        for folder in reversed(missing[: [f.exists() for f in missing].index(True)]):
-            folder.mkdir(exist_ok=True)
-            flush_folder(folder.parent)
 
     @contextmanager
     def _locked(self, job: str) -> Iterator[None]:

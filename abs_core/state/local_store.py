@@ -16,7 +16,7 @@ from pathlib import Path
 
 import xxhash
 
-from abs_core.durable import flush_folder
+from abs_core.durable import flush_folder, make_durably
 from abs_core.errors import CorruptionError, ProtocolError, RefusedError, UnavailableError
 from abs_core.state.contracts import BlobRef
 
@@ -179,10 +179,7 @@ class LocalSnapshotStore:
 
 def _write(path: Path, content: bytes) -> Path:
     """A durable temporary file beside ``path``; every folder that is made is durable, too."""
-    missing = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
-    for folder in reversed(missing):
-        folder.mkdir(exist_ok=True)
-        flush_folder(folder.parent)
+    make_durably(path.parent)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     with temporary.open("xb") as file:
         file.write(content)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from abs_core.durable import flush_folder
+from abs_core.durable import flush_folder, make_durably
 from abs_core.errors import RefusedError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.wal.contracts import Entry, handle_of, name_of
@@ -127,11 +127,3 @@ class FolderFile:
             self._file.close()
         with suppress(OSError):
             self._open.unlink(missing_ok=True)
-
-
-def make_durably(folder: Path) -> None:
-    """Make the folder where it is missing; every folder that is made is durable, too."""
-    missing = [f for f in (folder, *folder.parents) if not f.exists()]
-    for made in reversed(missing):
-        made.mkdir(exist_ok=True)
-        flush_folder(made.parent)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from abs_core.durable import flush_folder
+from abs_core.durable import flush_folder, make_durably
 from abs_core.errors import AbsError, RefusedError, UnavailableError
 from abs_sources.files.bucket import NotThereError, OtherContentError, Server, client, mapped
 
@@ -85,7 +85,7 @@ class FolderCells:
 
     def put_new(self, name: str, content: bytes) -> bool:
         with self._mapped():
-            self._make()
+            make_durably(self.folder)
             aside = self.folder / f".{secrets.token_hex(8)}"
             try:
                 with aside.open("xb") as file:
@@ -104,13 +104,6 @@ class FolderCells:
         with self._mapped():
             for name in names:
                 (self.folder / name).unlink(missing_ok=True)
-
-    def _make(self) -> None:
-        """Make the folder where it is missing; every folder that is made is durable, too."""
-        missing = [self.folder, *self.folder.parents]
-        for folder in reversed(missing[: [f.exists() for f in missing].index(True)]):
-            folder.mkdir(exist_ok=True)
-            flush_folder(folder.parent)
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
