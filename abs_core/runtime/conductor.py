@@ -43,7 +43,7 @@ class Keeper(Protocol):
         ...
 
     def retain(self, checkpoint: int) -> None:
-        """Free what no checkpoint that is kept needs; never raises."""
+        """Free what no checkpoint that is kept needs; never raises: a failure is logged."""
         ...
 
 

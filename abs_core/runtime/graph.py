@@ -29,6 +29,7 @@ from abs_core.runtime.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Par
 from abs_core.source import Source
 from abs_core.state.codecs import INT64
 from abs_core.state.contracts import ArrayCodec
+from abs_core.state.keygroups import check_parallelism
 
 Mapping = Callable[[pa.RecordBatch], pa.RecordBatch]
 Predicate = Callable[[pa.RecordBatch], pa.Array]
@@ -95,9 +96,13 @@ class Graph:
         name: of the job.
         parallelism: of an operator that does not say.
         max_parallelism: number of key groups; fixed for the life of the job's state.
+
+    Raises:
+        ConfigError: there are more tasks than key groups, or too many key groups.
     """
 
     def __init__(self, name: str, *, parallelism: int = 1, max_parallelism: int = 128) -> None:
+        check_parallelism(parallelism, max_parallelism)
         self.name = name
         self.parallelism = parallelism
         self.max_parallelism = max_parallelism

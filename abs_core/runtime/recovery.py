@@ -7,13 +7,12 @@ snapshot is restored by consent only, because the sinks have committed past it.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import ConfigError, CorruptionError, IdentityError, ProtocolError, TargetError
+from abs_core.errors import AbsError, ConfigError, CorruptionError, IdentityError, ProtocolError
 from abs_core.model import Committable, JobState, Wrote
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.coordinator import Pending
@@ -156,13 +155,19 @@ class StoreKeeper:
             self._decided.append(self._written)
 
     def retain(self, checkpoint: int) -> None:
-        # What is left behind now is found by the next sweep: a failure stops no job.
-        with contextlib.suppress(TargetError):
+        del self._decided[: -self.keep]
+        try:
             sweep(self.store, blobs_of, self.keep)
-            if len(self._decided) >= self.keep:
-                del self._decided[: -self.keep]
+            if len(self._decided) == self.keep:
                 oldest = self._decided[0].operators.items()
                 forget(self.graph, {id_: [part.lists for part in parts] for id_, parts in oldest})
+        except Exception as error:  # noqa: BLE001 - stores and sources may be anybody's
+            _log.warning(
+                "job %s, checkpoint %d: what is needed no longer was not freed; nothing is lost, and "
+                "the next checkpoint tries again: %s",
+                *(self.graph.name, checkpoint, error),
+                exc_info=not isinstance(error, AbsError),
+            )
 
     def _check(self, state: JobState, wanted: int, content: bytes, restore: Restore) -> None:
         last = state.last_decided

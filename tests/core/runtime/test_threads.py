@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Event, Timer
 from typing import Any
@@ -16,6 +17,7 @@ from abs_core.codec import committable_from_json
 from abs_core.errors import (
     ConfigError,
     CorruptionError,
+    DataError,
     IdentityError,
     OptionError,
     ProtocolError,
@@ -288,6 +290,56 @@ def _raise(port: int, batch: object, emit: object) -> None:
     raise RuntimeError("planted")
 
 
+class _Keeping(LocalSnapshotStore):
+    """Deletes nothing."""
+
+    error: Exception = ProtocolError("planted: not deleted")
+
+    def delete(self, keys: Iterable[str]) -> None:
+        raise self.error
+
+
+class _Remembering(TableSource):
+    """Cannot forget."""
+
+    def passed(self, left: Sequence[Split]) -> str:
+        return "all"
+
+    def committed(self, end: str) -> None:
+        raise DataError("planted: not forgotten")
+
+
+@pytest.mark.parametrize("error", [_Keeping.error, UnavailableError("planted"), OSError("planted")])
+def test_a_sweep_that_fails_is_logged_and_stops_no_job(
+    bench: Bench, tmp_path: Path, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = bench.store = _Keeping(tmp_path / "kept")
+    store.error = error
+    committed: list[int] = []
+
+    def observe(what: str, task: object, checkpoint: int) -> None:
+        if what == "committed":
+            committed.append(checkpoint)
+
+    bench.job(graph(bench.sink, rows=2_000), observe=observe).run()
+    told = [record.getMessage() for record in caplog.records if "not freed" in record.message]
+    assert len(told) == len(committed)
+    for checkpoint, message in zip(committed, told, strict=True):
+        assert message.startswith(f"job counting, checkpoint {checkpoint}: ")
+        assert "planted" in message
+    bench.check(2_000)
+
+
+def test_a_source_that_cannot_forget_is_logged_and_stops_no_job(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    built = graph(bench.sink, rows=6_000)
+    built.nodes["rows"].source = _Remembering(tables(6_000), 20)
+    bench.job(built, retain=1).run()
+    assert "planted: not forgotten" in caplog.text
+    bench.check(6_000)
+
+
 def test_state_that_no_operator_claims_is_refused_unless_allowed(bench: Bench) -> None:
     bench.job(graph(bench.sink, rows=300)).run()
     changed = Graph("counting", parallelism=2)
@@ -469,6 +521,16 @@ def test_a_broadcast_reaches_every_task_and_a_rebalanced_batch_one(bench: Bench)
 def test_a_parallelism_of_none_at_all_is_refused(bench: Bench) -> None:
     with pytest.raises(OptionError, match="parallelism 0"):
         Graph("idle").source("rows", TableSource(tables(1)), parallelism=0)
+
+
+@pytest.mark.parametrize(("tasks", "groups"), [(1, 32_769), (1, 0), (9, 8), (0, 8)])
+def test_a_graph_with_key_groups_that_cannot_be_is_refused(tasks: int, groups: int) -> None:
+    with pytest.raises(ConfigError, match=f"{tasks} does not go with {groups} key groups"):
+        Graph("wide", parallelism=tasks, max_parallelism=groups)
+
+
+def test_a_graph_has_as_many_key_groups_as_there_may_be() -> None:
+    assert Graph("wide", max_parallelism=32_768).max_parallelism == 32_768
 
 
 def test_reduce_folds_batches(bench: Bench) -> None:
