@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import secrets
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING
 
 from abs_core.cell import DEFAULT_PATIENCE, Patience
-from abs_core.contracts import CoCommitter, RegisterStore, Sink
+from abs_core.contracts import CoCommitter, Committer, RegisterStore, Sink
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError
 from abs_core.events import Observer, ignore
@@ -22,7 +23,7 @@ from abs_core.runtime.elements import Observe, unobserved
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.recovery import Restore, StoreKeeper, sink_order
 from abs_core.runtime.savepoints import Savepoints
-from abs_core.runtime.sinks import SinksCommitter
+from abs_core.runtime.sinks import SinksCommitter, check_decided
 from abs_core.runtime.threads import Execution
 from abs_core.state.contracts import NewBackend, SnapshotStore
 from abs_core.state.heap import HeapBackend
@@ -120,21 +121,14 @@ class Job:
             for sink in sinks.values():
                 sink.fence(state)
 
-        committers = {id_: sink.committer() for id_, sink in sinks.items()}
-        joint = [id_ for id_, c in committers.items() if isinstance(c, CoCommitter)]
-        if joint and (not own or len(order) > 1):
-            raise ConfigError(
-                f"The sink {joint[0]} commits rows and register at once, and the job's register "
-                "is another one.",
-                remedy="leave out `register`, so that the job has the sink's own; or build the sink "
-                "with co_commit=False, where it has that.",
-            )
+        if state is not None:
+            check_decided(state, order, sinks)
         target = " + ".join(sorted({sink.target for sink in sinks.values()}))
-        identity = Identity(key, LINEAGE, secrets.token_hex(8), target)
+        identity = Identity(key, LINEAGE, secrets.token_hex(8), target, restore.adopt)
         coordinator = Coordinator(
             identity,
             register,
-            committers[joint[0]] if joint else SinksCommitter([committers.get(i) for i in order]),
+            self._committer(sinks, order),
             co_commit=own,
             patience=self.patience,
             observe=self.events,
@@ -142,6 +136,27 @@ class Job:
         )
         keep = max(self.retain, self.settings.in_flight + 1)
         return StoreKeeper(self.graph, self.store, coordinator, keep, self.savepoints, order)
+
+    def _committer(self, sinks: Mapping[str, Sink], order: Sequence[str]) -> Committer:
+        committers = {id_: sink.committer() for id_, sink in sinks.items()}
+        joint = [id_ for id_, c in committers.items() if isinstance(c, CoCommitter)]
+        if not joint:
+            return SinksCommitter([committers.get(id_) for id_ in order])
+        if self.register is not None:
+            raise ConfigError(
+                f"The sink {joint[0]} commits rows and register at once, and the job's register "
+                "is another one.",
+                remedy="leave out `register`, so that the job has the sink's own; or build the sink "
+                "with co_commit=False, where it has that.",
+            )
+        if order != joint:
+            raise ConfigError(
+                f"The sink {joint[0]} commits rows and register at once, and cannot take over from "
+                f"the sink {order[0]}, which the job had.",
+                job=job_key(self.graph.name),
+                remedy=f"give it the id {order[0]}; or give the graph a new name.",
+            )
+        return committers[joint[0]]
 
     def _announce(self, id_: str, sink: Sink) -> None:
         """Look whether the sink can keep its promise, and say what it is."""

@@ -34,13 +34,16 @@ class Restore:
         source: the store that holds a savepoint.
         go_back: consent to restore an older snapshot than the sinks are committed to: what they
             have committed since is written again.
-        drop_state: consent to lose state whose operator the graph does not have any more.
+        drop_state: consent to lose state whose operator the graph does not have any more; of a sink:
+            to leave behind what it has pre-committed and nobody has decided.
+        adopt: consent to write to another set of targets, by the token that the refusal names.
     """
 
     checkpoint: int | None = None
     source: SnapshotStore | None = None
     go_back: bool = False
     drop_state: bool = False
+    adopt: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +120,7 @@ class StoreKeeper:
         content = source.record(wanted)
         self._check(state, wanted, content, restore)
         record = read_record(content)
-        lost = sorted(set(record.operators) - set(self.graph.nodes))
-        if lost and not restore.drop_state:
-            raise ConfigError(
-                f"The snapshot holds state of operators that the graph has not: {', '.join(lost)}.",
-                remedy="give them their old ids; or, to drop that state for good, allow `drop_state`.",
-            )
+        self._check_operators(record, state, restore)
         if record.max_parallelism != self.graph.max_parallelism:
             raise ProtocolError(
                 f"The snapshot has {record.max_parallelism} key groups, the graph "
@@ -167,6 +165,25 @@ class StoreKeeper:
                 "the next checkpoint tries again: %s",
                 *(self.graph.name, checkpoint, error),
                 exc_info=not isinstance(error, AbsError),
+            )
+
+    def _check_operators(self, record: Record, state: JobState, restore: Restore) -> None:
+        lost = sorted(set(record.operators) - set(self.graph.nodes))
+        sinks = [id_ for id_ in lost if id_ in record.sinks]
+        left = "what they had pre-committed and no decision names" if sinks else ""
+        if lost and not restore.drop_state:
+            raise ConfigError(
+                f"The snapshot holds state of operators that the graph has not: {', '.join(lost)}."
+                + (f" Of these, {', '.join(sinks)} are sinks: {left} may stay." if sinks else ""),
+                job=state.job,
+                remedy="give them their old ids; or, to drop that state for good, allow `drop_state`.",
+            )
+        if sinks:
+            _log.warning(
+                "job %s goes on without the sinks %s, by consent. All that was decided is committed; "
+                "%s is not in their targets, and may be in doubt there: `abs in-doubt list` shows "
+                "it; a start with the sink under its old id, or `abs in-doubt abort`, ends it",
+                *(state.job, ", ".join(sinks), left),
             )
 
     def _check(self, state: JobState, wanted: int, content: bytes, restore: Restore) -> None:

@@ -1,0 +1,156 @@
+"""A sink that is taken out: what is decided is committed first, or the start is refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from abs_core.contracts import Committer
+from abs_core.errors import ConfigError, IdentityError, RefusedError, UnavailableError
+from abs_core.model import Committable, HandleName, JobState, Outcome, job_key
+from abs_core.runtime import Graph, Job, Restore, Settings, Stream
+from abs_core.state.contracts import BlobRef
+from abs_core.state.local_store import LocalSnapshotStore
+from abs_core.testing.fakes import FakeSink, FakeTarget
+from abs_core.testing.fakes.committers import HandleCommitter
+from tests.core.runtime.bench import OFTEN, Bench
+from tests.core.runtime.jobs.counting import graph
+
+ROWS = 6_000
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def two(bench: Bench, other: FakeSink) -> Graph:
+    """Each row goes to two sinks, ``out`` and ``other``."""
+    built = graph(bench.sink, rows=ROWS)
+    Stream(built, "count").sink("other", other)
+    return built
+
+
+def one(bench: Bench) -> Graph:
+    return graph(bench.sink, rows=ROWS)
+
+
+def register(bench: Bench) -> JobState:
+    stored = bench.sink.register().load(job_key("counting"))
+    assert stored is not None
+    return stored.state
+
+
+class Refusing(HandleCommitter):
+    """Commits nothing."""
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        raise RefusedError("planted")
+
+
+class RefusingSink(FakeSink):
+    def committer(self) -> Committer:
+        return Refusing(self._target, keyed=False)
+
+
+def test_a_sink_with_decided_handles_is_not_taken_out_before_they_are_committed(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also by consent to drop state; and nobody is fenced by the try."""
+    with pytest.raises(RefusedError, match="planted"):
+        bench.job(two(bench, RefusingSink(bench.target, "2pc", "append")), restarts=0).run()
+    decided = register(bench)
+    assert decided.open
+    with pytest.raises(ConfigError, match="The sink other was taken out") as refused:
+        bench.job(one(bench)).run(Restore(drop_state=True))
+    assert refused.value.epoch == decided.open[0].epoch
+    assert refused.value.handle in {str(handle) for handle in decided.open[0].handles}
+    assert "run the graph with that sink once more" in refused.value.remedy
+    assert register(bench) == decided
+
+    bench.job(two(bench, bench.sink)).run()
+    assert len(bench.rows()) == 2 * ROWS
+    with pytest.raises(ConfigError, match="other are sinks"):
+        bench.job(one(bench)).run()
+    bench.job(one(bench)).run(Restore(drop_state=True))
+    assert "goes on without the sinks other, by consent" in caplog.text
+    assert len(bench.rows()) == 2 * ROWS
+    assert bench.prepared() == 0
+
+
+class Undecided(LocalSnapshotStore):
+    """Completes one checkpoint, and no other."""
+
+    def complete(self, checkpoint: int, record: bytes, blobs: Iterable[BlobRef]) -> None:
+        if self.completed():
+            raise UnavailableError("planted")
+        super().complete(checkpoint, record, blobs)
+
+
+def left_undecided(bench: Bench, other: FakeSink) -> None:
+    """A run that ends with handles of both sinks that no decision names."""
+    store, bench.store = bench.store, Undecided(bench.store.folder)
+    strict = Settings(interval=OFTEN.interval, tolerated=0)
+    with pytest.raises(UnavailableError, match="planted"):
+        bench.job(two(bench, other), settings=strict).run()
+    bench.store = store
+
+
+def test_undecided_handles_of_a_sink_that_is_gone_are_swept_where_another_sink_sees_them(
+    bench: Bench,
+) -> None:
+    left_undecided(bench, bench.sink)
+    assert bench.prepared() > 0
+    bench.job(one(bench)).run(Restore(drop_state=True))
+    assert bench.prepared() == 0
+    ids = [id_ for id_, _ in bench.rows()]
+    assert set(ids) == set(range(ROWS))
+    assert ROWS <= len(ids) < 2 * ROWS, "of the other sink, what its one decision named"
+
+
+def test_a_sink_with_a_target_of_its_own_is_taken_out_by_consent_and_put_back(
+    bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = FakeTarget(tmp_path / "other.db")
+    elsewhere = FakeSink(target, "2pc", "append")
+    left_undecided(bench, elsewhere)
+    with pytest.raises(IdentityError, match="target") as refused:
+        bench.job(one(bench)).run(Restore(drop_state=True))
+    bench.job(one(bench)).run(Restore(drop_state=True, adopt=token(refused.value)))
+    assert "without the sinks other" in caplog.text
+    assert "`abs in-doubt list`" in caplog.text
+    bench.check(ROWS)
+
+    def prepared() -> int:
+        with target.transaction() as db:
+            return int(db.execute("SELECT count(*) FROM prepared").fetchone()[0])
+
+    assert prepared() > 0, "nobody sees them: that is what the warning says"
+    with pytest.raises(IdentityError, match="target") as refused:
+        bench.job(two(bench, elsewhere)).run()
+    bench.job(two(bench, elsewhere)).run(Restore(adopt=token(refused.value)))
+    assert prepared() == 0
+    bench.check(ROWS)
+
+
+def token(error: IdentityError) -> str:
+    found = re.search(r"adopt=(\w+)", error.remedy)
+    assert found is not None
+    return found[1]
+
+
+def test_a_sink_that_commits_with_the_register_does_not_take_over_from_another(
+    bench: Bench,
+) -> None:
+    sink = FakeSink(bench.target, "wal", "append")
+    Job(graph(sink, rows=300), bench.store, settings=OFTEN).run()
+    renamed = graph(sink, rows=300)
+    renamed.nodes["renamed"] = renamed.nodes.pop("out")
+    renamed.nodes["renamed"].id = "renamed"
+    with pytest.raises(ConfigError, match="renamed commits rows") as refused:
+        Job(renamed, bench.store, settings=OFTEN).run(Restore(drop_state=True))
+    assert "give it the id out" in refused.value.remedy
+    bench.check(300)
