@@ -12,12 +12,13 @@ from typing import Annotated
 
 import typer
 from rich.filesize import decimal
+from rich.markup import escape
 from rich.table import Table
 
 from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, errors, people, print_json
+from abs_cli.output import AsJson, errors, people, print_json, print_table
 from abs_cli.state import Job, Schema, State, Url, kafka_options
-from abs_cli.trail import noted
+from abs_cli.trail import noted, place_of
 from abs_core import protocol
 from abs_core.errors import ConfigError
 from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState
@@ -34,8 +35,12 @@ def list_handles(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = Fal
     fates = [(doubt, fate(states.get(doubt.handle.job), doubt.handle)) for doubt in doubts]
     if as_json:
         print_json([_document(doubt, what) for doubt, what in fates])
-    else:
+    elif fates:
         _show(fates)
+    else:
+        people.print(
+            f"nothing in doubt at {escape(place_of(url))}", highlight=False, soft_wrap=True
+        )
     if fates:
         raise typer.Exit(FAILED)
 
@@ -124,6 +129,8 @@ def abort(
     known = None if stored is None else stored.state
     doubts = state.committer.in_doubt(job)
     names = [doubt.handle for doubt in doubts]
+    if known is None and not orphan:
+        raise _no_register(state, job, names)
     doomed = [] if known is None else protocol.sweep(known, known.generation, names)
     doomed += [_orphan(text, names, known) for text in orphan or ()]
     fates = [(doubt, "will be aborted") for doubt in doubts if doubt.handle in set(doomed)]
@@ -183,12 +190,23 @@ def _show(fates: Sequence[tuple[InDoubt, str]]) -> None:
         where = ("", "") if _is_bounded(handle) else (str(handle.epoch), str(handle.partition))
         size = [decimal(doubt.size) if doubt.size is not None else ""] * sized
         table.add_row(handle.job, *where, age, *size, what, str(handle))
-    people.print(table)
+    print_table(table)
 
 
 def _is_bounded(handle: HandleName) -> bool:
     """Whether it is the name of a place that is used again (Kafka), which says nothing of an epoch."""
     return handle.epoch == NO_EPOCH
+
+
+def _no_register(state: State, job: str, left: Sequence[HandleName]) -> ConfigError:
+    """Why nothing is aborted: a misspelt job, or one whose register is gone."""
+    if not left:
+        return state.unknown(job)
+    return ConfigError(
+        f"There is no register of a job {job!r} here, and {len(left)} handles of it are in doubt.",
+        remedy="make sure that its register is in no other place or state schema either; then name "
+        "each by --orphan, as `abs in-doubt list` shows it.",
+    )
 
 
 def _orphan(text: str, names: list[HandleName], known: JobState | None) -> HandleName:

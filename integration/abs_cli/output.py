@@ -8,11 +8,21 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 people = Console()
 errors = Console(stderr=True)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
+
+
+_WIDEST = 10_000
+"""Columns; no table is wider than that."""
+
+
+def print_table(table: Table) -> None:
+    """A table on stdout, not wrapped by us: what stands in one cell can be copied whole."""
+    Console(width=_WIDEST).print(table, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:

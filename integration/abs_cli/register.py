@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, errors, people, print_json
+from abs_cli.output import AsJson, errors, people, print_json, print_table
 from abs_cli.state import Job, Schema, State, Url
 from abs_core.model import JobState
 from abs_core.protocol import adopt_token
@@ -25,13 +25,11 @@ def list_jobs(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False)
         print_json([_document(state) for state in states])
         return
     table = Table("job", "target", "generation", "finished up to", "open", box=None)
-    for names in table.columns[:2]:
-        names.overflow = "fold"  # whole: they are what other commands want
     for state in states:
         frontier = "nothing yet" if state.frontier is None else f"epoch {state.frontier}"
         generation, still_open = str(state.generation), str(len(state.open))
         table.add_row(escape(state.job), escape(state.target), generation, frontier, still_open)
-    people.print(table)
+    print_table(table)
 
 
 @app.command()

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import typer
 
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, OptionError
 from abs_core.model import JobState
 from abs_core.protocol import Identity
 
@@ -37,8 +37,10 @@ Url = Annotated[
     typer.Option(
         "--url",
         envvar=["ABS_REGISTER_URL", "ABS_POSTGRES_URL"],
+        show_envvar=False,  # click shows a list of them as Python's
         help="The database, as the sink's option url; or kafka://host:port/registertopic, or "
-        "s3://bucket/path?endpoint=...&region=...",
+        "s3://bucket/path?endpoint=...&region=... Without it: ABS_REGISTER_URL, else "
+        "ABS_POSTGRES_URL.",
     ),
 ]
 Schema = Annotated[
@@ -102,6 +104,13 @@ class State:
                 return _kafka(url)
             case "s3" | "s3a" | "s3n":
                 return _s3(url)
+            case "" | "postgres" | "postgresql" | "jdbc":
+                return _postgres(url, schema)
+            case scheme if "://" in url:
+                raise OptionError(
+                    f"The URL begins with {scheme}://, which names no system that holds registers.",
+                    remedy="begin it with postgresql://, kafka:// or s3://.",
+                )
             case _:
                 return _postgres(url, schema)
 
@@ -124,14 +133,20 @@ class State:
         """
         stored = self.register.load(job)
         if stored is None:
-            known = [s.state.job for s in self.jobs()]
-            raise ConfigError(
-                f"There is no register of a job {job!r} here.",
-                remedy=f"the jobs here are: {', '.join(known)}."
-                if known
-                else "there is none here.",
-            )
+            raise self.unknown(job)
         return stored.state
+
+    def unknown(self, job: str) -> ConfigError:
+        """The error for a job that has no register here; it names those that have.
+
+        Raises:
+            ConfigError: as ``jobs``.
+        """
+        known = ", ".join(stored.state.job for stored in self.jobs())
+        return ConfigError(
+            f"There is no register of a job {job!r} here.",
+            remedy=f"the jobs here are: {known}." if known else "there is none here.",
+        )
 
     def coordinator(self, state: JobState) -> Coordinator:
         """Acts for the run that holds the job now: it raises no generation and fences nobody."""

@@ -29,6 +29,9 @@ def trail_path() -> Path:
     return Path(state) / "abs" / "trail.jsonl"
 
 
+_JDBC = "jdbc:"
+
+
 @contextmanager
 def noted(act: str, job: str, url: str, **more: object) -> Iterator[None]:
     """Note an act before it is done, and how it went after.
@@ -41,7 +44,7 @@ def noted(act: str, job: str, url: str, **more: object) -> Iterator[None]:
     Raises:
         ConfigError: the trail cannot be written; nothing was done.
     """
-    line = {"act": act, "job": job, "at": _place(url), **more}
+    line = {"act": act, "job": job, "at": place_of(url), **more}
     _write({**line, "step": "begun"})
     try:
         yield
@@ -71,8 +74,12 @@ def _write(line: Mapping[str, object]) -> None:
         ) from error
 
 
-def _place(url: str) -> str:
-    parts = urlsplit(url)
+def place_of(url: str) -> str:
+    """What a register's URL names, without user, password and query (I9)."""
+    text = url.strip()
+    if text.lower().startswith(_JDBC):
+        text = text[len(_JDBC) :]
+    parts = urlsplit(text)
     if not parts.scheme:
         return "a database"  # libpq's keywords: a password may be among them
     host = parts.netloc.rpartition("@")[2]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pyarrow as pa
@@ -13,7 +14,7 @@ from typer.testing import CliRunner, Result
 from abs_cli.main import app
 from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import AbsError, RefusedError
+from abs_core.errors import AbsError, ConfigError, OptionError, RefusedError
 from abs_core.events import Event, SweepFailed
 from abs_core.model import Committable, HandleName, Share, Wrote
 from abs_core.protocol import Identity, decide
@@ -21,6 +22,7 @@ from abs_sinks.postgres import PostgresOptions, PostgresSink
 
 pytestmark = pytest.mark.services
 
+NO_URL = {"ABS_REGISTER_URL": None, "ABS_POSTGRES_URL": None}
 SCHEMA = pa.schema([("id", pa.int64())])
 
 
@@ -124,7 +126,9 @@ def test_a_handle_without_register_is_aborted_only_by_name(database: str) -> Non
     committable = job.prepare(0, 1)
     assert run("register", "retire", "flights", "--yes", "--url", database).exit_code == 0
     assert parsed("register", "list", "--url", database) == []
-    run("in-doubt", "abort", "flights", "--url", database)
+    unnamed = run("in-doubt", "abort", "flights", "--url", database)
+    assert isinstance(unnamed.exception, ConfigError)
+    assert "--orphan" in str(unnamed.exception)
     assert job.prepared() == [str(committable.handle)]
     wrong = HandleName("0" * 16, "flights", 1, 0, 0, "ab")
     refused = run("in-doubt", "abort", "flights", "--orphan", str(wrong), "--url", database)
@@ -184,5 +188,43 @@ def test_a_register_with_an_open_decision_is_not_retired(database: str) -> None:
 
 def test_an_unknown_job_is_an_error_that_lists_the_known_ones(database: str) -> None:
     Job(database).prepare(0, 1)
-    result = run("register", "show", "flihgts", "--url", database)
-    assert "flights" in str(result.exception)
+    for command in (["register", "show"], ["in-doubt", "commit"], ["in-doubt", "abort"]):
+        result = run(*command, "flihgts", "--url", database)
+        assert isinstance(result.exception, ConfigError)
+        assert "jobs here are: flights" in str(result.exception)
+
+
+def test_an_empty_list_says_where_it_looked_and_no_password(database: str) -> None:
+    parts = urlsplit(database)
+    host = f"{parts.hostname}:{parts.port}"
+    secret = f"postgresql://{parts.username}:{parts.password}@{host}{parts.path}"
+    result = CliRunner().invoke(app, ["in-doubt", "list"], env={"ABS_POSTGRES_URL": secret})
+    assert result.exit_code == 0
+    assert result.stdout == f"nothing in doubt at postgresql://{host}{parts.path}\n"
+
+
+def test_names_are_listed_whole_on_one_line(database: str) -> None:
+    """They are what other commands want; a test's terminal has 80 columns."""
+    job = Job(database)
+    job.coordinator = Coordinator(
+        Identity("j" * 90, "lineage", "run-1", job.sink.target),
+        job.sink.register(),
+        job.sink.committer(),
+    )
+    handle = str(job.prepare(0, 1).handle)
+    assert "j" * 90 in run("register", "list", "--url", database).stdout
+    assert handle in run("in-doubt", "list", "--url", database).stdout
+
+
+def test_an_unknown_scheme_is_answered_with_the_known_ones() -> None:
+    result = run("register", "list", "--url", "kafk://user:geheim@broker:9092/registers")
+    assert isinstance(result.exception, OptionError)
+    assert "postgresql://, kafka:// or s3://" in str(result.exception)
+    assert "geheim" not in str(result.exception)
+
+
+def test_a_url_that_is_missing_is_asked_for_by_the_name_of_its_option() -> None:
+    result = CliRunner().invoke(app, ["register", "list"], env=NO_URL)
+    assert result.exit_code == 2
+    assert "--url" in result.stderr
+    assert "['" not in result.stderr
