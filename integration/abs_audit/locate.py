@@ -16,6 +16,9 @@ from abs_sinks.postgres.name import TableName
 
 _TOPIC = "kafka://"
 _BUCKET = "s3://"
+_NAME_TABLE = (
+    "name it: --table for the target, --expected-table for what is expected; in Python, table=..."
+)
 _URLS = ("postgresql://", "postgres://", "jdbc:")
 
 
@@ -60,7 +63,7 @@ def relation(
             "A database is named together with something else.", remedy="name one of them."
         )
     if table is None:
-        raise OptionError("A database is named, and no table.", remedy="name its table.")
+        raise OptionError("A database is named, and no table.", remedy=_NAME_TABLE)
     return PostgresTable(Address.parse(databases[0]), TableName.parse(table), stateschema)
 
 
