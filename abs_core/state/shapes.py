@@ -13,7 +13,11 @@ _NUMBERS = ("value:int64", "value:float64")
 
 def nests(shape: str) -> bool:
     """Whether states of this shape have sub-keys."""
-    return shape.split(":")[0] in _NESTED
+    return _kind(shape) in _NESTED
+
+
+def _kind(shape: str) -> str:
+    return shape.split(":")[0]
 
 
 class Shapes:
@@ -49,7 +53,15 @@ class Shapes:
         """Raises ``ConfigError`` where the name is no table's."""
         tables = sorted(one for one, shape in self._shapes.items() if not nests(shape))
         if name not in tables:
+            others = sorted(
+                f"{one} ({_kind(shape)})" for one, shape in self._shapes.items() if nests(shape)
+            )
+            remedy = f"choose one of {', '.join(tables)}." if tables else "there is none here."
+            if others:
+                remedy += (
+                    f" What is here besides cannot be queried: {', '.join(others)}. Maps, lists and "
+                    "timers cannot; an operator on windows keeps a map."
+                )
             raise ConfigError(
-                f"There is no value or reducing state {name!r} to query.",
-                remedy=f"choose one of {', '.join(tables) or 'none: there is none yet'}.",
+                f"There is no value or reducing state {name!r} to query.", remedy=remedy
             )

@@ -100,6 +100,8 @@ def test_what_is_not_there_is_a_clear_error(
     for state in ("nothing", "deep"):
         with pytest.raises(ConfigError, match="choose one of total"):
             client.read("count", state, KEYS)
+    with pytest.raises(ConfigError, match=r"cannot be queried: deep \(map\)"):
+        client.read("count", "deep", KEYS)
     with pytest.raises(ConfigError, match="can't be a key"):
         client.read("count", "total", pa.record_batch({"name": [1.5]}))
 
