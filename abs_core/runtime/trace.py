@@ -44,20 +44,20 @@ class Trace:
         name = None if task is None else str(task)
         self.moments.append(Moment(time.monotonic() - self._zero, what, name, checkpoint))
 
-    def write(self, path: Path) -> None:
+    def write(self, path: str | Path) -> None:
         """One JSON line for each moment."""
         lines = (json.dumps([m.seconds, m.what, m.task, m.checkpoint]) for m in self.moments)
-        path.write_text("\n".join(lines) + "\n")
+        Path(path).write_text("\n".join(lines) + "\n")
 
 
-def read(path: Path) -> list[Moment]:
+def read(path: str | Path) -> list[Moment]:
     """What ``Trace.write`` wrote.
 
     Raises:
         DataError: it is no trace.
     """
     try:
-        return [Moment(*json.loads(line)) for line in path.read_text().splitlines()]
+        return [Moment(*json.loads(line)) for line in Path(path).read_text().splitlines()]
     except (OSError, TypeError, ValueError) as error:
         raise DataError(f"{path} is no trace: {error}.") from error
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from abs_cli.main import app
 from abs_core.errors import DataError
 from abs_core.runtime.elements import TaskId
-from abs_core.runtime.trace import Trace, timeline
+from abs_core.runtime.trace import Trace, read, timeline
 
 
 def traced(folder: Path) -> Path:
@@ -26,7 +26,8 @@ def traced(folder: Path) -> Path:
     assert [span.task for span in shown.spans] == ["source/0", "out/0"]
     assert [what for what, _ in shown.marks] == ["begin", "committed"]
     path = folder / "trace.jsonl"
-    trace.write(path)
+    trace.write(str(path))
+    assert read(str(path)) == trace.moments
     return path
 
 
