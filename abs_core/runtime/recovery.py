@@ -52,6 +52,8 @@ class Recovered:
 
     Args:
         first: number of its first checkpoint; above every number that has left a trace in the store.
+        restored: number of the snapshot that the parts are of; None where the job starts for the first
+            time.
         parts: by operator; empty where the job starts for the first time.
         source: the store that has the blobs of the parts.
     """
@@ -60,6 +62,7 @@ class Recovered:
     first: int
     parts: dict[str, list[Part]]
     source: SnapshotStore
+    restored: int | None = None
 
 
 @dataclass(slots=True)
@@ -92,8 +95,18 @@ class StoreKeeper:
             ProtocolError: an older snapshot is asked for without consent.
             ConfigError: it holds state that no operator claims.
         """
-        self.coordinator.begin(0, gaps_allowed=True)
-        return self.restored(self.coordinator.roll_forward(), restore)
+        before, _ = self.coordinator.begin(0, gaps_allowed=True)
+        recovered = self.restored(self.coordinator.roll_forward(), restore)
+        _log.info(
+            "job %s, generation %d: %s; %d handles that were decided were rolled forward",
+            before.job,
+            before.generation,
+            "starts without a snapshot"
+            if recovered.restored is None
+            else f"restores checkpoint {recovered.restored}",
+            sum(len(decision.handles) for decision in before.open),
+        )
+        return recovered
 
     def restored(self, state: JobState, restore: Restore) -> Recovered:
         """The snapshot to restore under the present generation."""
@@ -128,7 +141,7 @@ class StoreKeeper:
                 remedy="max_parallelism can't be changed once a job has state.",
             )
         parts = {id_: p for id_, p in load(record, source).items() if id_ in self.graph.nodes}
-        return Recovered(state, first, parts, source)
+        return Recovered(state, first, parts, source, wanted)
 
     def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
         def record(which: int) -> Record:

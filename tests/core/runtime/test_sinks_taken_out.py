@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -79,6 +80,28 @@ def test_a_sink_with_decided_handles_is_not_taken_out_before_they_are_committed(
     assert "goes on without the sinks other, by consent" in caplog.text
     assert len(bench.rows()) == 2 * ROWS
     assert bench.prepared() == 0
+
+
+def test_a_start_says_what_it_restores_and_what_it_rolled_forward(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "abs_core.runtime")
+    with pytest.raises(RefusedError, match="planted"):
+        bench.job(two(bench, RefusingSink(bench.target, "2pc", "append")), restarts=0).run()
+    job, decided = job_key("counting"), register(bench)
+    new = "starts without a snapshot; 0 handles that were decided were rolled forward"
+    assert said(caplog) == [f"job {job}, generation 1: {new}"]
+
+    caplog.clear()
+    bench.job(two(bench, bench.sink)).run()
+    (decision,) = decided.open
+    restored = f"job {job}, generation 2: restores checkpoint {decision.epoch}; "
+    handles = f"{len(decision.handles)} handles that were decided were rolled forward"
+    assert said(caplog) == [restored + handles]
+
+
+def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [line for line in caplog.messages if "rolled forward" in line]
 
 
 class Undecided(LocalSnapshotStore):
