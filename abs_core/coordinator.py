@@ -219,9 +219,11 @@ class Coordinator:
             return verdict.state  # the common case, in one look: another task has started the run
         state = self._cell.change(lambda s: protocol.start(s, self._who, register))
         reached(CrashPoint.AFTER_START)
-        # Another task of this very run may have been first: then it is as new to both.
         minted = state.generation == 1
-        self._observe(Started(self._who.job, state.generation, minted))
+        # Another task of this run may have been first, and tells. Of a new register its id says whose
+        # it is. Of one that was taken over nothing does, after a lost reply: then both tell.
+        if not minted or state.register == register:
+            self._observe(Started(self._who.job, state.generation, minted))
         self._fence(state)
         self._tidy(state, forget=False)
         return state

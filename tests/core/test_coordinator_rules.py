@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -226,6 +226,39 @@ def test_progress_is_told(case: Case) -> None:
     kinds = [type(event) for event in events]
     assert kinds == [Started, RolledForward, Skipped, Abandoned, Swept, Abandoned]
     assert events[0] == Started(JOB, 3, minted=False)
+
+
+def test_of_two_tasks_that_start_a_new_job_only_the_first_tells(case: Case) -> None:
+    first = case.run()
+    events = observed(first)
+    late: list[Event] = []
+    store = _Overtaken(first.store, overtake=lambda: first.begin(0))
+    second = Coordinator(first.who, store, first.committer, patience=QUICK, observe=late.append)
+    state, _ = second.begin(0)
+    assert events == [Started(JOB, 1, minted=True)]
+    assert late == []
+    assert state == first.state()
+
+
+class _Overtaken:
+    """Another task of the run starts the job after the first look, before the compare-and-set."""
+
+    def __init__(self, store: RegisterStore, overtake: Callable[[], object]) -> None:
+        self._store = store
+        self._overtake: Callable[[], object] | None = overtake
+
+    def load(self, job: str) -> Stored | None:
+        seen = self._store.load(job)
+        if self._overtake is not None:
+            overtake, self._overtake = self._overtake, None
+            overtake()
+            assert seen is None
+        return seen
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        return self._store.compare_and_set(job, expected, state)
 
 
 @pytest.mark.parametrize("protocol", ["2pc", "wal"])
