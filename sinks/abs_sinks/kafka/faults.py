@@ -176,7 +176,7 @@ def _facts(error: Any) -> tuple[int | None, str, bool]:
     known = code if isinstance(code, int) and code > 0 else None
     return (
         known,
-        f"{type(error).__name__}: {text}",
+        text if type(error).__name__ in text else f"{type(error).__name__}: {text}",
         away or bool(getattr(error, "retriable", False)),
     )
 

@@ -123,7 +123,7 @@ def _check_type(name: str, arrow: pa.DataType) -> None:
     if not _FITS[name](arrow):
         raise SchemaError(
             f"The column {name} is of type {arrow}, and must be {_WANTED[name]}.",
-            remedy=f"cast it: CAST({name} AS ...); for JSON use to_json.",
+            remedy=_REMEDIES[name],
         )
 
 
@@ -160,6 +160,14 @@ _FITS = {
     "topic": _is_text,
     "partition": pa.types.is_int32,
     "timestamp": pa.types.is_timestamp,
+}
+_REMEDIES = {
+    "key": "cast it: CAST(key AS STRING) or CAST(key AS BINARY); for JSON use to_json.",
+    "value": "cast it: CAST(value AS STRING) or CAST(value AS BINARY); for JSON use to_json.",
+    "headers": "cast it: CAST(headers AS ARRAY<STRUCT<key: STRING, value: BINARY>>).",
+    "topic": "cast it: CAST(topic AS STRING).",
+    "partition": "cast it: CAST(partition AS INT).",
+    "timestamp": "cast it: CAST(timestamp AS TIMESTAMP).",
 }
 _WANTED = {
     "key": "a string or a binary",

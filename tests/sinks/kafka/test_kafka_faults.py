@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from abs_core.errors import AbsError, FencedError, RowError, UnavailableError
 from abs_sinks.kafka.faults import to_abs_error
@@ -123,3 +124,11 @@ def test_what_passes_by_itself_may_be_tried_again(code: int) -> None:
     error = to_abs_error(KafkaError(code), "sending")
     assert isinstance(error, UnavailableError)
     assert error.retryable
+
+
+@pytest.mark.parametrize("error", [KafkaTimeoutError, TopicAuthorizationFailedError])
+@pytest.mark.parametrize("said", ["no answer", ""])
+def test_an_errors_kind_is_named_once(error: type[Exception], said: str) -> None:
+    text = str(to_abs_error(error(said), "asking"))
+    assert text.count(error.__name__) == 1
+    assert said in text

@@ -139,6 +139,22 @@ def test_a_schema_that_does_not_fit_is_refused(
 
 
 @pytest.mark.parametrize(
+    ("column", "types"),
+    [
+        ("key", ["CAST(key AS STRING)", "CAST(key AS BINARY)"]),
+        ("partition", ["CAST(partition AS INT)"]),
+        ("timestamp", ["CAST(timestamp AS TIMESTAMP)"]),
+    ],
+)
+def test_a_type_that_does_not_fit_is_answered_with_the_cast_in_sql(
+    column: str, types: list[str]
+) -> None:
+    with pytest.raises(SchemaError) as refused:
+        plan_columns(pa.schema([("value", pa.string()), (column, pa.float64())]), "t")
+    assert [cast for cast in types if cast not in refused.value.remedy] == []
+
+
+@pytest.mark.parametrize(
     ("column", "values", "topic"),
     [
         ("topic", pa.array(["t", None]), None),
