@@ -10,7 +10,7 @@ from abs_core.model import Finding, Guarantee, Severity
 
 
 def check(findings: Sequence[Finding], job: str, log: logging.Logger) -> tuple[str, ...]:
-    """The warnings among the findings, as text; notes go to ``log``.
+    """The warnings among the findings, as text to be logged as such; notes go to ``log``.
 
     Raises:
         PreflightError: with all that is wrong, where anything is.
@@ -25,9 +25,7 @@ def check(findings: Sequence[Finding], job: str, log: logging.Logger) -> tuple[s
     for finding in findings:
         if finding.severity is Severity.NOTE:
             log.info("job %s: %s", job, _text(finding))
-    return tuple(
-        f"job {job}: WARNING: {_text(f)}" for f in findings if f.severity is Severity.WARNING
-    )
+    return tuple(f"job {job}: {_text(f)}" for f in findings if f.severity is Severity.WARNING)
 
 
 def describe(sink: str, guarantee: Guarantee, job: str) -> str:
