@@ -48,10 +48,10 @@ class Words:
         there = np.ones(len(raw), np.bool_)
         if not all(raw):
             there = np.fromiter((value is not None for value in raw), np.bool_, len(raw))
-        content = b"".join(bytes(8) if value is None else value for value in raw)
-        if len(content) != 8 * len(raw):
+        words = [bytes(8) if value is None else value for value in raw]
+        if not set(map(len, words)) <= {8}:  # each: a short and a long one add up, too
             raise RowError("A value of a state of 64-bit numbers is not eight bytes.")
-        return cls(np.frombuffer(content, "<i8").astype(np.int64), there)
+        return cls(np.frombuffer(b"".join(words), "<i8").astype(np.int64), there)
 
     def take(self, at: npt.NDArray[Any]) -> Words:
         # In this order, `put` in the other: beside a writer no value is seen that never was.
@@ -300,11 +300,9 @@ class ColumnTable(Table):
         return [] if value is None else [(b"", value)]
 
     def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
-        for name, value in zip(
-            self.store.names,
-            self.store.words.take(np.arange(len(self.store.names))).raw(),
-            strict=True,
-        ):
+        names = self.store.names
+        values = self.store.words.take(np.arange(len(names))).raw()
+        for name, value in zip(names, values, strict=True):
             if value is not None:
                 yield name, b"", value
 
