@@ -7,10 +7,9 @@ its start included: ``keyed_count_flink`` takes that out.
 
 Set as by a user who wants throughput, without checkpoints. Python functions run in processes: in
 threads of the JVM (``python.execution-mode: thread``) they were slower, and with two workers more so.
-Nothing
-is emitted but the last count of each key, and that comes as one Arrow table: row by row, a result takes
-milliseconds a key. Arrow tables as a source (``from_pandas``) were no faster than files. There is no
-batched function: a pandas aggregate needs a window.
+Nothing is emitted but the last count of each key, and that comes as one Arrow table: row by row, a
+result takes milliseconds a key. Arrow tables as a source (``from_pandas``) were no faster than files.
+There is no batched function: a pandas aggregate needs a window.
 """
 
 from __future__ import annotations

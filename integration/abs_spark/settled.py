@@ -42,7 +42,6 @@ def _keep_freed_memory() -> None:
     if os.name == "posix" and not _SET_BY_USER & os.environ.keys():
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
-            mallopt(
-                _M_MMAP_THRESHOLD, MAPPED_BYTES
-            )  # else setting the other would fix it at 128 KiB
+            # Both: to set one fixes the other, and 128 KiB is little for a block to be mapped.
+            mallopt(_M_MMAP_THRESHOLD, MAPPED_BYTES)
             mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
