@@ -12,6 +12,7 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError
+from kafka.net.compat import KafkaNetClient
 
 from abs_audit.carry import carried
 from abs_audit.families import Family, Type
@@ -133,7 +134,7 @@ class KafkaTopic:
     @contextlib.contextmanager
     def _consumer(self, isolation: str) -> Iterator[KafkaConsumer]:
         try:
-            consumer = KafkaConsumer(
+            with _connected(
                 bootstrap_servers=self.servers.split(","),
                 isolation_level=isolation,
                 group_id=None,
@@ -141,11 +142,29 @@ class KafkaTopic:
                 allow_auto_create_topics=False,
                 max_partition_fetch_bytes=16 << 20,
                 **self.settings,
-            )
-            with contextlib.closing(consumer):
+            ) as consumer:
                 yield consumer
         except KafkaError as error:
             raise _mapped(error, self.name) from error
+
+
+@contextlib.contextmanager
+def _connected(**config: Any) -> Iterator[KafkaConsumer]:
+    """A consumer, closed at the end.
+
+    One that comes to no broker fails in its constructor, whose I/O thread goes on trying: there is no
+    consumer to close then, so its connections are made here, and closed in any case.
+    """
+    with contextlib.ExitStack() as opened:
+
+        def connections(**more: Any) -> KafkaNetClient:
+            made = KafkaNetClient(**more)
+            opened.callback(made.close)
+            return made
+
+        consumer = KafkaConsumer(kafka_client=connections, **config)
+        opened.callback(consumer.close)
+        yield consumer
 
 
 def _mapped(error: KafkaError, name: str) -> TargetError:

@@ -72,7 +72,10 @@ def _topic(where: Sequence[str], table: str | None) -> Relation:
     from abs_audit.kafka import KafkaTopic
 
     if len(where) > 1 or table is not None:
-        raise OptionError("A topic is named together with something else.", remedy="name one.")
+        raise OptionError(
+            "A topic is named together with something else.",
+            remedy="name one topic alone; a table (--table, --expected-table) is a database's.",
+        )
     parts = urlsplit(where[0])
     servers, topic = parts.netloc, parts.path.strip("/")
     given = dict(parse_qsl(parts.query))
@@ -106,7 +109,10 @@ def _objects(where: Sequence[str], table: str | None, null: str | None) -> Relat
     from abs_audit.s3 import S3Files  # its client comes with the extra `s3`
 
     if len(where) > 1 or table is not None:
-        raise OptionError("A bucket is named together with something else.", remedy="name one.")
+        raise OptionError(
+            "A bucket is named together with something else.",
+            remedy="name one prefix alone; a table (--table, --expected-table) is a database's.",
+        )
     parts = urlsplit(where[0])
     given = dict(parse_qsl(parts.query))
     endpoint, region = given.pop("endpoint", None), given.pop("region", None)

@@ -7,7 +7,7 @@ A register lies in its sink's own system: a URL says which.
   file of lines ``name=value`` (``?config=FILE``), where passwords belong;
 - ``s3://bucket/path`` is the sink's option path, its query other options of the sink
   (``?endpoint=http://host:port&region=...&statepath=...``); credentials come by boto3's chain;
-- any other is libpq's, of a PostgreSQL database.
+- ``postgresql://...``, ``jdbc:postgresql://...`` and libpq's keywords name a PostgreSQL database.
 """
 
 from __future__ import annotations
@@ -106,13 +106,11 @@ class State:
                 return _s3(url)
             case "" | "postgres" | "postgresql" | "jdbc":
                 return _postgres(url, schema)
-            case scheme if "://" in url:
+            case scheme:
                 raise OptionError(
-                    f"The URL begins with {scheme}://, which names no system that holds registers.",
+                    f"The URL begins with {scheme}:, which names no system that holds registers.",
                     remedy="begin it with postgresql://, kafka:// or s3://.",
                 )
-            case _:
-                return _postgres(url, schema)
 
     def jobs(self) -> Sequence[Stored]:
         """Every job here.

@@ -131,6 +131,27 @@ def test_what_cannot_be_audited_as_asked_ends_with_2(
     assert "geheim" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        (("--actual", "postgresql://h:1/x"), "name it: --table for the target, --expected-table"),
+        (("--actual", "{same}", "--table", "t"), "give a URL such as postgresql://"),
+        (("--actual", "kafka://h:1/t", "--table", "t"), "one topic alone; a table (--table"),
+        (("--actual", "s3://bucket/x", "--table", "t"), "one prefix alone; a table (--table"),
+    ],
+)
+def test_a_database_needs_a_table_and_nothing_else_has_one(
+    arguments: tuple[str, ...],
+    remedy: str,
+    abs_audit: Callable[..., Done],
+    paths: dict[str, str],
+) -> None:
+    given = [argument.format(**paths) for argument in arguments]
+    done = abs_audit("--expected", paths["expected"], *given)
+    assert done.returncode == 2
+    assert remedy in done.stderr
+
+
 def test_a_target_that_is_not_there_ends_with_3(
     abs_audit: Callable[..., Done], paths: dict[str, str]
 ) -> None:

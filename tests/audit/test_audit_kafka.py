@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from abs_audit import Files, Report, audit, relation
-from abs_core.errors import ConfigError, DataError, OptionError
+from abs_audit.kafka import KafkaTopic
+from abs_core.errors import ConfigError, DataError, OptionError, UnavailableError
 from abs_services import KafkaService
 
 pytestmark = pytest.mark.services
@@ -115,6 +118,14 @@ def test_what_cannot_be_audited_is_a_clear_error(
     producer.flush(30)
     with pytest.raises(DataError, match="tombstone"):
         _audit(tmp_path, audited)
+
+
+def test_brokers_that_cannot_be_reached_are_told_and_leave_no_thread_behind() -> None:
+    nobody = KafkaTopic("127.0.0.1:1", "t", settings={"bootstrap_timeout_ms": 300})
+    before = set(threading.enumerate())
+    with duckdb.connect() as connection, pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1"):
+        nobody.columns(connection)
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize(
