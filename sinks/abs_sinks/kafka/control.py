@@ -10,10 +10,12 @@ import logging
 import os
 import threading
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from typing import Any, TypeVar
 
 import kafka.errors
 from kafka import KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
 
 from abs_core.errors import RefusedError, UnavailableError
 from abs_sinks.kafka.client import control_settings
@@ -58,15 +60,29 @@ def admin(settings: Settings) -> KafkaAdminClient:
 
 def _connected(settings: Settings) -> KafkaAdminClient:
     config = control_settings(settings)
-    try:
-        with mapped(f"connecting to {settings.bootstrap}"):
-            return KafkaAdminClient(**config, max_in_flight_requests_per_connection=IN_FLIGHT)
-    except UnavailableError as error:
-        error.remedy = (
-            "see that the brokers are up, and kafka.bootstrap.servers; and where they are reached by "
-            "TLS or with a password, that kafka.security.protocol says so."
-        )
-        raise
+    with ExitStack() as failed:
+
+        def connections(**more: Any) -> KafkaNetClient:
+            # A constructor that fails leaves these with a running thread, and nothing to close.
+            made = KafkaNetClient(**more)
+            failed.callback(made.close)
+            return made
+
+        try:
+            with mapped(f"connecting to {settings.bootstrap}"):
+                client = KafkaAdminClient(
+                    **config,
+                    kafka_client=connections,
+                    max_in_flight_requests_per_connection=IN_FLIGHT,
+                )
+        except UnavailableError as error:
+            error.remedy = (
+                "see that the brokers are up, and kafka.bootstrap.servers; and where they are reached "
+                "by TLS or with a password, that kafka.security.protocol says so."
+            )
+            raise
+        failed.pop_all()
+        return client
 
 
 def forget(settings: Settings) -> None:

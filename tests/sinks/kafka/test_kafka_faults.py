@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from abs_core.errors import AbsError, FencedError, RowError, UnavailableError
+from abs_sinks.kafka import KafkaOptions, client
+from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.faults import to_abs_error
 from abs_sinks.kafka.sending import Failures
 
@@ -132,3 +135,15 @@ def test_an_errors_kind_is_named_once(error: type[Exception], said: str) -> None
     text = str(to_abs_error(error(said), "asking"))
     assert text.count(error.__name__) == 1
     assert said in text
+
+
+def test_brokers_that_cannot_be_reached_leave_no_thread_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "REQUEST_SECONDS", 0.3)
+    settings = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}).kafka
+    before = set(threading.enumerate())
+    with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1") as caught:
+        admin(settings)
+    assert "see that the brokers are up" in str(caught.value)
+    assert set(threading.enumerate()) <= before
