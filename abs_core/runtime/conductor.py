@@ -19,8 +19,8 @@ from abs_core.runtime.alignment import Way
 from abs_core.runtime.coordinator import Book, Declined, Ended, Message, Pending, Settings
 from abs_core.runtime.elements import Observe, TaskId, unobserved
 from abs_core.runtime.graph import Graph
-from abs_core.runtime.savepoints import Savepoints
-from abs_core.runtime.task import Command
+from abs_core.runtime.task import Command, Copy
+from abs_core.state.contracts import Place
 
 
 class Keeper(Protocol):
@@ -47,6 +47,30 @@ class Keeper(Protocol):
         ...
 
 
+class Companion:
+    """Goes along with the checkpoints of a run, and may ask for one; this one does nothing."""
+
+    def asks(self) -> bool:
+        """Whether a checkpoint is wanted as soon as one may begin."""
+        return False
+
+    def begin(self, checkpoint: int) -> None:
+        """A checkpoint begins; no task knows of it yet."""
+
+    def copied(self, copy: Copy, place: Place) -> None:
+        """A task has taken its copy, which is about to be made durable, in this thread.
+
+        Raises:
+            AbsError: the checkpoint fails.
+        """
+
+    def decided(self, checkpoint: int) -> None:
+        """It is decided and committed; never raises."""
+
+    def failed(self, checkpoint: int, why: str) -> None:
+        """It will never be decided; never raises."""
+
+
 @dataclass(slots=True)
 class Conductor:
     """The checkpoint coordinator of one run. ``step`` is called by one thread, ``inbox`` by any.
@@ -56,7 +80,7 @@ class Conductor:
         resting: whether every source is halted and nothing is in flight.
         attempts: the present attempt of each task; messages of earlier ones are dropped.
         observe: is told of every step, for the trace.
-        savepoints: which were asked for; each is answered here, or at the end of the run.
+        companion: is told what becomes of each checkpoint.
     """
 
     way: Way
@@ -69,7 +93,7 @@ class Conductor:
     book: Book
     observe: Observe = unobserved
     inbox: deque[Message] = field(default_factory=deque)
-    savepoints: Savepoints = field(default_factory=Savepoints)
+    companion: Companion = field(default_factory=Companion)
     tasks: frozenset[TaskId] = field(init=False)
     sources: frozenset[TaskId] = field(init=False)
     sinks: frozenset[TaskId] = field(init=False)
@@ -102,7 +126,7 @@ class Conductor:
         if late is not None:
             self._abort(late.checkpoint, now, "it timed out.")
             return True
-        asked = self.savepoints.asked
+        asked = self.companion.asks()
         pending = rules.due(self.settings, self.way, self.book, now, self.sinks, asked=asked)
         if pending is None:
             return False
@@ -114,7 +138,7 @@ class Conductor:
         for pending in self.book.pending:
             self.observe("aborted", None, pending.checkpoint)
             self._tell(self.tasks, Command.ABORTED, pending.checkpoint)
-            self.savepoints.failed(pending.checkpoint, "a part of the job had to be restored.")
+            self.companion.failed(pending.checkpoint, "a part of the job had to be restored.")
         self.book = rules.restarted(self.book, tasks, now)
         self._halting = None
         self._resume(self.book.next - 1)
@@ -122,7 +146,7 @@ class Conductor:
     def _begin(self, pending: Pending) -> None:
         self.book = rules.begun(self.book, pending)
         self.observe("begin", None, pending.checkpoint)
-        self.savepoints.begin(pending.checkpoint)
+        self.companion.begin(pending.checkpoint)
         self._halting = pending.checkpoint if self.way.halts else None
         first = Command.HALT if self.way.halts else Command.TRIGGER
         self._tell(self.sources, first, pending.checkpoint)
@@ -152,11 +176,11 @@ class Conductor:
             return
         self.observe("record", None, checkpoint)
         self.keeper.decide(checkpoint, handles, fingerprint)
+        self.companion.decided(checkpoint)
         self.observe("committed", None, checkpoint)
         self.book = rules.decided(self.book, pending, now)
         self._tell(self.tasks, Command.DECIDED, checkpoint)
         self._resume(checkpoint)
-        self.savepoints.taken(checkpoint)
         self.keeper.retain(checkpoint)
 
     def _abort(self, checkpoint: int, now: float, why: str) -> None:
@@ -169,7 +193,7 @@ class Conductor:
             self._halting = None
         self._tell(self.tasks, Command.ABORTED, checkpoint)
         self._resume(checkpoint)
-        self.savepoints.failed(checkpoint, why)
+        self.companion.failed(checkpoint, f"its checkpoint failed: {why}")
         if rules.too_many_failed(self.settings, self.book):
             raise UnavailableError(
                 f"{self.book.failed} checkpoints failed in a row, the last one because {why}",

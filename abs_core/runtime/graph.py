@@ -17,14 +17,8 @@ from abs_core.contracts import Sink
 from abs_core.errors import ConfigError, OptionError
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.elements import Batch
-from abs_core.runtime.keyed import Join, Process, ProcessFunction, Reducing, TimerFunction, Window
-from abs_core.runtime.operators import (
-    Operator,
-    Row,
-    Stateless,
-    event_times,
-    passing,
-)
+from abs_core.runtime.keyed import Process, ProcessFunction, Reducing, TimerFunction
+from abs_core.runtime.operators import Operator, Row, Stateless, event_times, passing
 from abs_core.runtime.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Partition
 from abs_core.source import Source
 from abs_core.state.codecs import INT64
@@ -273,7 +267,9 @@ class Stream:
         out: str | None = None,
         **at: int,
     ) -> Stream:
-        """Tumbling windows of event time, or sliding ones with ``slide``; see ``keyed.Window``."""
+        """Tumbling windows of event time, or sliding ones with ``slide``; see ``windows.Window``."""
+        from abs_core.runtime.windows import Window
+
         key, every, name = self.key(), slide or size, out or fold
         return self.apply(
             id_, "window", lambda c: Window(c, key, time, size, every, fold, column, name), **at
@@ -287,7 +283,9 @@ class Stream:
         schema: pa.Schema,
         **at: int,
     ) -> Stream:
-        """Inner join by key with another keyed stream; see ``keyed.Join``."""
+        """Inner join by key with another keyed stream; see ``joins.Join``."""
+        from abs_core.runtime.joins import Join
+
         keys = (self.key(), other.key())
         return self.apply(id_, "join", lambda c: Join(c, keys, merge, schema), other, **at)
 

@@ -6,6 +6,7 @@ import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING
@@ -18,18 +19,19 @@ from abs_core.events import Observer, ignore
 from abs_core.model import JobState, job_key
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity
+from abs_core.runtime.conductor import Companion
 from abs_core.runtime.coordinator import Settings
 from abs_core.runtime.elements import Observe, unobserved
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.recovery import Restore, StoreKeeper, sink_order
-from abs_core.runtime.savepoints import Savepoints
 from abs_core.runtime.sinks import SinksCommitter, check_decided
 from abs_core.runtime.threads import Execution
 from abs_core.state.contracts import NewBackend, SnapshotStore
 from abs_core.state.heap import HeapBackend
 
 if TYPE_CHECKING:
-    # It brings Arrow Flight, which jobs without queries shall not wait for.
+    # Loaded by jobs that use them: queries bring Arrow Flight.
+    from abs_core.runtime.savepoints import Savepoints
     from abs_core.state.query import QueryServer
 
 LINEAGE = "embedded"
@@ -81,10 +83,15 @@ class Job:
             AbsError: see ``StoreKeeper.recover`` and ``Execution.run``.
         """
         restore = restore or Restore()
-        with Savepoints(job_key(self.graph.name)) as self._asked:
-            keeper = self._keeper(restore)
+        keeper, companion = self._keeper(restore), Companion()
+        with ExitStack() as running:
+            if self.savepoints is not None:
+                from abs_core.runtime.savepoints import Savepoints
+
+                savepoints = Savepoints(job_key(self.graph.name), self.savepoints, keeper)
+                self._asked = companion = running.enter_context(savepoints)
             recovered = keeper.recover(restore)
-            Execution(self, keeper, recovered, restore, self._asked).run(stop or Event())
+            Execution(self, keeper, recovered, restore, companion).run(stop or Event())
 
     def ask_savepoint(self) -> Future[int]:
         """Let the next checkpoint be a savepoint, too: whole, and never deleted by retention.
@@ -96,7 +103,7 @@ class Job:
         Raises:
             ConfigError: the job does not run, or has no store for savepoints.
         """
-        if self.savepoints is None or self._asked is None:
+        if self._asked is None:
             raise ConfigError("A savepoint needs a running job with a `savepoints` store.")
         return self._asked.ask()
 
@@ -135,7 +142,7 @@ class Job:
             fence=fence,
         )
         keep = max(self.retain, self.settings.in_flight + 1)
-        return StoreKeeper(self.graph, self.store, coordinator, keep, self.savepoints, order)
+        return StoreKeeper(self.graph, self.store, coordinator, keep, order)
 
     def _committer(self, sinks: Mapping[str, Sink], order: Sequence[str]) -> Committer:
         committers = {id_: sink.committer() for id_, sink in sinks.items()}

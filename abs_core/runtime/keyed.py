@@ -1,6 +1,7 @@
-"""Operators with keyed state: reduce, process with timers, join. Their input is partitioned by the key.
+"""Operators with keyed state: reduce, process with timers. Their input is partitioned by the key.
 
-``Reducing`` works on whole batches; ``Process`` and ``Join`` row by row, for convenience.
+``Reducing`` works on whole batches; ``Process`` row by row, for convenience. Windows and joins are
+written on the same contract, in modules that are loaded where they are used.
 """
 
 from __future__ import annotations
@@ -14,12 +15,10 @@ import pyarrow.compute as pc
 
 from abs_core.errors import OptionError
 from abs_core.runtime.context import TaskContext
-from abs_core.runtime.elements import Batch
-from abs_core.runtime.operators import Emit, Operator, Row, emit_rows, event_times
-from abs_core.state.codecs import BYTES, INT64, JSON
+from abs_core.runtime.operators import Emit, Operator, Row, emit_rows
+from abs_core.state.codecs import INT64
 from abs_core.state.contracts import ArrayCodec
-from abs_core.state.keygroups import decode_keys, encode_keys
-from abs_core.state.operator_state import Mode
+from abs_core.state.keygroups import encode_keys
 
 FOLDS: dict[str, Callable[..., pa.Array]] = {
     "sum": pc.add,
@@ -152,110 +151,4 @@ class Process(Operator):
         for at, key in self._timers.due(until):
             self._context.key = key
             rows += self._on_timer(at, self._context)
-        emit_rows(rows, self._schema, emit)
-
-
-class Window(Operator):
-    """Folds a column by key and window of event time; emits a window when event time has passed it.
-
-    A record that comes after its window was emitted opens it again: it is emitted as another row, with
-    what came late. Windows are [start, start + size), one every ``slide``.
-
-    Args:
-        time: the column of the event time: integer or timestamp, in its own unit.
-        size: of a window, in that unit.
-        slide: from the start of one window to the next; ``size`` for tumbling windows.
-    """
-
-    def __init__(
-        self,
-        context: TaskContext,
-        key: Sequence[str],
-        time: str,
-        size: int,
-        slide: int,
-        fold: str,
-        column: str | None,
-        out: str,
-    ) -> None:
-        if size <= 0 or slide <= 0:
-            raise OptionError(f"A window of {size} every {slide} can't be.")
-        self._over = folding(fold, column)
-        self._key, self._time, self._size, self._slide = [*key], time, size, slide
-        self._fold, self._column, self._out = fold, column, out
-        self._values = context.map("windows", INT64, INT64)
-        self._timers = context.timers()
-        self._types = context.lists.list("key types", BYTES, Mode.UNION)
-
-    def on_batch(self, port: int, batch: pa.RecordBatch, emit: Emit) -> None:
-        times = event_times(batch, self._time)
-        newest = pc.subtract(times, _modulo(times, self._slide))
-        for back in range(-(-self._size // self._slide)):
-            starts = pc.subtract(newest, back * self._slide)
-            inside = pc.less(pc.subtract(times, starts), self._size)
-            self._add(batch.append_column("_start", starts).filter(inside))
-
-    def _add(self, batch: pa.RecordBatch) -> None:
-        if not batch.num_rows:
-            return
-        by = [*self._key, "_start"]
-        (*columns, begins), values = folded(batch, by, self._fold, self._column, pa.int64())
-        keys, starts = encode_keys(columns), begins.to_pylist()
-        before = pa.array(self._values.get_many(keys, starts), pa.int64())
-        now = pc.coalesce(self._over(before, values), values)
-        self._values.put_many(keys, starts, now.to_pylist())
-        self._timers.register_many(keys, [start + self._size for start in starts])
-        if not self._types.get():
-            schema = pa.record_batch(columns, names=self._key).schema
-            self._types.put([schema.serialize().to_pybytes()])
-
-    def on_watermark(self, time: int, emit: Emit) -> None:
-        due = self._timers.due(time)
-        if not due:
-            return
-        keys = [key for _, key in due]
-        starts = [at - self._size for at, _ in due]
-        values = self._values.get_many(keys, starts)
-        self._values.put_many(keys, starts, [None] * len(keys))
-        names = [*self._key, "window_start", "window_end", self._out]
-        ends = [at for at, _ in due]
-        types = pa.ipc.read_schema(pa.py_buffer(self._types.get()[0])).types
-        columns = decode_keys(keys, types)
-        emit(pa.record_batch([*columns, *map(pa.array, (starts, ends, values))], names=names))
-
-    def on_end(self, emit: Emit) -> None:
-        self.on_watermark((1 << 63) - 1, emit)
-
-
-def _modulo(times: pa.Array, slide: int) -> pa.Array:
-    remainder = pc.subtract(times, pc.multiply(pc.divide(times, slide), slide))
-    return pc.if_else(pc.less(remainder, 0), pc.add(remainder, slide), remainder)
-
-
-class Join(Operator):
-    """Inner join by key of two streams, over the whole life of the job: each pair once.
-
-    Args:
-        keys: of the left and of the right rows.
-        merge: a left and a right row in, the joined row out.
-    """
-
-    def __init__(
-        self,
-        context: TaskContext,
-        keys: tuple[Sequence[str], Sequence[str]],
-        merge: Callable[[Row, Row], Row],
-        schema: pa.Schema,
-    ) -> None:
-        self._keys, self._merge, self._schema = keys, merge, schema
-        self._sides = (context.list("left", JSON), context.list("right", JSON))
-
-    def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
-        rows: list[Row] = []
-        keys = encode_keys([batch.column(name) for name in self._keys[port]])
-        here, there = self._sides[port], self._sides[1 - port]
-        for key, row in zip(keys, batch.to_pylist(), strict=True):
-            here.append(key, row)
-            others = there.get(key)
-            rows += [self._merge(*((row, o) if port == 0 else (o, row))) for o in others]
         emit_rows(rows, self._schema, emit)

@@ -17,7 +17,14 @@ from abs_core.model import Committable, JobState, Wrote
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.coordinator import Pending
 from abs_core.runtime.graph import Graph
-from abs_core.runtime.snapshot import DurablePart, Record, blobs_of, fingerprint, load, read_record
+from abs_core.runtime.snapshot import (
+    Record,
+    blobs_of,
+    by_operator,
+    fingerprint,
+    load,
+    read_record,
+)
 from abs_core.runtime.sources import forget
 from abs_core.state.contracts import SnapshotStore
 from abs_core.state.retention import sweep
@@ -71,7 +78,6 @@ class StoreKeeper:
 
     Args:
         keep: how many checkpoints are retained.
-        savepoints: where the records of savepoints go.
         sinks: in the order in which they have their partitions; see ``sink_order``.
     """
 
@@ -79,10 +85,10 @@ class StoreKeeper:
     store: SnapshotStore
     coordinator: Coordinator
     keep: int = 3
-    savepoints: SnapshotStore | None = None
     sinks: Sequence[str] = ()
     _register: str = ""
-    _written: Record | None = None
+    written: Record = field(init=False)
+    """The completion record of the checkpoint that was written last."""
     _decided: list[Record] = field(default_factory=list)
 
     def recover(self, restore: Restore) -> Recovered:
@@ -144,26 +150,17 @@ class StoreKeeper:
         return Recovered(state, first, parts, source, wanted)
 
     def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
-        def record(which: int) -> Record:
-            parts: dict[str, list[DurablePart]] = {}
-            for task, ack in sorted(pending.acks.items()):
-                parts.setdefault(task.operator, []).append(ack.part[which])
-            who, groups = (self.graph.name, self._register), self.graph.max_parallelism
-            return Record(*who, pending.checkpoint, parts, self.sinks, handles, groups)
-
-        if self.savepoints is not None and all(ack.part[1] for ack in pending.acks.values()):
-            saved = record(1)
-            self.savepoints.complete(pending.checkpoint, saved.to_bytes(), saved.blobs)
-        own = self._written = record(0)
-        content = own.to_bytes()
-        self.store.complete(pending.checkpoint, content, own.blobs)
+        who, groups = (self.graph.name, self._register), self.graph.max_parallelism
+        parts = by_operator({task: ack.part for task, ack in pending.acks.items()})
+        self.written = Record(*who, pending.checkpoint, parts, self.sinks, handles, groups)
+        content = self.written.to_bytes()
+        self.store.complete(pending.checkpoint, content, self.written.blobs)
         return fingerprint(content)
 
     def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
         shares = [Wrote(handle.rows, handle) for handle in handles]
         self.coordinator.commit(Report(checkpoint, shares, fingerprint, gaps_allowed=True))
-        if self._written is not None:
-            self._decided.append(self._written)
+        self._decided.append(self.written)
 
     def retain(self, checkpoint: int) -> None:
         del self._decided[: -self.keep]

@@ -1,40 +1,48 @@
-"""Requests of savepoints: from who asks, by the checkpoint that is to be one, to the answer.
+"""Savepoints: checkpoints that are kept whole, in a store of their own. Loaded by jobs that have one.
 
-Each request has exactly one answer: the number of its checkpoint once that is decided, or an error. A
-request whose checkpoint fails is not tried again by itself: who asked may have other plans by then.
+Each request has exactly one answer: the number of its checkpoint once that is decided and whole in the
+store, or an error. One whose checkpoint fails is not tried again by itself: who asked may have other
+plans by then. The record goes into the store after the decision: what is complete there is decided.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from types import TracebackType
 
-from abs_core.errors import ConfigError, UnavailableError
+from abs_core.errors import AbsError, ConfigError, UnavailableError
+from abs_core.runtime.conductor import Companion
+from abs_core.runtime.elements import TaskId
+from abs_core.runtime.recovery import StoreKeeper
+from abs_core.runtime.snapshot import DurablePart, by_operator, persist
+from abs_core.runtime.task import Copy
+from abs_core.state.contracts import Place, SnapshotStore
 
 
-class Savepoints:
-    """Of one run of a job, open while it runs. ``ask`` is for any thread, the rest for the run's.
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A checkpoint that is to be a savepoint: who asked for it, and what is whole of it."""
+
+    requests: list[Future[int]]
+    parts: dict[TaskId, DurablePart] = field(default_factory=dict)
+
+
+class Savepoints(Companion):
+    """Of one run of a job, open while it runs. ``ask`` is for any thread.
 
     Args:
         job: for the errors.
+        keeper: has the completion record of what is decided.
     """
 
-    def __init__(self, job: str | None = None) -> None:
-        self._job = job
+    def __init__(self, job: str, store: SnapshotStore, keeper: StoreKeeper) -> None:
+        self._job, self._store, self._keeper = job, store, keeper
         self._lock = Lock()
         self._closed = False
         self._asked: list[Future[int]] = []
-        self._begun: dict[int, list[Future[int]]] = {}
-
-    @property
-    def asked(self) -> bool:
-        """Whether somebody waits for a checkpoint to begin that is a savepoint, too."""
-        return any(not request.cancelled() for request in self._asked)
-
-    def __contains__(self, checkpoint: int) -> bool:
-        """Whether this checkpoint, which is under way, is to be a savepoint."""
-        return checkpoint in self._begun
+        self._begun: dict[int, _Begun] = {}
 
     def ask(self) -> Future[int]:
         """Ask for one; see ``Job.ask_savepoint``.
@@ -49,23 +57,39 @@ class Savepoints:
             self._asked.append(request)
         return request
 
+    def asks(self) -> bool:
+        return any(not request.cancelled() for request in self._asked)
+
     def begin(self, checkpoint: int) -> None:
         """All that was asked for by now is to be this checkpoint."""
         with self._lock:
             asked, self._asked = self._asked, []
         wanted = [request for request in asked if request.set_running_or_notify_cancel()]
         if wanted:
-            self._begun[checkpoint] = wanted
+            self._begun[checkpoint] = _Begun(wanted)
 
-    def taken(self, checkpoint: int) -> None:
-        """The checkpoint is decided, and whole in the store for savepoints."""
-        for request in self._begun.pop(checkpoint, ()):
+    def copied(self, copy: Copy, place: Place) -> None:
+        begun = self._begun.get(copy.checkpoint)
+        if begun is not None:
+            begun.parts[copy.task] = persist(copy, self._store, place, whole=True)
+
+    def decided(self, checkpoint: int) -> None:
+        begun = self._begun.get(checkpoint)
+        if begun is None:
+            return
+        try:
+            record = replace(self._keeper.written, operators=by_operator(begun.parts))
+            self._store.complete(checkpoint, record.to_bytes(), record.blobs)
+        except AbsError as error:
+            self.failed(checkpoint, f"its record was not written, {error}")
+            return
+        for request in self._begun.pop(checkpoint).requests:
             request.set_result(checkpoint)
 
     def failed(self, checkpoint: int, why: str, remedy: str = "ask again.") -> None:
-        """The checkpoint failed, if it was to be a savepoint."""
-        for request in self._begun.pop(checkpoint, ()):
-            what = f"Savepoint {checkpoint} was not taken, because its checkpoint failed: {why}"
+        begun = self._begun.pop(checkpoint, None)
+        for request in () if begun is None else begun.requests:
+            what = f"Savepoint {checkpoint} was not taken, because {why}"
             request.set_exception(
                 UnavailableError(what, job=self._job, epoch=checkpoint, remedy=remedy)
             )

@@ -20,6 +20,7 @@ from abs_core.errors import CorruptionError
 from abs_core.model import Committable
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.context import TaskState
+from abs_core.runtime.elements import TaskId
 from abs_core.runtime.task import Copy
 from abs_core.state.contracts import BlobRef, Place, Snapshot, SnapshotStore, StateHandle
 from abs_core.state.handles import handle_from_json, handle_to_json
@@ -73,6 +74,14 @@ def persist(copy: Copy, store: SnapshotStore, place: Place, *, whole: bool) -> D
         for port, batches in sorted(log.items())
     ]
     return DurablePart(keyed, state.lists, tuple(refs))
+
+
+def by_operator(parts: Mapping[TaskId, DurablePart]) -> dict[str, list[DurablePart]]:
+    """The parts of each operator, in the order of its tasks."""
+    operators: dict[str, list[DurablePart]] = {}
+    for task, part in sorted(parts.items()):
+        operators.setdefault(task.operator, []).append(part)
+    return operators
 
 
 @dataclass(frozen=True, slots=True)

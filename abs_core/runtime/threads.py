@@ -20,14 +20,13 @@ from abs_core.errors import AbsError, ConfigError, DataError, TargetError, Unava
 from abs_core.model import job_key
 from abs_core.runtime.alignment import WAYS, Way
 from abs_core.runtime.assembly import Assembly, Crewing, Part, assemble
-from abs_core.runtime.conductor import Conductor
+from abs_core.runtime.conductor import Companion, Conductor
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Ended
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Node
 from abs_core.runtime.plan import loops, regions
 from abs_core.runtime.recovery import Recovered, Restore, StoreKeeper
-from abs_core.runtime.savepoints import Savepoints
 from abs_core.runtime.snapshot import DurablePart, persist
 from abs_core.runtime.task import Command, Copy, Task
 from abs_core.state.contracts import Place, StateBackend
@@ -55,14 +54,14 @@ class Execution:
 
     Args:
         restore: what ``recovered`` was asked for.
-        savepoints: which are asked for while it runs.
+        companion: of its checkpoints.
     """
 
     job: Job
     keeper: StoreKeeper
     recovered: Recovered
     restore: Restore
-    savepoints: Savepoints
+    companion: Companion
     conductor: Conductor = field(init=False)
     _way: Way = field(init=False)
     _regions: list[_Region] = field(default_factory=list)
@@ -97,7 +96,7 @@ class Execution:
                 self._attempts,
                 Book(self.recovered.first, now, now),
                 self.job.observe,
-                savepoints=self.savepoints,
+                companion=self.companion,
             )
             for region in self._regions:
                 self._start(region)
@@ -267,14 +266,11 @@ class Execution:
         self.job.observe("persisted", copy.task, copy.checkpoint)
         self._say(Acknowledged(copy.task, attempt, copy.checkpoint, part, copy.handles))
 
-    def _durable(self, copy: Copy) -> tuple[DurablePart, DurablePart | None]:
-        """The part of the snapshot; and that of the savepoint, if this checkpoint is one."""
-        place, store = self._place(copy.task), self.job.savepoints
-        saved = None
+    def _durable(self, copy: Copy) -> DurablePart:
+        place = self._place(copy.task)
         try:
-            if store is not None and copy.checkpoint in self.savepoints:
-                saved = persist(copy, store, place, whole=True)
-            return persist(copy, self.job.store, place, whole=False), saved
+            self.companion.copied(copy, place)
+            return persist(copy, self.job.store, place, whole=False)
         finally:
             if copy.state.keyed is not None:
                 copy.state.keyed.close()

@@ -12,6 +12,7 @@ from abs_core.runtime.conductor import Conductor
 from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Pending, Settings
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Graph, Node
+from abs_core.runtime.snapshot import Record
 
 A, B = TaskId("a", 0), TaskId("b", 0)
 TASKS = frozenset({A, B})
@@ -92,6 +93,8 @@ def test_a_restart_drops_what_is_under_way_and_forgets_who_had_ended() -> None:
 
 class Decided:
     """A keeper that notes what is decided."""
+
+    written: Record
 
     def __init__(self) -> None:
         self.checkpoints: list[int] = []

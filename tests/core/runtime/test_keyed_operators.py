@@ -12,10 +12,10 @@ from abs_core.runtime import WAYS, Graph
 from abs_core.runtime.channel import Channel
 from abs_core.runtime.context import TaskContext, TaskState
 from abs_core.runtime.elements import END, TaskId, Watermark
-from abs_core.runtime.keyed import Window
 from abs_core.runtime.operators import Emit, Operator
 from abs_core.runtime.tables import TableSource
 from abs_core.runtime.task import Input, Task
+from abs_core.runtime.windows import Window
 from abs_core.state.contracts import Place, StateHandle
 from abs_core.state.heap import HeapBackend
 from abs_core.state.keygroups import GroupRange

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from pathlib import Path
 from threading import Event
@@ -16,6 +16,8 @@ from abs_core.runtime import coordinator as rules
 from abs_core.runtime.conductor import Conductor
 from abs_core.runtime.coordinator import Book, Declined
 from abs_core.runtime.graph import Node
+from abs_core.runtime.savepoints import Savepoints
+from abs_core.runtime.snapshot import Record
 from abs_core.runtime.tables import TableSource
 from abs_core.state.contracts import BlobRef
 from abs_core.state.local_store import LocalSnapshotStore
@@ -72,6 +74,43 @@ def test_a_savepoint_whose_checkpoint_fails_is_answered_and_the_job_goes_on(
     bench.check(6_000)
 
 
+class Refusing(LocalSnapshotStore):
+    """Refuses the completion records of some checkpoints."""
+
+    refused: Callable[[int], bool]
+
+    def complete(self, checkpoint: int, record: bytes, blobs: Iterable[BlobRef]) -> None:
+        if self.refused(checkpoint):
+            raise UnavailableError("planted: no record")
+        super().complete(checkpoint, record, blobs)
+
+
+def test_a_savepoint_whose_checkpoint_is_not_decided_is_not_complete_in_its_store(
+    bench: Bench, tmp_path: Path
+) -> None:
+    store = bench.store = Refusing(tmp_path / "refusing")
+    store.refused = lambda checkpoint: any(request.running() for request in requests)
+    requests: list[Future[int]] = []
+    asking(bench, requests).run()
+    assert "planted: no record" in str(requests[0].exception(0))
+    assert bench.savepoints.completed() == []
+    bench.check(6_000)
+
+
+def test_a_savepoint_that_cannot_be_completed_is_answered_and_its_checkpoint_stands(
+    bench: Bench, tmp_path: Path
+) -> None:
+    refusing = bench.savepoints = Refusing(tmp_path / "refusing")
+    refusing.refused = lambda checkpoint: True
+    requests: list[Future[int]] = []
+    asking(bench, requests).run()
+    error = requests[0].exception(0)
+    assert isinstance(error, UnavailableError)
+    assert "its record was not written" in str(error)
+    assert bench.savepoints.completed() == []
+    bench.check(6_000)
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_savepoint_that_the_end_of_the_job_overtakes_is_answered(
     bench: Bench, *, fails: bool
@@ -109,15 +148,20 @@ def test_a_savepoint_of_a_job_that_does_not_run_is_refused(bench: Bench) -> None
         job.run()
 
 
-def conducted() -> Conductor:
+def conducted(folder: Path) -> tuple[Conductor, Savepoints]:
     """A conductor of two tasks, which takes a checkpoint when it is asked only."""
     built = Graph("job")
     sink = FakeSink(FakeTarget(), "2pc", "append")
     built.nodes = {"a": Node("a", "source", 1), "b": Node("b", "sink", 1, sink=sink)}
-    return Conductor(
+    keeper = Decided()
+    keeper.written = Record("job", "register", 5, {}, (), (), 128)
+    savepoints = Savepoints("job", LocalSnapshotStore(folder), keeper)  # type: ignore[arg-type]
+    conductor = Conductor(
         *(WAYS["none"], Settings(timeout=10), built, lambda task, command, checkpoint: None),
-        *(lambda: False, Decided(), dict.fromkeys(TASKS, 0), Book(5, 0.0, 0.0)),
+        *(lambda: False, keeper, dict.fromkeys(TASKS, 0), Book(5, 0.0, 0.0)),
+        companion=savepoints,
     )
+    return conductor, savepoints
 
 
 def steps(conductor: Conductor, now: float) -> None:
@@ -134,24 +178,25 @@ def steps(conductor: Conductor, now: float) -> None:
     ],
 )
 def test_a_savepoint_under_way_is_answered_whatever_ends_its_checkpoint(
-    what: Callable[[Conductor], None], why: str
+    what: Callable[[Conductor], None], why: str, tmp_path: Path
 ) -> None:
-    conductor = conducted()
-    request = conductor.savepoints.ask()
+    conductor, savepoints = conducted(tmp_path)
+    request = savepoints.ask()
     steps(conductor, 0.0)
-    assert 5 in conductor.savepoints
+    assert request.running()
     what(conductor)
     steps(conductor, 1.0)
     with pytest.raises(UnavailableError, match=why):
         request.result(0)
-    assert 5 not in conductor.savepoints
 
 
-def test_all_that_ask_before_a_checkpoint_begins_get_the_same_one_and_later_ones_the_next() -> None:
-    conductor = conducted()
-    both = [conductor.savepoints.ask() for _ in range(2)]
+def test_all_that_ask_before_a_checkpoint_begins_get_the_same_one_and_later_ones_the_next(
+    tmp_path: Path,
+) -> None:
+    conductor, savepoints = conducted(tmp_path)
+    both = [savepoints.ask() for _ in range(2)]
     steps(conductor, 0.0)
-    later = conductor.savepoints.ask()
+    later = savepoints.ask()
     for checkpoint in (5, 6):
         for task in TASKS:
             conductor.inbox.append(rules.Acknowledged(task, 0, checkpoint, None))
@@ -159,8 +204,8 @@ def test_all_that_ask_before_a_checkpoint_begins_get_the_same_one_and_later_ones
     assert [request.result(0) for request in (*both, later)] == [5, 5, 6]
 
 
-def test_a_request_that_was_taken_back_begins_nothing() -> None:
-    conductor = conducted()
-    assert conductor.savepoints.ask().cancel()
+def test_a_request_that_was_taken_back_begins_nothing(tmp_path: Path) -> None:
+    conductor, savepoints = conducted(tmp_path)
+    assert savepoints.ask().cancel()
     steps(conductor, 0.0)
     assert conductor.book.pending == ()

@@ -197,7 +197,7 @@ def test_an_older_snapshot_needs_consent(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "name"), [("blobs", "{}/count.*/*.arrow"), ("complete", "{}.record")]
+    ("what", "name"), [("blobs", "{}/**/*.arrow"), ("complete", "{}.record")]
 )
 def test_a_damaged_snapshot_is_named_and_the_one_before_needs_consent(
     bench: Bench, what: str, name: str, caplog: pytest.LogCaptureFixture
