@@ -41,6 +41,7 @@ ROWS = {100: 500_000, 1000: 200_000}
 SCHEMA = "key binary, value binary"
 JOB = "write_job.py"
 OURS, SPARKS, AT_LEAST = "abs-kafka", "kafka (JVM)", "at least once"
+BY_COLUMN = "abs-kafka, columnar"
 FASTER, WITHIN_5_PERCENT = Bar(low=1.0), Bar(low=0.95)
 _RETAINED = {"file.delete.delay.ms": "1000"}
 
@@ -120,10 +121,11 @@ class Job:
 def spark_kafka(
     bootstrap: str, other: Installed, size: int, *, pairs: int, rows: int | None, tell: Tell
 ) -> Result:
-    """Our sink, exactly once, against Spark's own Kafka sink, at least once."""
+    """Our sink with both producers, exactly once, against Spark's own Kafka sink, at least once."""
     with session(JOB) as ours, session(JOB, other) as theirs, _input(rows, size) as given:
         jobs = {
             OURS: Job(ours, bootstrap, given, "abs-kafka", True),
+            BY_COLUMN: Job(ours, bootstrap, given, "abs-kafka", True, {"producer": "columnar"}),
             SPARKS: Job(theirs, bootstrap, given, "kafka", False),
         }
         return _compared(f"spark_kafka_{size}", jobs, FASTER, pairs, tell)
@@ -143,13 +145,13 @@ def exactly_once(bootstrap: str, *, pairs: int, rows: int | None, tell: Tell) ->
 def _compared(name: str, jobs: Mapping[str, Job], bar: Bar, pairs: int, tell: Tell) -> Result:
     sides = [Side(side, job.run) for side, job in jobs.items()]
     samples = interleave(sides, pairs=pairs, warm_up=WARM_UP, tell=tell)
-    ours, theirs = jobs
-    given = jobs[ours].input
+    *ours, theirs = jobs
+    given = jobs[theirs].input
     return Result(
         name=f"{name}, {given.size} bytes",
         unit="rows",
         samples=samples,
-        comparisons=[Comparison(ours, theirs, bar)],
+        comparisons=[Comparison(side, theirs, bar) for side in ours],
         facts={
             "rows per epoch": f"{given.rows:,}",
             "partitions": PARTITIONS,

@@ -1,7 +1,7 @@
 """The process's connection to brokers and coordinators, by kafka-python's admin client.
 
-One per set of settings and process: it runs its I/O on a thread of its own, and takes calls from any
-thread. librdkafka, which sends the records, has no request to describe, list or end a transaction.
+One per use, set of settings and process: it runs its I/O on a thread of its own, and takes calls
+from any thread. librdkafka has no request to describe, list or end a transaction.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import threading
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from enum import Enum, auto
 from typing import Any, TypeVar
 
 import kafka.errors
@@ -25,6 +26,15 @@ from abs_sinks.kafka.places import forget_places
 from abs_sinks.kafka.settings import Settings
 
 T = TypeVar("T")
+
+
+class Over(Enum):
+    """Which of a process's connections: megabytes of records must not stand before a question."""
+
+    CONTROL = auto()
+    RECORDS = auto()
+
+
 Work = Callable[[Any], Awaitable[T]]
 
 IN_FLIGHT = 64
@@ -34,10 +44,10 @@ IN_FLIGHT = 64
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
 _lock = threading.Lock()
-_clients: dict[tuple[int, Settings], KafkaAdminClient] = {}
+_clients: dict[tuple[int, Settings, Over], KafkaAdminClient] = {}
 
 
-def admin(settings: Settings) -> KafkaAdminClient:
+def admin(settings: Settings, over: Over = Over.CONTROL) -> KafkaAdminClient:
     """The client of this process for these settings, connected.
 
     Its exceptions are kafka-python's: map them with ``faults.mapped``.
@@ -47,7 +57,7 @@ def admin(settings: Settings) -> KafkaAdminClient:
         RefusedError: the brokers let nobody in with these settings.
         UnavailableError: none answers.
     """
-    key = (os.getpid(), settings)
+    key = (os.getpid(), settings, over)
     with _lock:
         for gone in [k for k in _clients if k[0] != key[0]]:
             del _clients[gone]  # of the process that forked this one: its thread is not here
@@ -85,10 +95,10 @@ def _connected(settings: Settings) -> KafkaAdminClient:
         return client
 
 
-def forget(settings: Settings) -> None:
+def forget(settings: Settings, over: Over = Over.CONTROL) -> None:
     """Close the client, if there is one; the next use connects anew."""
     with _lock:
-        client = _clients.pop((os.getpid(), settings), None)
+        client = _clients.pop((os.getpid(), settings, over), None)
     if client is not None:
         client.close()
 
@@ -101,7 +111,7 @@ def close_all() -> None:
         client.close()
 
 
-def run(settings: Settings, doing: str, work: Work[T]) -> T:
+def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL) -> T:
     """Run a coroutine on the client's thread and wait for it.
 
     Where it fails, what the connection knew of coordinators and leaders is forgotten (``places``).
@@ -114,12 +124,12 @@ def run(settings: Settings, doing: str, work: Work[T]) -> T:
     Raises:
         TargetError: by the error of the broker, or because none answers.
     """
-    client = admin(settings)
+    client = admin(settings, over)
     with mapped(doing, settings):
         try:
             found: T = client._manager.run(work, client._manager)
         except RuntimeError as error:  # the client's loop has ended
-            forget(settings)
+            forget(settings, over)
             raise UnavailableError(f"Kafka's client ended while {doing}: {error}.") from error
         except kafka.errors.IncompatibleBrokerVersion as error:
             raise RefusedError(

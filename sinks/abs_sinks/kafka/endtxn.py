@@ -8,6 +8,7 @@ layer of kafka-python, which is not its public face; its tests run against a bro
     listed       ListTransactions: which ids are in given states, for how long
     end          EndTxn: commit, or abort, for exactly one producer id and epoch
     fence        InitProducerId: raise the epoch, and abort what is open under the id
+    initialise   the same, for who goes on to write under the new epoch
     producers    DescribeProducers: what a partition has got from a producer id
 
 All raise ``TargetError`` where a coordinator does not answer or refuses for reasons that have nothing
@@ -211,17 +212,24 @@ def fence(settings: Settings, transactional_id: str, timeout_ms: int) -> bool:
     Returns:
         whether that is done; False while the abort is still going on: ask again.
     """
+    return initialise(settings, transactional_id, timeout_ms) is not None
 
-    async def work(manager: Any) -> bool:
+
+def initialise(
+    settings: Settings, transactional_id: str, timeout_ms: int
+) -> tuple[int, int] | None:
+    """``fence``; the producer id and epoch that are the id's from now on, None where that is False."""
+
+    async def work(manager: Any) -> tuple[int, int] | None:
         nodes = await coordinators_of(manager, [transactional_id])
         request = InitProducerIdRequest(
             transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, max_version=5
         )
         response = await manager.send(request, node_id=nodes[transactional_id])
         if errors.for_code(response.error_code) is errors.ConcurrentTransactionsError:
-            return False
+            return None
         _raise(response.error_code, "InitProducerId")
-        return True
+        return response.producer_id, response.producer_epoch
 
     return run(settings, "fencing a transactional id", work)
 

@@ -17,29 +17,34 @@ from tenacity import (
 
 from abs_core.errors import UnavailableError
 from abs_core.model import HandleName
-from abs_sinks.kafka.endtxn import fence
+from abs_sinks.kafka.endtxn import initialise
 from abs_sinks.kafka.options import KafkaOptions
 
 FENCE_SECONDS = 20.0
 """For how long the markers of an abort are waited for."""
 
 
-def fence_for_good(options: KafkaOptions, name: HandleName) -> None:
+def fence_for_good(options: KafkaOptions, name: HandleName) -> tuple[int, int]:
     """Return when the id's producer is fenced and what it had open is aborted.
+
+    Returns:
+        producer id and epoch that are the id's from now on.
 
     Raises:
         TargetError: the coordinator refuses, or does not get done in time.
     """
     trying = Retrying(
-        retry=retry_if_result(lambda done: not done),
+        retry=retry_if_result(lambda done: done is None),
         wait=wait_random_exponential(multiplier=0.005, max=0.2),
         stop=stop_after_delay(FENCE_SECONDS),
     )
     try:
-        trying(lambda: fence(options.kafka, str(name), options.transaction_timeout_ms))
+        found = trying(lambda: initialise(options.kafka, str(name), options.transaction_timeout_ms))
     except RetryError as error:
         raise UnavailableError(
             f"The abort under a transactional id is not done after {FENCE_SECONDS:g} s.",
             handle=str(name),
             remedy="see whether the leaders of the topic's partitions are up.",
         ) from error
+    assert found is not None
+    return found

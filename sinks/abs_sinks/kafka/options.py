@@ -9,12 +9,15 @@ from typing import Any, Self
 
 from abs_core.errors import OptionError
 from abs_sinks.kafka.settings import PREFIX, Settings
-from abs_sinks.options import COMMON, CommonOptions, Option, Problems, read_options
+from abs_sinks.options import COMMON, CommonOptions, Option, Problems, one_of, read_options
 
 NAME = "abs-kafka"
 
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 """15 minutes: the most that a broker grants by default (transaction.max.timeout.ms)."""
+
+LIBRDKAFKA, COLUMNAR = PRODUCERS = ("librdkafka", "columnar")
+"""Who sends the records of protocol 2pc."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -33,9 +36,17 @@ def topic_name(text: str) -> str:
     return text
 
 
+_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+_COLUMNAR_KNOWS = {
+    "partitioner": ("murmur2_random", "random"),
+    "compression.type": _CODECS,
+    "compression.codec": _CODECS,
+}
+
 _OWN = (
     Option("topic", topic_name),
     Option("registertopic", topic_name, "abs-register"),
+    Option("producer", one_of(*PRODUCERS), LIBRDKAFKA),
 )
 
 _ELSEWHERE = {
@@ -64,12 +75,14 @@ class KafkaOptions:
         topic: of every record; None: the column ``topic`` says.
         common: what every sink takes.
         registertopic: the compacted topic that holds the jobs' registers.
+        producer: one of ``PRODUCERS``; see ``columnar``.
     """
 
     kafka: Settings
     topic: str | None = None
     common: CommonOptions = field(default_factory=CommonOptions)
     registertopic: str = "abs-register"
+    producer: str = LIBRDKAFKA
 
     @property
     def protocol(self) -> str:
@@ -95,8 +108,10 @@ class KafkaOptions:
         kafka = Settings.read(given, problems)
         common = CommonOptions.of(values)
         _check_together(common, values, problems)
+        if values["producer"] == COLUMNAR:
+            _check_columnar(common, values, kafka, problems)
         problems.raise_any()
-        return cls(kafka, values["topic"], common, values["registertopic"])
+        return cls(kafka, values["topic"], common, values["registertopic"], values["producer"])
 
 
 def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
@@ -116,3 +131,25 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
             f"The topic {values['topic']} is where the registers are kept.",
             "write to another topic, or set registertopic.",
         )
+
+
+def _check_columnar(
+    common: CommonOptions, values: Mapping[str, Any], kafka: Settings, problems: Problems
+) -> None:
+    if common.protocol != "2pc":
+        problems.add(
+            f"producer={COLUMNAR} has no meaning for protocol={common.protocol}.",
+            "leave it out, or set protocol=2pc.",
+        )
+    if values["topic"] is None:
+        problems.add(
+            f"producer={COLUMNAR} writes to one topic.",
+            f"set the option topic, or producer={LIBRDKAFKA}.",
+        )
+    for name, known in _COLUMNAR_KNOWS.items():
+        given = kafka.get(name)
+        if given is not None and given.lower() not in known:
+            problems.add(
+                f"producer={COLUMNAR} does not know kafka.{name}={given}.",
+                f"take one of {', '.join(known)}, or set producer={LIBRDKAFKA}.",
+            )

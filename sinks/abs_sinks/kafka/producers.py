@@ -14,22 +14,17 @@ import secrets
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
+from functools import partial
 
 from abs_core.contracts import Task
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import HandleName
-from abs_sinks.kafka.bulk import AnyProducer, open_producer
-from abs_sinks.kafka.client import producer_settings
-from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import id_name
+from abs_sinks.kafka.initialised import INIT_SECONDS, Initialised, Opener, over_librdkafka
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.sending import Failures
-
-INIT_SECONDS = 60.0
-"""For how long a coordinator is waited for when a producer is initialised."""
 
 HURRIED = 20
 """For so many transactions after one had to wait for its producer, they are made while it writes."""
@@ -58,8 +53,7 @@ class Slot:
 
     name: HandleName
     use: Use = Use.MAKING
-    producer: AnyProducer | None = None
-    failures: Failures = field(default_factory=Failures)
+    producer: Initialised | None = None
     handle: HandleName | None = None
     aborting: bool = False
 
@@ -72,7 +66,7 @@ class Producers:
 
     Args:
         register, job, generation: whose they are.
-        in_bulk: whether records have nothing but value, key and partition (``bulk``).
+        opener: what takes an id over; None: librdkafka.
     """
 
     def __init__(
@@ -82,10 +76,10 @@ class Producers:
         job: str,
         generation: int,
         *,
-        in_bulk: bool = False,
+        opener: Opener | None = None,
     ) -> None:
         self._options = options
-        self._in_bulk = in_bulk
+        self._opener = opener or partial(over_librdkafka, options)
         self._whose = register, job, generation
         self._incarnation = secrets.token_hex(6)
         self._slots: list[Slot] = []
@@ -251,17 +245,9 @@ class Producers:
             # librdkafka would wait a second for the abort; readers wait with it.
             fence_for_good(self._options, slot.name)
             slot.aborting = False
-        failures = Failures(self._options.kafka)
-        given = producer_settings(self._options, str(slot.name), failures.report)
-        # Of no use in a client that lives for an epoch: two requests of each.
-        config = {"enable.metrics.push": "false", **given}
-        with mapped(f"initialising transactional id {slot.name}", self._options.kafka):
-            producer = open_producer(config, in_bulk=self._in_bulk)
-            producer.init_transactions(INIT_SECONDS)
-            if self._options.topic is not None:
-                producer.list_topics(self._options.topic, INIT_SECONDS)
+        producer = self._opener(slot.name)
         with self._changed:
-            slot.producer, slot.failures = producer, failures
+            slot.producer = producer
             if slot.use is Use.MAKING:
                 slot.use = Use.READY
             self._changed.notify_all()

@@ -15,12 +15,11 @@ from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import xxhash
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from abs_core.errors import ProtocolError, UnavailableError
 from abs_sinks.kafka.bulk import AnyProducer, BulkProducer, Undelivered, messages_of
+from abs_sinks.kafka.digest import Digest
 from abs_sinks.kafka.faults import CONSEQUENCES, mapped, reason_of, to_abs_error
 from abs_sinks.kafka.records import Header, Records, header_lists, is_plain
 from abs_sinks.kafka.settings import Settings
@@ -124,12 +123,12 @@ class Sender:
         self._failures = failures
         self._topic = topic
         self._patience = patience
-        self._digest = xxhash.xxh3_128()
+        self._digest = Digest()
 
     @property
     def digest(self) -> str:
         """Of keys and values, in the order in which they were sent."""
-        return f"xxh3_128:{self._digest.hexdigest()}"
+        return self._digest.text
 
     def send(self, records: Records, extra: Sequence[Header] = ()) -> None:
         """Queue the records; returns before they are delivered.
@@ -140,9 +139,9 @@ class Sender:
         Raises:
             AbsError: a record cannot be queued, or one before was not delivered.
         """
+        self._digest.feed(records)
         for start in range(0, records.rows, CHUNK):
             part = records if records.rows <= CHUNK else _slice(records, start, CHUNK)
-            self._feed(part)
             self._produce(part, list(extra))
             self._failures.raise_any(self._producer)
         self.rows += records.rows
@@ -218,12 +217,6 @@ class Sender:
         self._failures.raise_any(self._producer)
         return found
 
-    def _feed(self, records: Records) -> None:
-        for column in (records.keys, records.values):
-            if column is not None:
-                self._digest.update(pc.binary_length(column).fill_null(-1).to_numpy())
-                self._digest.update(_bytes_of(column))
-
 
 def _rows(records: Records, topic: str | None, extra: list[Header]) -> Iterator[tuple[Any, ...]]:
     """The arguments of ``produce``, record by record; -1: any partition, 0: now."""
@@ -250,18 +243,6 @@ def _all_headers(headers: pa.ListArray | None, extra: list[Header]) -> Any:
         return repeat(extra or None)
     own = header_lists(headers)
     return [(given or []) + extra for given in own] if extra else own
-
-
-def _bytes_of(column: pa.BinaryArray) -> memoryview:
-    """The bytes of all values, end to end, without a copy."""
-    _, offsets, data = column.buffers()
-    if data is None:
-        return memoryview(b"")
-    first, last = (
-        int.from_bytes(offsets[4 * at : 4 * at + 4].to_pybytes(), "little")
-        for at in (column.offset, column.offset + len(column))
-    )
-    return memoryview(data)[first:last]
 
 
 def _slice(records: Records, start: int, count: int) -> Records:

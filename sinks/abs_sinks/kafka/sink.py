@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -11,11 +12,13 @@ import pyarrow as pa
 from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
+from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.committer import TransactionCommitter
 from abs_sinks.kafka.committer_idempotent import WinnersCommitter
 from abs_sinks.kafka.committer_wal import WalCoCommitter, WalCommitter
 from abs_sinks.kafka.guarantee import guarantee
-from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.initialised import Opener, over_librdkafka
+from abs_sinks.kafka.options import COLUMNAR, LIBRDKAFKA, KafkaOptions
 from abs_sinks.kafka.preflight import preflight
 from abs_sinks.kafka.preflight_state import preflight_state
 from abs_sinks.kafka.producers import Producers
@@ -42,7 +45,8 @@ class KafkaSink:
             elsewhere, as for an epoch over several sinks.
 
     Raises:
-        OptionError: the protocol needs the register in this cluster, or one topic for all records.
+        OptionError: the protocol needs the register in this cluster, or one topic for all records; or
+            the schema has columns that the producer does not send.
     """
 
     def __init__(self, options: KafkaOptions, schema: pa.Schema, *, co_commit: bool = True) -> None:
@@ -54,6 +58,8 @@ class KafkaSink:
                 "epoch are written in the transaction that decides it.",
                 remedy="set protocol=2pc or protocol=wal.",
             )
+        if options.producer == COLUMNAR:
+            _check_plain(options, schema)
         self._options = options
         self._schema = schema
         self._co_commit = co_commit
@@ -119,9 +125,14 @@ class KafkaSink:
         if key not in self._producers:
             for older in [k for k in self._producers if k[:2] == key[:2] and k[2] < key[2]]:
                 self._producers.pop(older).close()
-            plain = is_plain(plan_columns(self._schema, self._options.topic))
-            self._producers[key] = Producers(self._options, *key, in_bulk=plain)
+            self._producers[key] = Producers(self._options, *key, opener=self._opener())
         return self._producers[key]
+
+    def _opener(self) -> Opener:
+        if self._options.producer == COLUMNAR:
+            return partial(initialised, self._options)
+        plain = is_plain(plan_columns(self._schema, self._options.topic))
+        return partial(over_librdkafka, self._options, in_bulk=plain)
 
     def _all_producers(self) -> list[Producers]:
         self._forget_after_fork()
@@ -131,3 +142,13 @@ class KafkaSink:
         """Ids belong to one process: a fork has none of its parent's, nor their threads."""
         if self._process != os.getpid():
             self._process, self._producers = os.getpid(), {}
+
+
+def _check_plain(options: KafkaOptions, schema: pa.Schema) -> None:
+    columns = plan_columns(schema, options.topic)
+    if not is_plain(columns):
+        more = [name for name in ("headers", "timestamp") if getattr(columns, name) is not None]
+        raise OptionError(
+            f"producer={COLUMNAR} sends no column {' and no column '.join(more)}.",
+            remedy=f"drop {' and '.join(more)}, or set producer={LIBRDKAFKA}.",
+        )

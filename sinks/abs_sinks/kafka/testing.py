@@ -27,7 +27,7 @@ from abs_sinks.kafka.endtxn import State, describe, listed
 from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import parse_id
 from abs_sinks.kafka.logread import committed
-from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.options import LIBRDKAFKA, KafkaOptions
 from abs_sinks.kafka.register_session import close_session
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.sink import KafkaSink
@@ -50,10 +50,13 @@ class Variant:
 
     protocol: str
     own_register: bool = True
+    producer: str = LIBRDKAFKA
 
     @property
     def name(self) -> str:
-        return self.protocol if self.own_register else f"{self.protocol}-foreign-register"
+        more = ["foreign-register"] * (not self.own_register)
+        more += [self.producer] * (self.producer != LIBRDKAFKA)
+        return "-".join([self.protocol, *more])
 
 
 class KeyedSink(KafkaSink):
@@ -97,6 +100,7 @@ class TopicHarness:
             "topic": self.topic,
             "registertopic": f"{self.topic}-register",
             "protocol": variant.protocol,
+            "producer": variant.producer,
             **(more or {}),
         }
         self.options = KafkaOptions.parse(given)

@@ -14,14 +14,13 @@ from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable
 from abs_sinks.kafka.endtxn import Description, Produced, State, producers
-from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.fit import Fit
+from abs_sinks.kafka.initialised import Sending
 from abs_sinks.kafka.looking import Looked, Partition, look
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.prepared import Prepared, offsets_of
 from abs_sinks.kafka.producers import Producers, Slot
 from abs_sinks.kafka.records import plan_columns, records_of
-from abs_sinks.kafka.sending import Sender
 
 SEND_SECONDS = 120.0
 """For how long a queue that stays full, or acknowledgements, are waited for."""
@@ -52,7 +51,7 @@ class TransactionWriter:
         self._pool = pool
         self._fit = Fit(options)
         self._slot: Slot | None = None
-        self._sender: Sender | None = None
+        self._sender: Sending | None = None
         self._begun = 0.0
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -87,14 +86,12 @@ class TransactionWriter:
             self._pool.give_up(self._slot)
             self._slot = None
 
-    def _begin(self) -> Sender:
+    def _begin(self) -> Sending:
         slot = self._pool.take(self._task)
         self._slot = slot
         assert slot.producer is not None
-        with mapped("beginning a transaction"):
-            slot.producer.begin_transaction()
+        self._sender = slot.producer.begin(SEND_SECONDS)
         self._begun = time.monotonic()
-        self._sender = Sender(slot.producer, slot.failures, self._options.topic, SEND_SECONDS)
         return self._sender
 
     @contextmanager

@@ -1,0 +1,136 @@
+"""Which batches may be sent now, which again, and what a broker's answer means. No I/O, no clock.
+
+A broker takes a partition's batches only in the order of their sequence numbers, and remembers the last
+five of a producer: one that it gets twice is acknowledged twice, and appended once (KIP-98). So the
+oldest that is not acknowledged is at most four behind the newest that was sent. After a failure that
+may pass nothing is sent to that partition until all of its batches are answered; then those that failed
+go out again, in their order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+FLYING = 5
+"""Batches of a partition from the oldest without an answer on, at most: what a broker remembers."""
+
+_OK = 0
+_CORRUPT, _UNKNOWN_TOPIC, _THROTTLED = 2, 3, 89
+_OUT_OF_ORDER, _DUPLICATE = 45, 46
+_PASSING = frozenset(
+    {5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 56, 72, 74, 75, 78, 80}
+    | {_CORRUPT, _UNKNOWN_TOPIC, _THROTTLED}
+)
+"""Errors of the protocol that it calls retriable, as far as they can answer a produce request."""
+
+
+class Verdict(Enum):
+    """What an answer means for a batch."""
+
+    ACKNOWLEDGED = auto()
+    AGAIN = auto()
+    REFUSED = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One record batch on its way.
+
+    Args:
+        number: of the partition's batches, from 0 on.
+        count: of its records.
+    """
+
+    partition: int
+    number: int
+    count: int
+    payload: bytes = field(repr=False)
+
+
+@dataclass(slots=True)
+class Lane:
+    """One partition's batches, oldest first."""
+
+    waiting: deque[Batch] = field(default_factory=deque)
+    flying: dict[int, Batch] = field(default_factory=dict)
+    failed: dict[int, Batch] = field(default_factory=dict)
+
+    @property
+    def may_send(self) -> bool:
+        """Whether the next batch would leave none behind that a broker might have forgotten."""
+        if self.failed or not self.waiting:
+            return False
+        following = self.waiting[0].number
+        return following < min((*self.flying, following)) + FLYING
+
+
+class Outbox:
+    """All batches of one transaction that are not acknowledged."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[int, Lane] = defaultdict(Lane)
+        self.waiting_bytes = 0
+        self.unfinished = 0
+        """Batches."""
+
+    def add(self, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            self._lanes[batch.partition].waiting.append(batch)
+            self.waiting_bytes += len(batch.payload)
+            self.unfinished += 1
+
+    def take(self, most_bytes: int) -> list[Batch]:
+        """For one request: at most one batch of each partition, as the protocol wants it.
+
+        They are on their way from now on. The first is taken whatever its size.
+        """
+        taken: list[Batch] = []
+        room = most_bytes
+        for lane in self._lanes.values():
+            if not lane.may_send or (taken and len(lane.waiting[0].payload) > room):
+                continue
+            batch = lane.waiting.popleft()
+            lane.flying[batch.number] = batch
+            room -= len(batch.payload)
+            taken.append(batch)
+        self.waiting_bytes -= sum(len(batch.payload) for batch in taken)
+        return taken
+
+    def postponed(self, batch: Batch) -> None:
+        """It was taken last of its partition, and could not be sent: it waits again."""
+        lane = self._lanes[batch.partition]
+        lane.waiting.appendleft(lane.flying.pop(batch.number))
+        self.waiting_bytes += len(batch.payload)
+
+    def answered(self, batch: Batch, code: int) -> Verdict:
+        """Take note of a broker's answer.
+
+        Args:
+            code: the protocol's; of any of ``_PASSING`` where there was no answer.
+        """
+        lane = self._lanes[batch.partition]
+        verdict = self._verdict(lane, batch, code)
+        if verdict is Verdict.REFUSED:
+            return verdict
+        del lane.flying[batch.number]
+        if verdict is Verdict.AGAIN:
+            lane.failed[batch.number] = batch
+        else:
+            self.unfinished -= 1
+        if lane.failed and not lane.flying:
+            again = [lane.failed[number] for number in sorted(lane.failed)]
+            lane.failed.clear()
+            lane.waiting.extendleft(reversed(again))
+            self.waiting_bytes += sum(len(each.payload) for each in again)
+        return verdict
+
+    def _verdict(self, lane: Lane, batch: Batch, code: int) -> Verdict:
+        if code in (_OK, _DUPLICATE):
+            return Verdict.ACKNOWLEDGED
+        # Out of order behind one that has not arrived is what follows; without such a one the broker
+        # has lost records that it had acknowledged, and no repetition brings them back.
+        follows = code == _OUT_OF_ORDER and min((*lane.flying, *lane.failed)) < batch.number
+        return Verdict.AGAIN if follows or code in _PASSING else Verdict.REFUSED

@@ -1,0 +1,277 @@
+"""Sends what one task writes, in one transaction, column by column."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import kafka.errors
+import pyarrow as pa
+
+from abs_core.errors import AbsError, UnavailableError
+from abs_core.model import HandleName
+from abs_sinks.kafka.columnar.outbox import Batch, Outbox, Verdict
+from abs_sinks.kafka.columnar.placement import Cut, cuts, placed
+from abs_sinks.kafka.columnar.recordbatch import Compression, Identity, record_batch
+from abs_sinks.kafka.columnar.transport import Answer, Transport
+from abs_sinks.kafka.digest import Digest
+from abs_sinks.kafka.faults import to_abs_error
+from abs_sinks.kafka.fencing import fence_for_good
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.records import Records
+from abs_sinks.kafka.topics import topic_facts
+
+GATHERED_BYTES = 2 << 20
+"""Keys and values that are encoded at once: enough for batches that are worth a request."""
+
+REQUEST_BYTES = 8 << 20
+"""Of one request, at most; the broker takes 100 MiB (socket.request.max.bytes)."""
+
+WAITING_BYTES = 16 << 20
+"""Encoded and not yet sent, at most; then a task that writes has to wait."""
+
+BATCH_BYTES = 1_000_000
+"""librdkafka's batch.size and message.max.bytes, where they are not given."""
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+"""Seconds before something is sent again."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnarProducer:
+    """A transactional id that is initialised, and has begun no transaction.
+
+    It holds no connection: the process's own carries the records of all.
+    """
+
+    options: KafkaOptions
+    who: Identity
+
+    def begin(self, patience: float) -> ColumnarSender:
+        """A sender for the id's next transaction, which begins with the first record."""
+        return ColumnarSender(self.options, self.who, patience)
+
+
+def initialised(options: KafkaOptions, name: HandleName) -> ColumnarProducer:
+    """Take an id over: what is open under it is aborted.
+
+    Raises:
+        TargetError: the coordinator refuses, or does not answer.
+    """
+    producer_id, epoch = fence_for_good(options, name)
+    return ColumnarProducer(options, Identity(str(name), producer_id, epoch))
+
+
+class ColumnarSender:
+    """Sends records to one topic in one transaction; not thread-safe.
+
+    After an error it is of no use any more.
+
+    Args:
+        patience: seconds without any acknowledgement after which it gives up.
+    """
+
+    def __init__(self, options: KafkaOptions, who: Identity, patience: float) -> None:
+        assert options.topic is not None
+        self.rows = 0
+        self._options = options
+        self._topic = options.topic
+        self._who = who
+        self._patience = patience
+        self._digest = Digest()
+        self._compression = compression(options)
+        self._by_key = (options.kafka.get("partitioner") or "murmur2_random") != "random"
+        self._turn = secrets.randbelow(1 << 20)
+        self._gathered: list[Records] = []
+        self._gathered_bytes = 0
+        self._next: Counter[int] = Counter()
+        self._made: Counter[int] = Counter()
+        self._added: set[int] = set()
+        self._outbox = Outbox()
+        self._transport = Transport(options.kafka, who, options.topic)
+        self._pause = Pause()
+
+    @property
+    def digest(self) -> str:
+        """Of keys and values, in the order in which they were given."""
+        return self._digest.text
+
+    def send(self, records: Records) -> None:
+        """Take the records; returns before they are delivered, or sent.
+
+        Raises:
+            AbsError: one before was refused, or the brokers do not answer.
+        """
+        self._digest.feed(records)
+        self._gathered.append(records)
+        self._gathered_bytes += records.values.nbytes
+        self._gathered_bytes += 0 if records.keys is None else records.keys.nbytes
+        self.rows += records.rows
+        if self._gathered_bytes >= GATHERED_BYTES:
+            self._encode()
+            self._serve(lambda: self._outbox.waiting_bytes <= WAITING_BYTES)
+
+    def flush(self) -> None:
+        """Return when every record is acknowledged.
+
+        Raises:
+            AbsError: one was refused, or the brokers did not answer in time.
+        """
+        if self._gathered:
+            self._encode()
+        self._serve(lambda: self._outbox.unfinished == 0)
+
+    def _encode(self) -> None:
+        records = _joined(self._gathered)
+        self._gathered, self._gathered_bytes = [], 0
+        facts = topic_facts(self._options.kafka, [self._topic])[self._topic]
+        limit = min(batch_bytes(self._options), facts.max_message_bytes or BATCH_BYTES)
+        places = placed(records, facts.partitions, by_key=self._by_key, turn=self._turn)
+        self._turn += records.rows
+        now_ms = time.time_ns() // 1_000_000
+        self._outbox.add(self._batch(cut, now_ms) for cut in cuts(records, places, limit))
+
+    def _batch(self, cut: Cut, now_ms: int) -> Batch:
+        at, count = cut.partition, len(cut.values)
+        payload = record_batch(
+            cut.keys,
+            cut.values,
+            self._who,
+            sequence=self._next[at],
+            now_ms=now_ms,
+            compression=self._compression,
+        )
+        number = self._made[at]
+        self._made[at] += 1
+        self._next[at] = (self._next[at] + count) % (1 << 31)
+        return Batch(at, number, count, payload)
+
+    def _serve(self, done: Callable[[], bool]) -> None:
+        """Send and take answers, until it is done; it does not wait where it is done already."""
+        last = time.monotonic()
+        while True:
+            paused = self._pause.left()
+            if not paused:
+                self._send_what_may_be()
+            while (answer := self._transport.answer(0)) is not None:
+                last = self._take(answer, last)
+            if done():
+                return
+            left = last + self._patience - time.monotonic()
+            if left <= 0:
+                raise self._pause.reason or UnavailableError(
+                    f"{self._outbox.unfinished} batches of records to topic {self._topic} are not "
+                    f"acknowledged after {self._patience:g} s.",
+                    remedy="see whether the brokers are up and in sync; the epoch is tried again.",
+                )
+            answer = self._transport.answer(min(left, paused) if paused else left)
+            if answer is not None:
+                last = self._take(answer, last)
+
+    def _take(self, answer: Answer, last: float) -> float:
+        """Take note of an answer; when there was progress last.
+
+        Raises:
+            AbsError: the batch is refused.
+        """
+        if answer.error is not None:
+            raise answer.error
+        batch = answer.batch
+        verdict = self._outbox.answered(batch, answer.code)
+        if verdict is Verdict.ACKNOWLEDGED:
+            self._pause.over()
+            return time.monotonic()
+        error = to_abs_error(
+            kafka.errors.for_code(answer.code)(answer.text),
+            f"delivering {batch.count} records to {self._topic}-{batch.partition}",
+            self._options.kafka,
+        )
+        if verdict is Verdict.REFUSED:
+            raise error
+        self._pause.longer(error)
+        return last
+
+    def _send_what_may_be(self) -> None:
+        while batches := self._outbox.take(REQUEST_BYTES):
+            try:
+                by_node = self._prepared_for(batches)
+            except AbsError as error:
+                if not error.retryable:
+                    raise
+                for batch in batches:
+                    self._outbox.postponed(batch)
+                self._pause.longer(error)
+                return
+            for node, some in by_node.items():
+                self._transport.send(node, some)
+
+    def _prepared_for(self, batches: Sequence[Batch]) -> dict[int, list[Batch]]:
+        """By the node that takes them, once their partitions are part of the transaction."""
+        new = sorted({batch.partition for batch in batches} - self._added)
+        if new:
+            self._transport.add(new)
+            self._added.update(new)
+        partitions = [batch.partition for batch in batches]
+        leaders = self._transport.leaders(partitions, again=self._pause.after_failure)
+        found: dict[int, list[Batch]] = {}
+        for batch in batches:
+            found.setdefault(leaders[batch.partition], []).append(batch)
+        return found
+
+
+class Pause:
+    """How long nothing is sent after a failure that may pass, and what it was."""
+
+    def __init__(self) -> None:
+        self.reason: AbsError | None = None
+        self._seconds = 0.0
+        self._until = 0.0
+
+    @property
+    def after_failure(self) -> bool:
+        """Whether something has failed, and nothing was acknowledged since."""
+        return self.reason is not None
+
+    def left(self) -> float:
+        return max(0.0, self._until - time.monotonic())
+
+    def longer(self, reason: AbsError) -> None:
+        if self.left():
+            return  # of the same failure, most likely
+        self.reason = reason
+        self._seconds = min(_LONGEST_PAUSE, 2 * self._seconds or _FIRST_PAUSE)
+        self._until = time.monotonic() + self._seconds
+
+    def over(self) -> None:
+        self.reason, self._seconds, self._until = None, 0.0, 0.0
+
+
+def compression(options: KafkaOptions) -> Compression:
+    """As librdkafka's settings say."""
+    given = options.kafka.get("compression.type") or options.kafka.get("compression.codec")
+    level = options.kafka.get("compression.level")
+    return Compression(given or "none", None if level in (None, "-1") else int(level or 0))
+
+
+def batch_bytes(options: KafkaOptions) -> int:
+    """Of a batch at most, before it is compressed: what client and settings allow."""
+    names = ("batch.size", "message.max.bytes")
+    return min(int(options.kafka.get(name) or BATCH_BYTES) for name in names)
+
+
+def _joined(parts: Sequence[Records]) -> Records:
+    if len(parts) == 1:
+        return parts[0]
+    return Records(
+        values=pa.concat_arrays([part.values for part in parts]),
+        keys=None if parts[0].keys is None else pa.concat_arrays([p.keys for p in parts]),
+        headers=None,
+        topics=None,
+        partitions=None
+        if parts[0].partitions is None
+        else pa.concat_arrays([p.partitions for p in parts]),
+        timestamps=None,
+    )

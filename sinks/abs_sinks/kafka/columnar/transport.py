@@ -1,0 +1,178 @@
+"""The requests of one transaction, and their answers.
+
+Requests run on the thread of the process's connection for records; answers are queued, so whoever
+sends alone knows what is on its way. Versions are those that librdkafka speaks: partitions are added
+to the transaction by a request of their own (KIP-98), not with the first batch (KIP-890), since the
+transaction is ended by EndTxn version 4 (``prepared``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.producer import ProduceRequest
+from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest
+
+from abs_sinks.kafka.client import REQUEST_SECONDS
+from abs_sinks.kafka.columnar.outbox import Batch
+from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.control import Over, admin, run
+from abs_sinks.kafka.faults import to_abs_error
+from abs_sinks.kafka.places import coordinators_of, leaders_of
+from abs_sinks.kafka.settings import Settings
+
+NO_ANSWER = 13
+"""NETWORK_EXCEPTION: what became of a request is not known."""
+
+_ALL_REPLICAS = -1
+_PRODUCE_VERSION = 11
+_ADD_VERSION = 3
+_REPLICAS_MS = round(REQUEST_SECONDS * 1000 * 2 / 3)
+"""For so long a leader waits for its followers: it answers before the request is given up."""
+_NOT_ATTEMPTED = 55
+"""The partition's own answer is none: another one of the request failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """To one batch.
+
+    Args:
+        code: the protocol's; 0: acknowledged.
+        error: why there is no code; it is of no use to try again.
+    """
+
+    batch: Batch
+    code: int = 0
+    text: str = ""
+    error: BaseException | None = None
+
+
+class Transport:
+    """Carries batches of one transaction to one topic; used by one thread."""
+
+    def __init__(self, settings: Settings, who: Identity, topic: str) -> None:
+        self._settings = settings
+        self._who = who
+        self._topic = topic
+        self._answers: SimpleQueue[Answer] = SimpleQueue()
+
+    def leaders(self, partitions: Iterable[int], *, again: bool) -> dict[int, int]:
+        """The node that leads each partition.
+
+        Args:
+            again: ask, even where it is known.
+
+        Raises:
+            TargetError: one has no leader now, or no broker answers.
+        """
+        places = [(self._topic, partition) for partition in partitions]
+
+        async def work(manager: Any) -> dict[int, int]:
+            found = await leaders_of(manager, places, remembered=not again)
+            return {number: node for node, led in found.items() for _, number in led}
+
+        return run(self._settings, f"looking who leads topic {self._topic}", work, Over.RECORDS)
+
+    def add(self, partitions: Sequence[int]) -> None:
+        """Make partitions part of the transaction; may be done again.
+
+        Raises:
+            FencedError, ContentionError: the transaction is over, or was taken over.
+            TargetError: the coordinator refuses, or does not answer.
+        """
+        id_ = self._who.transactional_id
+
+        async def work(manager: Any) -> None:
+            node = (await coordinators_of(manager, [id_]))[id_]
+            response = await manager.send(self._adding(partitions), node_id=node)
+            codes = [
+                each.partition_error_code
+                for topic in response.results_by_topic_v3_and_below
+                for each in topic.results_by_partition
+            ]
+            for code in sorted(codes, key=lambda code: code == _NOT_ATTEMPTED):
+                if code:
+                    raise errors.for_code(code)(f"AddPartitionsToTxn, topic {self._topic}")
+
+        doing = f"adding partitions of topic {self._topic} to a transaction"
+        run(self._settings, doing, work, Over.RECORDS)
+
+    def send(self, node: int, batches: Sequence[Batch]) -> None:
+        """Send batches, one of a partition at most; each gets an answer."""
+
+        async def work(manager: Any) -> None:
+            try:
+                response = await manager.send(self._producing(batches), node_id=node)
+                answers = _answers(batches, response)
+            except errors.KafkaError as error:
+                answers = _unanswered(batches, error)
+            except BaseException as error:  # noqa: BLE001 - raised again by who waits for the answer
+                answers = [Answer(batch, error=error) for batch in batches]
+            for answer in answers:
+                self._answers.put(answer)
+
+        manager = admin(self._settings, Over.RECORDS)._manager
+        manager.call_soon(work, manager)
+
+    def answer(self, seconds: float) -> Answer | None:
+        """The next answer; None where there is none in so many seconds."""
+        try:
+            return self._answers.get(seconds > 0, max(0.0, seconds))
+        except Empty:
+            return None
+
+    def _adding(self, partitions: Sequence[int]) -> Any:
+        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+        return AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self._who.transactional_id,
+            v3_and_below_producer_id=self._who.producer_id,
+            v3_and_below_producer_epoch=self._who.epoch,
+            v3_and_below_topics=[
+                topic(name=self._topic, partitions=list(partitions), version=_ADD_VERSION)
+            ],
+            max_version=_ADD_VERSION,
+        )
+
+    def _producing(self, batches: Sequence[Batch]) -> Any:
+        topic = ProduceRequest.TopicProduceData
+        return ProduceRequest(
+            transactional_id=self._who.transactional_id,
+            acks=_ALL_REPLICAS,
+            timeout_ms=_REPLICAS_MS,
+            topic_data=[
+                topic(
+                    name=self._topic,
+                    partition_data=[
+                        topic.PartitionProduceData(index=each.partition, records=each.payload)
+                        for each in batches
+                    ],
+                )
+            ],
+            max_version=_PRODUCE_VERSION,
+        )
+
+
+def _answers(batches: Sequence[Batch], response: Any) -> list[Answer]:
+    found = {each.index: each for topic in response.responses for each in topic.partition_responses}
+    answers = []
+    for batch in batches:
+        each = found.get(batch.partition)
+        if each is None:
+            answers.append(Answer(batch, NO_ANSWER, "the broker did not speak of it"))
+        else:
+            answers.append(Answer(batch, each.error_code, each.error_message or ""))
+    return answers
+
+
+def _unanswered(batches: Sequence[Batch], error: errors.KafkaError) -> list[Answer]:
+    """Lost connections and requests that took too long: what became of them is not known."""
+    found = to_abs_error(error, "sending records")
+    if found.retryable:
+        return [Answer(batch, NO_ANSWER, str(error)) for batch in batches]
+    found.__cause__ = error
+    return [Answer(batch, error=found) for batch in batches]

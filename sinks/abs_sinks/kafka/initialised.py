@@ -1,0 +1,94 @@
+"""What the producers of transactions have in common, and librdkafka's (``producer=librdkafka``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from abs_core.model import HandleName
+from abs_sinks.kafka.bulk import AnyProducer, open_producer
+from abs_sinks.kafka.client import producer_settings
+from abs_sinks.kafka.faults import mapped
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.records import Records
+from abs_sinks.kafka.sending import Failures, Sender
+
+INIT_SECONDS = 60.0
+"""For how long a coordinator is waited for when a producer is initialised."""
+
+
+class Sending(Protocol):
+    """Sends the records of one task in one transaction; not thread-safe."""
+
+    rows: int
+
+    @property
+    def digest(self) -> str:
+        """Of keys and values, in the order in which they were given."""
+
+    def send(self, records: Records) -> None:
+        """Take the records; returns before they are delivered.
+
+        Raises:
+            AbsError: one before was not delivered.
+        """
+
+    def flush(self) -> None:
+        """Return when every record is acknowledged.
+
+        Raises:
+            AbsError: one was not delivered, or the brokers did not answer in time.
+        """
+
+
+class Initialised(Protocol):
+    """A transactional id that was taken over, and has no transaction open."""
+
+    def begin(self, patience: float) -> Sending:
+        """Begin a transaction.
+
+        Args:
+            patience: seconds to wait for acknowledgements.
+        """
+
+
+Opener = Callable[[HandleName], Initialised]
+"""Takes an id over, and aborts what is open under it. Raises ``TargetError``."""
+
+
+@dataclass(frozen=True, slots=True)
+class OverLibrdkafka:
+    """One of librdkafka's producers, which holds connections of its own."""
+
+    producer: AnyProducer
+    failures: Failures
+    topic: str | None
+
+    def begin(self, patience: float) -> Sending:
+        with mapped("beginning a transaction"):
+            self.producer.begin_transaction()
+        return Sender(self.producer, self.failures, self.topic, patience)
+
+
+def over_librdkafka(
+    options: KafkaOptions, name: HandleName, *, in_bulk: bool = False
+) -> Initialised:
+    """Take an id over.
+
+    Args:
+        in_bulk: whether records have nothing but value, key and partition (``bulk``).
+
+    Raises:
+        TargetError: the coordinator refuses, or does not answer.
+    """
+    failures = Failures(options.kafka)
+    given = producer_settings(options, str(name), failures.report)
+    # Of no use in a client that lives for an epoch: two requests of each.
+    config = {"enable.metrics.push": "false", **given}
+    with mapped(f"initialising transactional id {name}", options.kafka):
+        producer = open_producer(config, in_bulk=in_bulk)
+        producer.init_transactions(INIT_SECONDS)
+        if options.topic is not None:
+            producer.list_topics(options.topic, INIT_SECONDS)
+    return OverLibrdkafka(producer, failures, options.topic)
