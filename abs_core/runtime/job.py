@@ -23,7 +23,7 @@ from abs_core.runtime.conductor import Companion
 from abs_core.runtime.coordinator import Settings
 from abs_core.runtime.elements import Observe, unobserved
 from abs_core.runtime.graph import Graph
-from abs_core.runtime.recovery import Restore, StoreKeeper, sink_order
+from abs_core.runtime.recovery import Restore, StoreKeeper, sinks_before
 from abs_core.runtime.sinks import SinksCommitter, check_decided
 from abs_core.runtime.threads import Execution
 from abs_core.state.contracts import NewBackend, SnapshotStore
@@ -122,27 +122,30 @@ class Job:
         key = job_key(self.graph.name)
         stored = self.patience.retry(lambda: register.load(key))
         state = None if stored is None else stored.state
-        order = sink_order(self.graph, self.store, state, restore)
+        targets = {id_: sinks[id_].target for id_ in sorted(sinks)}
+        had = sinks_before(self.store, state, restore)
 
         def fence(state: JobState) -> None:
             for sink in sinks.values():
                 sink.fence(state)
 
         if state is not None:
-            check_decided(state, order, sinks)
-        target = " + ".join(sorted({sink.target for sink in sinks.values()}))
+            check_decided(state, had, targets)
+        # Sinks keep their partitions for the life of the job; new ones come last.
+        every = {**had, **targets}
+        target = " + ".join(sorted(set(targets.values())))
         identity = Identity(key, LINEAGE, secrets.token_hex(8), target, restore.adopt)
         coordinator = Coordinator(
             identity,
             register,
-            self._committer(sinks, order),
+            self._committer(sinks, list(every)),
             co_commit=own,
             patience=self.patience,
             observe=self.events,
             fence=fence,
         )
         keep = max(self.retain, self.settings.in_flight + 1)
-        return StoreKeeper(self.graph, self.store, coordinator, keep, order)
+        return StoreKeeper(self.graph, self.store, coordinator, keep, every)
 
     def _committer(self, sinks: Mapping[str, Sink], order: Sequence[str]) -> Committer:
         committers = {id_: sink.committer() for id_, sink in sinks.items()}

@@ -8,7 +8,7 @@ snapshot is restored by consent only, because the sinks have committed past it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from abs_core.coordinator import Coordinator, Report
@@ -78,14 +78,14 @@ class StoreKeeper:
 
     Args:
         keep: how many checkpoints are retained.
-        sinks: in the order in which they have their partitions; see ``sink_order``.
+        sinks: all that the job has had, in the order of their partitions, and their targets.
     """
 
     graph: Graph
     store: SnapshotStore
     coordinator: Coordinator
     keep: int = 3
-    sinks: Sequence[str] = ()
+    sinks: Mapping[str, str] = field(default_factory=dict)
     _register: str = ""
     written: Record = field(init=False)
     """The completion record of the checkpoint that was written last."""
@@ -225,23 +225,21 @@ class StoreKeeper:
             )
 
 
-def sink_order(
-    graph: Graph, store: SnapshotStore, state: JobState | None, restore: Restore
-) -> list[str]:
-    """Sinks keep their partitions for the life of the job; new ones come last.
+def sinks_before(
+    store: SnapshotStore, state: JobState | None, restore: Restore
+) -> Mapping[str, str]:
+    """The sinks that the job has had, in the order of the partitions that they keep, and their targets.
 
     Raises:
         CorruptionError: the last decided completion record is damaged or gone, and there is no
             consent to go back to another one.
     """
     last = None if state is None else state.last_decided
-    before: Sequence[str] = ()
-    if last is not None:
-        try:
-            before = read_record(store.record(last)).sinks
-        except CorruptionError:
-            if not restore.go_back or restore.checkpoint is None:
-                raise
-            before = read_record((restore.source or store).record(restore.checkpoint)).sinks
-    present = sorted(node.id for node in graph.nodes.values() if node.sink is not None)
-    return [*before, *(id_ for id_ in present if id_ not in before)]
+    if last is None:
+        return {}
+    try:
+        return read_record(store.record(last)).sinks
+    except CorruptionError:
+        if not restore.go_back or restore.checkpoint is None:
+            raise
+        return read_record((restore.source or store).record(restore.checkpoint)).sinks

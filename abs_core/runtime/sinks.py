@@ -8,7 +8,7 @@ acknowledged again with the next one, and joins its decision.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from abs_core.contracts import Committer, Composer, Sink, Task, Writer
@@ -62,10 +62,10 @@ class SinkOperator(Operator):
 
 
 class SinksCommitter:
-    """All sinks of a graph as one committer: each handle goes to the sink that its partition names.
+    """All sinks of a graph as one committer: what is decided goes to the sink that its partition names.
 
-    An undecided handle of a sink that was taken out goes to whichever sink sees it in its target, so
-    that a sweep ends it; where none does it stays. A decided one is never another sink's to commit.
+    What is undecided is ended by whichever sink sees it in its target: the one that prepared it may be
+    gone, or write elsewhere now. Where none sees it, it stays.
 
     Args:
         committers: of the sinks, in the order in which they have their partitions; None for a sink
@@ -91,31 +91,20 @@ class SinksCommitter:
         return {handle: outcome for share in told for handle, outcome in share.items()}
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        strays = {handle for handle in handles if self._is_stray(handle)}
-        for number, committer in self._committers.items():
-            share = [handle for handle in handles if _sink_of(handle) == number]
-            for job in {handle.job for handle in strays}:
-                share += [d.handle for d in committer.in_doubt(job) if d.handle in strays]
-            if share:
+        jobs = {handle.job for handle in handles}
+        for committer in self._committers.values():
+            seen = {doubt.handle for job in jobs for doubt in committer.in_doubt(job)}
+            if share := [handle for handle in handles if handle in seen]:
                 committer.abort(share)
 
     def in_doubt(self, job: str) -> Sequence[InDoubt]:
-        told = [(number, c.in_doubt(job)) for number, c in self._committers.items()]
-        # Two sinks on one server see each other's handles; and those of sinks that are gone.
-        seen = {
-            doubt.handle: doubt
-            for number, all_ in told
-            for doubt in all_
-            if _sink_of(doubt.handle) == number or self._is_stray(doubt.handle)
-        }
-        return list(seen.values())
+        told = [doubt for c in self._committers.values() for doubt in c.in_doubt(job)]
+        # Two sinks on one server see the same handles.
+        return list({doubt.handle: doubt for doubt in told}.values())
 
     def forget(self, state: JobState) -> None:
         for committer in self._committers.values():
             committer.forget(state)
-
-    def _is_stray(self, handle: HandleName) -> bool:
-        return _sink_of(handle) not in self._committers
 
     def _routed(
         self, committables: Sequence[Committable]
@@ -124,39 +113,40 @@ class SinksCommitter:
         shares: dict[int, list[Committable]] = {}
         for committable in committables:
             number = _sink_of(committable.handle)
-            if self._is_stray(committable.handle):
+            if number not in self._committers:
                 raise _taken_out(f"number {number}", committable)
             shares.setdefault(number, []).append(committable)
         return [(self._committers[number], shares[number]) for number in sorted(shares)]
 
 
-def check_decided(state: JobState, order: Sequence[str], present: Container[str]) -> None:
+def check_decided(state: JobState, had: Mapping[str, str], present: Mapping[str, str]) -> None:
     """Refuse a graph without a sink that a decision still has to be committed to.
 
     Args:
         state: of the job's register, before the run touches it.
-        order: ids of all sinks the job has had; see ``recovery.sink_order``.
-        present: ids of the sinks that the graph has.
+        had: all sinks the job has had, and their targets; see ``recovery.sinks_before``.
+        present: the sinks that the graph has, and their targets.
 
     Raises:
         ConfigError: the sink, the checkpoint and a handle are named.
     """
+    order = list(had.items())
     for decision in state.open:
         for committable in decision.committables:
             number = _sink_of(committable.handle)
-            id_ = order[number] if number < len(order) else f"number {number}"
-            if id_ not in present:
+            id_, target = order[number] if number < len(order) else (f"number {number}", "")
+            if id_ not in present or present[id_] != (target or present[id_]):
                 raise _taken_out(id_, committable, decision.epoch)
 
 
 def _taken_out(sink: str, committable: Committable, epoch: int | None = None) -> ConfigError:
     return ConfigError(
-        f"The sink {sink} was taken out, and has yet to commit what is decided: {committable.rows} "
-        "rows or more.",
+        f"The sink {sink} was taken out, or given another target, and has yet to commit what is "
+        f"decided: {committable.rows} rows or more.",
         job=committable.handle.job,
         epoch=epoch,
         handle=str(committable.handle),
-        remedy="run the graph with that sink once more, until it has committed; then take it out.",
+        remedy="run the graph with that sink once more, until it has committed; then change it.",
     )
 
 

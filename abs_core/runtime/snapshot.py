@@ -90,13 +90,15 @@ class Record:
 
     Args:
         register: id of the register that may decide it.
+        sinks: all that the job has had, in the order of their partitions, and their targets; "" where
+            that was not noted.
     """
 
     job: str
     register: str
     checkpoint: int
     operators: Mapping[str, Sequence[DurablePart]]
-    sinks: Sequence[str]
+    sinks: Mapping[str, str]
     handles: Sequence[Committable]
     max_parallelism: int
 
@@ -107,6 +109,7 @@ class Record:
     def to_bytes(self) -> bytes:
         value = {field.name: getattr(self, field.name) for field in fields(self)} | {
             "version": VERSION,
+            "sinks": list(self.sinks.items()),
             "handles": [committable_to_json(handle) for handle in self.handles],
             "operators": {i: [part.to_json() for part in of] for i, of in self.operators.items()},
         }
@@ -125,7 +128,9 @@ def read_record(content: bytes) -> Record:
             raise ValueError(f"version {value['version']}; this release reads {VERSION}")
         del value["version"]
         parts = {i: list(map(DurablePart.from_json, of)) for i, of in value["operators"].items()}
-        return Record(**{**value, "operators": parts, "handles": ()})
+        # Earlier releases noted the ids alone.
+        sinks = dict((one, "") if isinstance(one, str) else one for one in value["sinks"])
+        return Record(**{**value, "operators": parts, "sinks": sinks, "handles": ()})
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptionError(f"A completion record can't be read: {error!r}.") from error
 

@@ -29,9 +29,16 @@ WAIT_SECONDS = 0.02
 
 @dataclass(slots=True)
 class _Reading:
+    """
+    Args:
+        latest: highest event time that was read.
+        turn: when it was last asked.
+    """
+
     reader: Reader
     latest: int | None
-    """Highest event time that was read."""
+    bounded: bool
+    turn: int = 0
 
 
 class SourceOperator(Operator):
@@ -52,7 +59,8 @@ class SourceOperator(Operator):
         try:
             for entry in positions.get():
                 name, start, end, latest = json.loads(entry)
-                self._readings.append(_Reading(source.open(Split(name, start, end)), latest))
+                split = Split(name, start, end)
+                self._readings.append(_Reading(source.open(split), latest, end is not None))
         except BaseException:
             self.close()
             raise
@@ -72,17 +80,25 @@ class SourceOperator(Operator):
         return ()
 
     def poll(self, emit: Callable[[Any], None]) -> bool:
-        """Read one batch, from the splits in turn."""
+        """Read one batch, from the splits in turn; of those with an end, from the furthest behind.
+
+        Splits with an end may be stretches of one time, such as a folder's files: read in turn, all but
+        the first would keep their windows open until the end.
+        """
         live = [reading for reading in self._readings if not reading.reader.finished]
-        for _ in live:
+        for reading in sorted(live, key=self._order):
             self._turn += 1
-            reading = live[self._turn % len(live)]
+            reading.turn = self._turn
             batch = reading.reader.read(WAIT_SECONDS / len(live))
             if batch is not None:
                 emit(batch)
                 self._advance(reading, batch, emit)
                 return True
         return False
+
+    def _order(self, reading: _Reading) -> tuple[int, int]:
+        timed = reading.bounded and self._event_time is not None and reading.latest is not None
+        return (reading.latest or 0) if timed else -(1 << 63), reading.turn
 
     def _advance(self, reading: _Reading, batch: Batch, emit: Callable[[Any], None]) -> None:
         """The watermark is the least of what the unfinished splits have got to, less the lateness."""

@@ -126,7 +126,7 @@ class Execution:
             self.job.graph,
             from_.state,
             from_.first,
-            self.keeper.sinks,
+            list(self.keeper.sinks),
             partial(self._context, from_),
             self.job.capacity,
             self._way.halts,

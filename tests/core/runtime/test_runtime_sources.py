@@ -8,13 +8,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-from abs_core.runtime import Graph
+from abs_core.runtime import EventTime, Graph
+from abs_core.runtime.elements import Watermark
+from abs_core.runtime.sources import SourceOperator, first_entries
 from abs_core.runtime.tables import TableSource
 from abs_core.source import Limit, Offsets, Split
+from abs_core.state.codecs import TEXT
+from abs_core.state.operator_state import OperatorState
 from abs_core.testing.harness import SCHEMA
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files import log as logs
@@ -62,6 +68,34 @@ def test_the_log_of_an_endless_job_is_folded_up_to_what_a_kept_snapshot_needs(
             stop.set()
             job.join()
         assert sorted(id_ for id_, _ in bench.rows()) == list(range(start + 20))
+
+
+def test_event_time_keeps_up_with_what_is_read_of_files_that_follow_one_another(
+    tmp_path: Path,
+) -> None:
+    """Each split is a stretch of the files, so of time."""
+    stamped = pa.schema([("id", pa.int64())])
+    files, rows = 64, 10
+    for number in range(files):
+        table = pa.table({"id": range(number * rows, (number + 1) * rows)}, stamped)
+        parquet.write_table(table, tmp_path / f"{number:02}.parquet")
+    options = FileOptions.parse({"path": str(tmp_path)}, streaming=False)
+    built = Graph("files")
+    source = FileSource(replace(options, partitions=8), stamped)
+    built.source("in", source, event_time=EventTime("id"))
+    positions = OperatorState().list("splits", TEXT)
+    positions.put(first_entries(built.nodes["in"]))
+    stretches = len(positions.get())
+    assert stretches >= 8
+    reader = SourceOperator(source, positions, EventTime("id"))
+    emitted: list[Any] = []
+    seen, behind = 0, []
+    while not reader.finished:
+        reader.poll(emitted.append)
+        seen = sum(len(one) for one in emitted if not isinstance(one, Watermark))
+        behind.append(seen - max((m.time for m in emitted if isinstance(m, Watermark)), default=0))
+    assert seen == files * rows
+    assert max(behind) <= (stretches + 1) * rows, "of each, a file and no more is read ahead"
 
 
 def _entries(log: Path) -> int:

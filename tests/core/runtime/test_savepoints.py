@@ -154,7 +154,7 @@ def conducted(folder: Path) -> tuple[Conductor, Savepoints]:
     sink = FakeSink(FakeTarget(), "2pc", "append")
     built.nodes = {"a": Node("a", "source", 1), "b": Node("b", "sink", 1, sink=sink)}
     keeper = Decided()
-    keeper.written = Record("job", "register", 5, {}, (), (), 128)
+    keeper.written = Record("job", "register", 5, {}, {}, (), 128)
     savepoints = Savepoints("job", LocalSnapshotStore(folder), keeper)  # type: ignore[arg-type]
     conductor = Conductor(
         *(WAYS["none"], Settings(timeout=10), built, lambda task, command, checkpoint: None),

@@ -1,22 +1,31 @@
-"""A sink that is taken out: what is decided is committed first, or the start is refused."""
+"""A sink that is taken out or moved: what is decided is committed first, or the start is refused."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 
 from abs_core.contracts import Committer
 from abs_core.errors import ConfigError, IdentityError, RefusedError, UnavailableError
 from abs_core.model import Committable, HandleName, JobState, Outcome, job_key
 from abs_core.runtime import Graph, Job, Restore, Settings, Stream
+from abs_core.runtime.sinks import SINK_STRIDE
+from abs_core.runtime.snapshot import read_record
 from abs_core.state.contracts import BlobRef
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.fakes import FakeSink, FakeTarget
 from abs_core.testing.fakes.committers import HandleCommitter
+from abs_core.testing.harness import SCHEMA
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.sink import PostgresSink
 from tests.core.runtime.bench import OFTEN, Bench
 from tests.core.runtime.jobs.counting import graph
 
@@ -134,6 +143,47 @@ def test_undecided_handles_of_a_sink_that_is_gone_are_swept_where_another_sink_s
     assert ROWS <= len(ids) < 2 * ROWS, "of the other sink, what its one decision named"
 
 
+@pytest.mark.services
+def test_prepared_transactions_of_a_sink_that_is_gone_are_rolled_back_by_one_on_the_same_server(
+    bench: Bench, database: str
+) -> None:
+    """PostgreSQL, whose prepared transactions are of a whole server, in whatever table they wrote."""
+
+    def sink(table: str) -> PostgresSink:
+        given = {"url": database, "dbtable": table}
+        return PostgresSink(PostgresOptions.parse(given), SCHEMA, co_commit=False)
+
+    def job(store: LocalSnapshotStore, *more: str) -> Job:
+        built = graph(sink("kept"), rows=ROWS)
+        for table in more:
+            Stream(built, "count").sink(table, sink(table))
+        return Job(built, store, bench.sink.register(), settings=replace(OFTEN, tolerated=0))
+
+    def asked(query: str) -> list[tuple[Any, ...]]:
+        with psycopg.connect(database) as connection:
+            return connection.execute(query.encode()).fetchall()
+
+    with psycopg.connect(database, autocommit=True) as connection:
+        for table in ("kept", "gone"):
+            connection.execute(f"CREATE TABLE {table} (id bigint, value text)".encode())
+    prepared = "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+    with pytest.raises(UnavailableError, match="planted"):
+        job(Undecided(bench.store.folder), "gone").run()
+    before = asked(prepared)
+    numbers = {
+        handle.partition // SINK_STRIDE for (gid,) in before if (handle := HandleName.parse(gid))
+    }
+    assert numbers == {0, 1}, "of both sinks"
+    with pytest.raises(IdentityError, match="target") as refused:
+        job(bench.store).run(Restore(drop_state=True))
+    assert asked(prepared) == before
+    job(bench.store).run(Restore(drop_state=True, adopt=token(refused.value)))
+    assert asked(prepared) == []
+    assert sorted(asked("SELECT id FROM kept")) == [(n,) for n in range(ROWS)]
+    gone = [id_ for (id_,) in asked("SELECT id FROM gone")]
+    assert 0 < len(gone) == len(set(gone)) < ROWS, "what its one decision named"
+
+
 def test_a_sink_with_a_target_of_its_own_is_taken_out_by_consent_and_put_back(
     bench: Bench, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -148,8 +198,7 @@ def test_a_sink_with_a_target_of_its_own_is_taken_out_by_consent_and_put_back(
     bench.check(ROWS)
 
     def prepared() -> int:
-        with target.transaction() as db:
-            return int(db.execute("SELECT count(*) FROM prepared").fetchone()[0])
+        return len(elsewhere.committer().in_doubt(job_key("counting")))
 
     assert prepared() > 0, "nobody sees them: that is what the warning says"
     with pytest.raises(IdentityError, match="target") as refused:
@@ -157,6 +206,40 @@ def test_a_sink_with_a_target_of_its_own_is_taken_out_by_consent_and_put_back(
     bench.job(two(bench, elsewhere)).run(Restore(adopt=token(refused.value)))
     assert prepared() == 0
     bench.check(ROWS)
+
+
+def swapped(bench: Bench, other: FakeSink) -> Graph:
+    """As ``two``; each sink has the other one's id."""
+    built = graph(other, rows=ROWS)
+    Stream(built, "count").sink("other", bench.sink)
+    return built
+
+
+def test_what_two_sinks_have_prepared_is_swept_also_where_they_swap_their_ids(
+    bench: Bench, tmp_path: Path
+) -> None:
+    elsewhere = FakeSink(FakeTarget(tmp_path / "other.db"), "2pc", "append")
+    left_undecided(bench, elsewhere)
+    assert bench.prepared() > 0
+    bench.job(swapped(bench, elsewhere)).run()
+    assert bench.prepared() == 0
+    assert elsewhere.committer().in_doubt(job_key("counting")) == []
+
+
+def test_two_sinks_do_not_swap_their_ids_before_what_is_decided_is_committed(
+    bench: Bench, tmp_path: Path
+) -> None:
+    target = FakeTarget(tmp_path / "other.db")
+    with pytest.raises(RefusedError, match="planted"):
+        bench.job(two(bench, RefusingSink(target, "2pc", "append")), restarts=0).run()
+    decided, elsewhere = register(bench), FakeSink(target, "2pc", "append")
+    with pytest.raises(ConfigError, match=r"The sink \w+ was .* given another target") as refused:
+        bench.job(swapped(bench, elsewhere)).run()
+    assert refused.value.epoch == decided.open[0].epoch
+    assert register(bench) == decided
+    bench.job(two(bench, elsewhere)).run()
+    bench.check(ROWS)
+    assert elsewhere.committer().in_doubt(job_key("counting")) == []
 
 
 def token(error: IdentityError) -> str:
@@ -177,3 +260,12 @@ def test_a_sink_that_commits_with_the_register_does_not_take_over_from_another(
         Job(renamed, bench.store, settings=OFTEN).run(Restore(drop_state=True))
     assert "give it the id out" in refused.value.remedy
     bench.check(300)
+
+
+def test_a_record_that_notes_no_targets_of_its_sinks_is_read(bench: Bench) -> None:
+    """Those of earlier releases do not."""
+    bench.job(one(bench)).run()
+    last = bench.store.completed()[-1]
+    now = json.loads(bench.store.record(last))
+    assert now["sinks"] == [["out", bench.sink.target]]
+    assert read_record(json.dumps({**now, "sinks": ["out"]}).encode()).sinks == {"out": ""}

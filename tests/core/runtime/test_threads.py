@@ -196,9 +196,7 @@ def test_an_older_snapshot_needs_consent(bench: Bench) -> None:
     bench.check(6_000)
 
 
-@pytest.mark.parametrize(
-    ("what", "name"), [("blobs", "{}/**/*.arrow"), ("complete", "{}.record")]
-)
+@pytest.mark.parametrize(("what", "name"), [("blobs", "{}/**/*.arrow"), ("complete", "{}.record")])
 def test_a_damaged_snapshot_is_named_and_the_one_before_needs_consent(
     bench: Bench, what: str, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
