@@ -1,11 +1,13 @@
-"""Kafka to Kafka through Spark where brokers want TLS and a password, and ACLs allow what is
-documented: the settings reach every process of the job, and the password reaches no log."""
+"""Kafka to Kafka through Spark where brokers want TLS and a password, or a certificate, and ACLs allow
+what is documented: the settings reach every process of the job, and no password reaches a log."""
 
 from __future__ import annotations
 
 import secrets
+import shutil
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing import make_topic
 from abs_spark.kafka import KafkaDataSource
+from tests.sinks.kafka.certificates import Authority
 from tests.sinks.kafka.secured import Principals, allow
 from tests.spark.jobs.stream_files import Job, start
 
@@ -34,9 +37,33 @@ CELLS = allow("TOPIC", REGISTER, "CREATE", "READ", "WRITE", "DESCRIBE", "DESCRIB
 """What ``docs/kafka.md`` and ``docs/kafka-source.md`` list for protocol 2pc, and nothing more."""
 
 
-@pytest.fixture(scope="module")
-def broker() -> Iterator[NativeKafka]:
-    with NativeKafka(secured=True) as kafka:
+def test_a_job_through_spark_writes_each_record_once_with_what_is_documented(
+    spark: SparkSession, spark_log: Path, tmp_path: Path
+) -> None:
+    with broker_of(None) as broker:
+        client = Principals(broker).new(READS, WRITES, ENDS, CELL, CELLS)
+        runs_once(broker, client, spark, tmp_path)
+        assert client["sasl.password"] not in spark_log.read_text()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="it makes the certificates")
+def test_a_job_through_spark_is_let_in_by_its_certificate(
+    spark: SparkSession, spark_log: Path, tmp_path: Path
+) -> None:
+    authority = Authority(tmp_path / "authority")
+    me = authority.new()
+    locked = {"ssl.key.location": str(me.locked), "ssl.key.password": me.password}
+    with broker_of(authority) as broker:
+        Principals(broker).grant(me.principal, READS, WRITES, ENDS, CELL, CELLS)
+        runs_once(broker, me.client(broker) | locked, spark, tmp_path)
+        assert me.password not in spark_log.read_text()
+
+
+@contextmanager
+def broker_of(authority: Authority | None) -> Iterator[NativeKafka]:
+    with NativeKafka(
+        secured=True, clients=None if authority is None else authority.certificate
+    ) as kafka:
         settings = KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap}).kafka
         make_topic(settings, SOURCE)
         make_topic(settings, TARGET)
@@ -45,17 +72,16 @@ def broker() -> Iterator[NativeKafka]:
         close_all()
 
 
-def test_a_job_through_spark_writes_each_record_once_with_what_is_documented(
-    broker: NativeKafka, spark: SparkSession, spark_log: Path, tmp_path: Path
+def runs_once(
+    broker: NativeKafka, client: Mapping[str, str], spark: SparkSession, folder: Path
 ) -> None:
-    client = Principals(broker).new(READS, WRITES, ENDS, CELL, CELLS)
     access = {f"kafka.{name}": value for name, value in client.items()}
     sent = fill(broker.bootstrap)
     spark.dataSource.register(KafkaDataSource)
     job = Job(
         input="",
-        checkpoint=str(tmp_path / "checkpoint"),
-        scratch=str(tmp_path / "scratch"),
+        checkpoint=str(folder / "checkpoint"),
+        scratch=str(folder / "scratch"),
         format="abs-kafka",
         options={**access, "topic": TARGET, "registertopic": REGISTER, "job": "secured"},
         source="abs-kafka",
@@ -68,7 +94,6 @@ def test_a_job_through_spark_writes_each_record_once_with_what_is_documented(
     )
     start(spark, job).awaitTermination()
     assert committed(broker.bootstrap) == Counter(sent)
-    assert client["sasl.password"] not in spark_log.read_text()
 
 
 def fill(bootstrap: str) -> list[bytes]:

@@ -32,6 +32,7 @@ class Identity:
     cluster_id: str
     secured_port: int = 0
     password_port: int = 0
+    certificate_port: int = 0
     store_password: str = field(default="", repr=False)
 
 
@@ -46,6 +47,8 @@ class NativeKafka(NativeService):
             may be changed between.
         secured: whether there are listeners with passwords and ACLs, with and without TLS; see
             :mod:`abs_services.native.kafka_secured`.
+        clients: with ``secured``: certificates (PEM) of the authorities whose clients are let in by a
+            certificate of their own. None: nobody is.
         deadline_s: how long ``start()`` waits until the broker serves, in seconds; fetching its
             jars at the first use ever is not counted.
 
@@ -61,10 +64,12 @@ class NativeKafka(NativeService):
         *,
         settings: Mapping[str, str] | None = None,
         secured: bool = False,
+        clients: Path | None = None,
         deadline_s: float = 90.0,
     ) -> None:
         super().__init__(folder, deadline_s=deadline_s)
         self._secured = secured
+        self._clients = clients
         self._identity: Identity | None = None
         self.settings: dict[str, str] = {**KAFKA, **(settings or {})}
 
@@ -81,6 +86,11 @@ class NativeKafka(NativeService):
     def password_bootstrap(self) -> str:
         """host:port of the listener with passwords, and without TLS (``sasl_plaintext``)."""
         return f"127.0.0.1:{self._known().password_port}"
+
+    @property
+    def certificate_bootstrap(self) -> str:
+        """host:port of the listener that asks clients for a certificate (``ssl``)."""
+        return f"127.0.0.1:{self._known().certificate_port}"
 
     @property
     def authority(self) -> Path:
@@ -117,7 +127,9 @@ class NativeKafka(NativeService):
         if self._secured:
             listeners.append(f"SECURED://127.0.0.1:{known.secured_port}")
             listeners.append(f"PASSWORD://127.0.0.1:{known.password_port}")
-            more = secured_settings(self.folder, known.store_password)
+            if self._clients is not None:
+                listeners.append(f"CERTIFICATE://127.0.0.1:{known.certificate_port}")
+            more = secured_settings(self.folder, known.store_password, self._clients)
         return {
             **self.settings,
             **more,
@@ -156,10 +168,12 @@ class NativeKafka(NativeService):
 
 def _new_identity() -> Identity:
     ports: set[int] = set()
-    while len(ports) < 4:
+    while len(ports) < 5:
         ports.add(free_port())
-    port, controller_port, secured_port, password_port = ports
-    return Identity(port, controller_port, new_cluster_id(), secured_port, password_port)
+    port, controller_port, secured_port, password_port, certificate_port = ports
+    return Identity(
+        port, controller_port, new_cluster_id(), secured_port, password_port, certificate_port
+    )
 
 
 def new_cluster_id() -> str:

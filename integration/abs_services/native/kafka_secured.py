@@ -1,4 +1,5 @@
-"""Other ways into a broker: by a password (SCRAM), over TLS or without, and to what its ACLs allow.
+"""Other ways into a broker: by a password (SCRAM), over TLS or without, or by a certificate of the
+client's own (mutual TLS), and to what its ACLs allow.
 
 For tests of what a job may and may not do. The first listener stays open, and who comes by it may do
 all: make users and ACLs there.
@@ -53,20 +54,45 @@ def make_certificate(java: Path, folder: Path) -> str:
     return password
 
 
-def secured_settings(folder: Path, password: str) -> Mapping[str, str]:
-    """Of the listeners SECURED and PASSWORD, and of the authorizer; to be added to a broker's."""
-    listener = "listener.name.secured"
+def secured_settings(folder: Path, password: str, clients: Path | None = None) -> Mapping[str, str]:
+    """Of the listeners SECURED, PASSWORD and CERTIFICATE, and of the authorizer; to be added to a
+    broker's.
+
+    Args:
+        password: of the key's store in the folder.
+        clients: certificates (PEM) of the authorities that vouch for clients. CERTIFICATE lets in who
+            shows a certificate of theirs, as the principal that is its subject (``User:CN=...``).
+            None: that listener is not there.
+    """
     login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL,PASSWORD:SASL_PLAINTEXT"
+    shown = {} if clients is None else _mutual("listener.name.certificate", clients)
     return {
-        "listener.security.protocol.map": protocols,
+        "listener.security.protocol.map": f"{protocols},CERTIFICATE:SSL",
         "sasl.enabled.mechanisms": MECHANISM,
-        f"{listener}.{MECHANISM.lower()}.sasl.jaas.config": login,
+        f"listener.name.secured.{MECHANISM.lower()}.sasl.jaas.config": login,
         f"listener.name.password.{MECHANISM.lower()}.sasl.jaas.config": login,
+        **_own("listener.name.secured", folder, password),
+        **_own("listener.name.certificate", folder, password),
+        **shown,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+
+
+def _own(listener: str, folder: Path, password: str) -> Mapping[str, str]:
+    """The broker's own key and certificate."""
+    return {
         f"{listener}.ssl.keystore.type": "PKCS12",
         f"{listener}.ssl.keystore.location": str(folder / _STORE),
         f"{listener}.ssl.keystore.password": password,
         f"{listener}.ssl.key.password": password,
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
+    }
+
+
+def _mutual(listener: str, clients: Path) -> Mapping[str, str]:
+    return {
+        f"{listener}.ssl.client.auth": "required",
+        f"{listener}.ssl.truststore.type": "PEM",
+        f"{listener}.ssl.truststore.location": str(clients),
     }

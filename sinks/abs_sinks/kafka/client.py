@@ -9,6 +9,7 @@ import logging
 import ssl
 import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from abs_core.errors import OptionError
@@ -20,6 +21,11 @@ QUEUE_KBYTES = 65_536
 
 REQUEST_SECONDS = 15.0
 """For how long an answer of a coordinator is waited for."""
+
+CERTIFICATES_REMEDY = (
+    "check kafka.ssl.ca.location, kafka.ssl.certificate.location, kafka.ssl.key.location and "
+    "kafka.ssl.key.password: each machine of the job reads these files."
+)
 
 log = logging.getLogger("abs_sinks.kafka.librdkafka")
 # What matters becomes an error; without a handler the rest would go to standard error.
@@ -123,14 +129,8 @@ def _ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:
     """As librdkafka reads the same settings.
 
     Raises:
-        OptionError: a file cannot be read, or a key store is given (Python reads PEM only).
+        OptionError: a file cannot be read, or the key's password is wrong.
     """
-    if "ssl.keystore.location" in given:
-        raise OptionError(
-            "kafka.ssl.keystore.location cannot be read by the client that ends transactions.",
-            remedy="give the certificate and key as PEM: kafka.ssl.certificate.location and "
-            "kafka.ssl.key.location.",
-        )
     try:
         context = ssl.create_default_context(
             cafile=given.get("ssl.ca.location"), cadata=given.get("ssl.ca.pem")
@@ -139,8 +139,7 @@ def _ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:
     except (OSError, ValueError) as error:
         raise OptionError(
             f"The certificates of kafka.ssl.* cannot be read: {type(error).__name__}: {error}.",
-            remedy="check kafka.ssl.ca.location, kafka.ssl.certificate.location and "
-            "kafka.ssl.key.location on this machine.",
+            remedy=CERTIFICATES_REMEDY,
         ) from error
     if given.get("ssl.endpoint.identification.algorithm", "https").lower() == "none":
         context.check_hostname = False
@@ -151,14 +150,19 @@ def _ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:
 
 
 def _own_certificate(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
-    password = given.get("ssl.key.password")
-    if "ssl.certificate.location" in given:
-        context.load_cert_chain(
-            given["ssl.certificate.location"], given.get("ssl.key.location"), password
-        )
-    elif "ssl.certificate.pem" in given:
+    password = given.get("ssl.key.password", "")  # without one, OpenSSL asks the terminal for it
+    certificate, key = given.get("ssl.certificate.location"), given.get("ssl.key.location")
+    if certificate is not None and key is not None:
+        context.load_cert_chain(certificate, key, password)
+    elif certificate is not None or "ssl.certificate.pem" in given:
         # Python loads a chain from a file only; this one is gone, and was readable by us alone.
         with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
-            file.write(given["ssl.certificate.pem"] + "\n" + given.get("ssl.key.pem", ""))
+            file.write(_pem(given, "ssl.certificate") + "\n" + _pem(given, "ssl.key"))
             file.flush()
             context.load_cert_chain(file.name, None, password)
+
+
+def _pem(given: Mapping[str, str], what: str) -> str:
+    """The text that ``<what>.pem`` is, or that lies in the file ``<what>.location``."""
+    text = given.get(f"{what}.pem")
+    return Path(given[f"{what}.location"]).read_text() if text is None else text

@@ -16,13 +16,13 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from abs_sinks.kafka.faults import to_abs_error
+from abs_core.errors import OptionError
+from abs_sinks.kafka.client import CERTIFICATES_REMEDY
+from abs_sinks.kafka.faults import is_let_in_nowhere, to_abs_error
 from abs_sinks.kafka.settings import Settings
 
 KNOCK_SECONDS = 10.0
 """For how long a broker's first word is waited for."""
-
-_REFUSALS = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 log = logging.getLogger("abs_sinks.kafka.librdkafka")
 _lock = threading.Lock()
@@ -33,6 +33,7 @@ def admin_client(settings: Settings) -> AdminClient:
     """This process's librdkafka client for topics and their settings; makes no topic by asking.
 
     Raises:
+        OptionError: see ``knock``.
         RefusedError: the brokers let nobody in with these settings.
     """
     key = os.getpid(), settings
@@ -50,6 +51,7 @@ def knock(settings: Settings) -> None:
     Where brokers expect TLS and are spoken to without, nothing is to be heard from them.
 
     Raises:
+        OptionError: a file of the settings cannot be read, or its password is wrong.
         RefusedError: password or certificate are not those of the brokers.
     """
     events: list[KafkaError] = []
@@ -58,7 +60,7 @@ def knock(settings: Settings) -> None:
     while time.monotonic() < deadline:
         client.poll(0.01)
         for event in events:
-            if event.code() in _REFUSALS:
+            if is_let_in_nowhere(event):
                 raise to_abs_error(event, f"connecting to {settings.bootstrap}", settings)
         if any(event.code() == KafkaError._ALL_BROKERS_DOWN for event in events):
             return
@@ -75,4 +77,10 @@ def _client(settings: Settings, **more: Any) -> AdminClient:
         "logger": log,
         **more,
     }
-    return AdminClient(given)
+    try:
+        return AdminClient(given)
+    except KafkaException as error:  # what librdkafka reads only now: files, and their passwords
+        raise OptionError(
+            f"librdkafka refuses the kafka.* settings: {error.args[0].str()}.",
+            remedy=CERTIFICATES_REMEDY,
+        ) from error

@@ -6,6 +6,7 @@ negative ones are librdkafka's own (``rdkafka.h``). No message of either holds a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -48,7 +49,10 @@ _ACL_ID = (
     "allow the principal WRITE and DESCRIBE on transactional ids that begin with abs1: and with "
     f"abs-register. (prefixed ACLs); {_LISTED}"
 )
-_DOOR = "check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*."
+_DOOR = (
+    "check kafka.security.protocol, kafka.sasl.* and kafka.ssl.*; brokers that ask for a certificate "
+    "take one that an authority of theirs has signed (kafka.ssl.certificate.location)."
+)
 _BUSY = "nothing of the epoch is lost: it is tried again."
 _SIZE = "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink the record."
 _TIMEOUT = "set kafka.transaction.timeout.ms to at most the broker's transaction.max.timeout.ms."
@@ -107,6 +111,22 @@ _BY_CODE: dict[int, _Mapped] = {
 }
 
 
+_REFUSING_ALERTS = (40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 116)
+"""TLS alerts by which a broker refuses a client: no certificate, or none that it knows or takes."""
+
+
+def is_let_in_nowhere(error: KafkaError) -> bool:
+    """Whether the brokers refuse password or certificate, or we theirs: no retry helps.
+
+    With TLS 1.3 a broker judges the client's certificate when its handshake is over for the client:
+    librdkafka tells the alert as a lost connection.
+    """
+    if error.code() == KafkaError._TRANSPORT:
+        alert = re.search(r"SSL alert number (\d+)", error.str())
+        return alert is not None and int(alert[1]) in _REFUSING_ALERTS
+    return error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
+
+
 def to_abs_error(
     error: BaseException | KafkaError, doing: str, who: Settings | None = None
 ) -> AbsError:
@@ -123,6 +143,8 @@ def to_abs_error(
     found = None if code is None else _BY_CODE.get(code)
     if found is None:
         found = (UnavailableError if retriable else TargetError, "")
+    if isinstance(error, KafkaError) and is_let_in_nowhere(error):
+        found = (RefusedError, _DOOR)
     kind, remedy = found
     shown = "" if code is None else f" [{code}]"
     if who is not None and kind is RefusedError:

@@ -30,7 +30,7 @@ _JAVA_ONLY = {
     "ssl.truststore.password": "leave it out; kafka.ssl.ca.location takes PEM certificates.",
     "ssl.truststore.type": "leave it out; kafka.ssl.ca.location takes PEM certificates.",
     "ssl.truststore.certificates": "set kafka.ssl.ca.pem.",
-    "ssl.keystore.type": "leave it out; kafka.ssl.keystore.location takes PKCS#12.",
+    "ssl.keystore.type": "leave it out: certificates and keys are read as PEM.",
     "ssl.keystore.certificate.chain": "set kafka.ssl.certificate.pem.",
     "ssl.keystore.key": "set kafka.ssl.key.pem.",
     "ssl.protocol": "leave it out: the best that both sides know is taken.",
@@ -61,6 +61,13 @@ _OURS = {
     "enable.gapless.guarantee": "leave it out: transactions give more.",
     "plugin.library.paths": "leave it out: no code is loaded.",
 }
+_NO_STORE = (
+    "give certificate and key as PEM (openssl pkcs12 takes them out): kafka.ssl.certificate.location "
+    "and kafka.ssl.key.location, with kafka.ssl.key.password if the key has one."
+)
+_UNREADABLE = {"ssl.keystore.location": _NO_STORE, "ssl.keystore.password": _NO_STORE}
+"""Settings of librdkafka that the client which ends transactions has no equivalent for."""
+
 _REQUIRED = {
     "enable.idempotence": ("true",),
     "acks": ("all", "-1"),
@@ -75,8 +82,8 @@ _NAMES = (
     "sasl.kerberos.service.name sasl.kerberos.principal sasl.kerberos.keytab "
     "sasl.oauthbearer.method sasl.oauthbearer.client.id sasl.oauthbearer.client.secret "
     "sasl.oauthbearer.token.endpoint.url ssl.ca.location ssl.ca.pem ssl.certificate.location "
-    "ssl.certificate.pem ssl.key.location ssl.key.pem ssl.key.password ssl.keystore.location "
-    "ssl.keystore.password ssl.endpoint.identification.algorithm ssl.cipher.suites client.id "
+    "ssl.certificate.pem ssl.key.location ssl.key.pem ssl.key.password "
+    "ssl.endpoint.identification.algorithm ssl.cipher.suites client.id "
     "compression.type compression.codec compression.level linger.ms batch.size "
     "batch.num.messages message.max.bytes queue.buffering.max.kbytes queue.buffering.max.messages "
     "message.timeout.ms delivery.timeout.ms request.timeout.ms transaction.timeout.ms retries "
@@ -124,7 +131,9 @@ class Settings:
             return f"user {self.get('sasl.username')}"
         if self.get("sasl.kerberos.principal") is not None:
             return f"{self.get('sasl.kerberos.principal')}"
-        given = self.get("ssl.certificate.location") or self.get("ssl.keystore.location")
+        if self.get("ssl.certificate.pem") is not None:
+            return "the subject of the certificate in kafka.ssl.certificate.pem"
+        given = self.get("ssl.certificate.location")
         return "anonymous" if given is None else f"the subject of the certificate in {given}"
 
     @classmethod
@@ -140,6 +149,7 @@ class Settings:
             _check(name, str(text), problems)
         if "bootstrap.servers" not in pairs:
             problems.add("The option kafka.bootstrap.servers is missing.", "it names the brokers.")
+        _check_own_certificate(pairs, problems)
         if not problems:
             _try(pairs, problems)
         return cls(tuple(sorted(pairs.items())))
@@ -171,6 +181,10 @@ def _check(name: str, text: str, problems: Problems) -> None:
         problems.add(f"kafka.{name} is a setting of the Java client only.", _JAVA_ONLY[name])
     elif name in _OURS:
         problems.add(f"kafka.{name} is not for the job to set.", _OURS[name])
+    elif name in _UNREADABLE:
+        problems.add(
+            f"kafka.{name} cannot be read by the client that ends transactions.", _UNREADABLE[name]
+        )
     elif name in _REQUIRED and text.strip().lower() not in _REQUIRED[name]:
         problems.add(
             f"kafka.{name}={text} contradicts exactly-once: it needs {_REQUIRED[name][0]}.",
@@ -185,6 +199,17 @@ def _check(name: str, text: str, problems: Problems) -> None:
         problems.add(f"kafka.{name} must be a number of milliseconds, not {text!r}.")
     elif name == "bootstrap.servers" and not text.strip():
         problems.add("The option kafka.bootstrap.servers is empty.", "it names the brokers.")
+
+
+def _check_own_certificate(pairs: Mapping[str, str], problems: Problems) -> None:
+    """librdkafka leaves out a certificate without a key in silence, and is let in nowhere."""
+    shown = {"ssl.certificate.location", "ssl.certificate.pem"} & pairs.keys()
+    held = {"ssl.key.location", "ssl.key.pem"} & pairs.keys()
+    if bool(shown) != bool(held):
+        problems.add(
+            f"kafka.{min(shown | held)} is given, and no {'key' if shown else 'certificate'}.",
+            "give both: kafka.ssl.certificate.location and kafka.ssl.key.location.",
+        )
 
 
 def _try(pairs: Mapping[str, str], problems: Problems) -> None:

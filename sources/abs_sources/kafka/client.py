@@ -101,6 +101,8 @@ def principal(settings: Mapping[str, str]) -> str:
     """Who the brokers take us for, as far as the settings tell; no secret."""
     if "sasl.username" in settings:
         return f"user {settings['sasl.username']}"
+    if "ssl.certificate.pem" in settings:
+        return "the subject of the certificate in kafka.ssl.certificate.pem"
     given = settings.get("ssl.certificate.location") or settings.get("ssl.keystore.location")
     return "anonymous" if given is None else f"the subject of the certificate in {given}"
 

@@ -23,7 +23,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from abs_core.attempts import side_topic
 from abs_core.errors import UnavailableError
 from abs_sources.kafka.client import admin_settings, log, principal
-from abs_sources.kafka.errors import mapped, translated
+from abs_sources.kafka.errors import is_let_in_nowhere, mapped, translated
 from abs_sources.kafka.offsets import Partition
 
 T = TypeVar("T")
@@ -32,7 +32,6 @@ _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 REQUEST_SECONDS = 10.0
-_NOT_LET_IN = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 PATIENCE_SECONDS = 30.0
 """For how long a cluster that does not answer, or elects leaders, is asked again."""
 
@@ -149,7 +148,7 @@ class Cluster:
             return ask()
         except UnavailableError as error:
             self._admin.poll(0.1)
-            told = next((e for e in reversed(self._events) if e.code() in _NOT_LET_IN), None)
+            told = next((e for e in reversed(self._events) if is_let_in_nowhere(e)), None)
             if told is None:
                 raise
             raise mapped(told, "connecting", self._who) from error

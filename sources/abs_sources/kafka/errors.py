@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -15,17 +16,33 @@ _REFUSED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED: "grant READ on the group, or name one by kafka.group.id.",
     KafkaError.SASL_AUTHENTICATION_FAILED: "look at the kafka.sasl.* options.",
     KafkaError._AUTHENTICATION: "look at the kafka.sasl.* options.",
-    KafkaError._SSL: "look at the kafka.ssl.* options and at kafka.security.protocol.",
+    KafkaError._SSL: "look at the kafka.ssl.* options and at kafka.security.protocol; a certificate of "
+    "one's own needs its key, too (kafka.ssl.certificate.location, kafka.ssl.key.location).",
     KafkaError.UNSUPPORTED_VERSION: "Kafka brokers of version 3.0 or newer are needed.",
     KafkaError.TOPIC_EXCEPTION: "look at the name of the topic.",
 }
 
+
+_REFUSING_ALERTS = (40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 116)
+"""TLS alerts by which a broker refuses a client: no certificate, or none that it knows or takes."""
 
 DATA_LOSS_REMEDY = (
     "if these records are not needed, set failOnDataLoss=false for one start; else restore the topic. "
     "With a new checkpoint the job begins at startingOffsets, and may write rows a second time."
 )
 """What to do where records are gone that are still to be read."""
+
+
+def is_let_in_nowhere(error: KafkaError) -> bool:
+    """Whether the brokers refuse password or certificate, or we theirs: no retry helps.
+
+    With TLS 1.3 a broker judges the client's certificate when its handshake is over for the client:
+    librdkafka tells the alert as a lost connection.
+    """
+    if error.code() == KafkaError._TRANSPORT:
+        alert = re.search(r"SSL alert number (\d+)", error.str())
+        return alert is not None and int(alert[1]) in _REFUSING_ALERTS
+    return error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 
 def mapped(error: KafkaError, doing: str, who: str = "") -> AbsError:
@@ -36,7 +53,7 @@ def mapped(error: KafkaError, doing: str, who: str = "") -> AbsError:
         who: the principal, to be named where it is refused.
     """
     said = f"Kafka: {doing} failed: {error.str()} ({error.name()})."
-    remedy = _REFUSED.get(error.code())
+    remedy = _REFUSED.get(KafkaError._SSL if is_let_in_nowhere(error) else error.code())
     if remedy is not None:
         named = f" The principal is {who}." if who else ""
         return RefusedError(f"{said}{named}", remedy=remedy)

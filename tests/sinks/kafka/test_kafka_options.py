@@ -33,6 +33,9 @@ def test_options_can_be_hashed_and_pickled() -> None:
     [
         ({"kafka.sasl.jaas.config": "x"}, "kafka.sasl.username"),
         ({"kafka.ssl.truststore.location": "x"}, "kafka.ssl.ca.location"),
+        ({"kafka.ssl.keystore.location": "x"}, "kafka.ssl.certificate.location"),
+        ({"kafka.ssl.certificate.location": "x"}, "and no key"),
+        ({"kafka.ssl.key.pem": "x"}, "and no certificate"),
         ({"kafka.key.serializer": "x"}, "strings or binaries"),
         ({"kafka.buffer.memory": "1"}, "kafka.queue.buffering.max.kbytes"),
         ({"kafka.max.request.size": "1"}, "kafka.message.max.bytes"),
@@ -81,6 +84,7 @@ def test_no_secret_is_shown() -> None:
         "kafka.sasl.password": "geheim-1",
         "kafka.ssl.key.password": "geheim-2",
         "kafka.ssl.key.pem": "geheim-3",
+        "kafka.ssl.certificate.pem": "may be seen by all",
         "kafka.sasl.oauthbearer.client.secret": "geheim-4",
     }
     options = KafkaOptions.parse({**GIVEN, **secrets})
