@@ -315,7 +315,7 @@ class HeapBackend:
     def _entries(self, name: str) -> HeapTable | ColumnTable:
         if name not in self._tables:
             if self._shapes.is_of_numbers(name):
-                self._tables[name] = ColumnTable(name)
+                self._tables[name] = ColumnTable(name, self.place.max_parallelism)
             else:
                 self._tables[name] = HeapTable(name, nested=self._shapes.is_nested(name))
         return self._tables[name]

@@ -85,10 +85,7 @@ def key_group(key: bytes, max_parallelism: int) -> int:
 
 def groups_of(keys: Sequence[bytes], max_parallelism: int) -> npt.NDArray[np.int64]:
     """``key_group`` of each key."""
-    if set(map(len, keys)) == {8}:
-        hashes = _xxh64_of_words(np.frombuffer(b"".join(keys), "<u8"))
-    else:
-        hashes = np.fromiter(map(xxhash.xxh64_intdigest, keys), np.uint64, len(keys))
+    hashes = np.fromiter(map(xxhash.xxh64_intdigest, keys), np.uint64, len(keys))
     return (hashes % np.uint64(max_parallelism)).astype(np.int64)
 
 
@@ -101,15 +98,17 @@ def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray
     Raises:
         as ``encode_keys``.
     """
-    plain = [_plain(column) for column in columns]
-    if len(plain) == 1 and pa.types.is_int64(plain[0].type):
-        words = plain[0].to_numpy(zero_copy_only=False).view(np.uint64)
+    if len(columns) != 1:
+        return groups_of(encode_keys(columns), max_parallelism)
+    column = _plain(columns[0])
+    if _all_of_8_bytes(column):
+        column = column.cast(pa.binary(8)).view(pa.int64())
+    if pa.types.is_int64(column.type):
+        words = column.to_numpy(zero_copy_only=False).view(np.uint64)
         return (_xxh64_of_words(words) % np.uint64(max_parallelism)).astype(np.int64)
-    if len(plain) == 1:  # equal keys are hashed once
-        encoded = plain[0].dictionary_encode()
-        groups = groups_of(encoded.dictionary.to_pylist(), max_parallelism)
-        return groups[encoded.indices.to_numpy(zero_copy_only=False)] if len(groups) else groups
-    return groups_of(encode_keys(columns), max_parallelism)
+    encoded = column.dictionary_encode()  # equal keys are hashed once
+    groups = groups_of(encoded.dictionary.to_pylist(), max_parallelism)
+    return groups[encoded.indices.to_numpy(zero_copy_only=False)] if len(groups) else groups
 
 
 def encode_keys(columns: Sequence[pa.Array]) -> list[bytes]:
@@ -180,6 +179,13 @@ def _plain(column: pa.Array) -> pa.Array:
         f"A column of type {kind} can't be a key.",
         remedy="keys are integers, text, binary, dates or timestamps; cast it to one of them.",
     )
+
+
+def _all_of_8_bytes(column: pa.Array) -> bool:
+    if pa.types.is_int64(column.type):
+        return False
+    lengths = pc.min_max(pc.binary_length(column))
+    return bool(lengths["min"].as_py() == lengths["max"].as_py() == 8)
 
 
 def _bytes_of(column: pa.Array) -> list[bytes]:

@@ -110,25 +110,32 @@ class LocalSnapshotStore:
         return checked(ref, self._read(self._blobs / check_key(ref.key)))
 
     def delete(self, keys: Iterable[str]) -> None:
+        paths = [self._blobs / check_key(key) for key in keys]
         with self._mapped():
-            for key in keys:
-                path = self._blobs / check_key(key)
+            for path in paths:
                 path.unlink(missing_ok=True)
+            folders = {
+                each for path in paths for each in path.parents if self._blobs in each.parents
+            }
+            for folder in sorted(folders, reverse=True):
                 with contextlib.suppress(OSError):  # others are in it
-                    path.parent.rmdir()
-                    path.parent.parent.rmdir()
+                    folder.rmdir()
 
     def blobs(self) -> Sequence[str]:
         with self._mapped():
-            found = (path for path in self._blobs.rglob("*") if path.is_file())
-            return sorted(path.relative_to(self._blobs).as_posix() for path in found)
+            return sorted(
+                f"{Path(folder).relative_to(self._blobs).as_posix()}/{name}"
+                for folder, _, names in os.walk(self._blobs)
+                for name in names
+            )
 
     def complete(self, checkpoint: int, record: bytes, blobs: Iterable[BlobRef]) -> None:
         for ref in blobs:
             path = self._blobs / check_key(ref.key)
-            with self._mapped():
-                if not path.exists() or path.stat().st_size != ref.size:
-                    checked(ref, self._read(path))
+            with self._mapped(), contextlib.suppress(FileNotFoundError):
+                if path.stat().st_size == ref.size:
+                    continue
+            checked(ref, self._read(path))
         path = self._records / f"{checkpoint}.record"
         with self._mapped():
             temporary = _write(path, sealed(record))
@@ -179,7 +186,8 @@ class LocalSnapshotStore:
 
 def _write(path: Path, content: bytes) -> Path:
     """A durable temporary file beside ``path``; every folder that is made is durable, too."""
-    make_durably(path.parent)
+    if not path.parent.is_dir():
+        make_durably(path.parent)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
     with temporary.open("xb") as file:
         file.write(content)

@@ -266,8 +266,7 @@ class RocksBackend:
         """Go on with the files of a snapshot, less the key groups of others."""
         self._committed = None
         self.db.close()
-        shutil.rmtree(self._folder / "db")
-        self.db = self._download(store, handle, self._folder / "db")
+        self.db = self._download(store, handle, self._folder / "restored")
         self._tables.clear()
         with _mapped("clipping key groups"):
             self.db.delete_range(b"", _group(self.place.groups.start))
@@ -323,7 +322,7 @@ def _group(group: int) -> bytes:
 
 def _file(ref: BlobRef) -> str:
     """The file that a blob holds; see ``RocksSnapshot.persist``."""
-    return ref.key.rpartition("/")[2].partition("-")[2]
+    return ref.key.rpartition("-")[2]
 
 
 def _scan(source: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:

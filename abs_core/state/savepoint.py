@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from abs_core.errors import ConfigError, CorruptionError
 from abs_core.state.contracts import BlobRef, Place, SnapshotStore, StateHandle
-from abs_core.state.keygroups import GroupRange, groups_of
+from abs_core.state.keygroups import GroupRange, key_groups
 from abs_core.state.shapes import nests
 
 FORMAT = "arrow"
@@ -43,12 +43,16 @@ _SCOPE = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 @dataclass(frozen=True, slots=True)
 class Entries:
-    """Entries of one state: ``subs`` is None in a table; a value of None deletes."""
+    """Entries of one state: ``subs`` is None in a table; a value of None deletes.
+
+    Who writes may give Arrow arrays of binary instead of lists, and the groups of the keys.
+    """
 
     state: str
     keys: Sequence[bytes]
     subs: Sequence[bytes] | None
     values: Sequence[bytes | None]
+    groups: pa.Array | None = None
 
     @classmethod
     def of(cls, state: str, shape: str, rows: Sequence[tuple[bytes, bytes, bytes]]) -> Entries:
@@ -65,7 +69,7 @@ def blob_prefix(checkpoint: int, place: Place) -> str:
     """
     if _SCOPE.fullmatch(place.operator) is None:
         raise ConfigError(f"{place.operator!r} is no operator id: use letters, digits, ., _ and -.")
-    return f"{checkpoint}/{place.operator}.{place.subtask}/{secrets.token_hex(6)}"
+    return f"{checkpoint}/{place.operator}.{place.subtask}-{secrets.token_hex(6)}"
 
 
 def write(
@@ -146,7 +150,8 @@ def overlapping(
 def ipc_bytes(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
     """An Arrow IPC stream, compressed."""
     sink = pa.BufferOutputStream()
-    options = pa.ipc.IpcWriteOptions(compression="lz4")
+    # No threads: where a job runs these wait for one another, and for the interpreter.
+    options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
     with pa.ipc.new_stream(sink, schema, options=options) as writer:
         for batch in batches:
             writer.write_batch(batch)
@@ -165,8 +170,11 @@ def ipc_table(content: bytes, key: str) -> pa.Table:
 def _batches(entries: Entries, max_parallelism: int) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(entries.keys), CHUNK):
         part = slice(start, start + CHUNK)
-        keys = entries.keys[part]
-        groups = groups_of(keys, max_parallelism).astype(np.uint16)
+        keys = pa.array(entries.keys[part], pa.binary())
+        if entries.groups is None:
+            groups = key_groups([keys], max_parallelism).astype(np.uint16)
+        else:
+            groups = entries.groups[part]
         subs = pa.nulls(len(keys), pa.binary()) if entries.subs is None else entries.subs[part]
         columns = [groups, pa.repeat(entries.state, len(keys)), keys, subs, entries.values[part]]
         arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]

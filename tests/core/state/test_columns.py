@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
@@ -15,11 +16,12 @@ from abs_core.state.codecs import FLOAT64, INT64
 from abs_core.state.columns import SPARSE_MIN, ColumnTable, Copy, Slots, Store, Words
 from abs_core.state.contracts import Place, Version
 from abs_core.state.heap import HeapBackend
-from abs_core.state.keygroups import GroupRange
+from abs_core.state.keygroups import GroupRange, groups_of
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.state.savepoint import Entries
 from abs_core.state.states import ValueState
 
+Numbers = npt.NDArray[np.int64]
 PLACE = Place("job", "op", 0, GroupRange(0, 128), 128)
 KEYS = [b"key-%d" % n for n in range(6 * SPARSE_MIN)]
 
@@ -33,6 +35,21 @@ class Model(dict[bytes, int]):
         numbers = chance.integers(-(2**63), 2**63 - 1, len(keys))
         gone = chance.random(len(keys)) < deleted
         table.put_array(keys, pa.array(numbers, pa.int64(), mask=gone), INT64)
+        self.note(keys, numbers, gone)
+
+    def change_singly(
+        self, table: ColumnTable, chance: np.random.Generator, deleted: float
+    ) -> None:
+        """The same, of few keys, one at a time and some of them twice."""
+        keys = [KEYS[n] for n in chance.choice(len(KEYS), 150)]
+        numbers = chance.integers(-(2**63), 2**63 - 1, len(keys))
+        gone = chance.random(len(keys)) < deleted
+        for key, number, is_gone in zip(keys, numbers.tolist(), gone.tolist(), strict=True):
+            table.put(key, None if is_gone else INT64.encode(number))
+        self.note(keys, numbers, gone)
+        assert [table.get(key) for key in keys] == table.get_many(keys)
+
+    def note(self, keys: list[bytes], numbers: Numbers, gone: npt.NDArray[np.bool_]) -> None:
         for key, number, is_gone in zip(keys, numbers.tolist(), gone.tolist(), strict=True):
             if is_gone:
                 self.pop(key, None)
@@ -45,9 +62,11 @@ def present(table: ColumnTable) -> dict[bytes, int]:
 
 
 def applied(entries: Entries, to: dict[bytes, int]) -> dict[bytes, int]:
-    """What a restore makes of ``to`` and these entries; each is there once."""
-    assert len(set(entries.keys)) == len(entries.keys)
-    for key, value in zip(entries.keys, entries.values, strict=True):
+    """What a restore makes of ``to`` and these entries; each is there once, in its group."""
+    keys = pa.array(entries.keys).to_pylist()
+    assert len(set(keys)) == len(keys)
+    assert pa.array(entries.groups).to_pylist() == groups_of(keys, 128).tolist()
+    for key, value in zip(keys, pa.array(entries.values).to_pylist(), strict=True):
         if value is None:
             to.pop(key, None)
         else:
@@ -61,10 +80,13 @@ def test_every_version_is_what_was_there_whatever_completes_or_fails(
     seed: int, deleted: float
 ) -> None:
     chance = np.random.default_rng(seed)
-    table, model, saved = ColumnTable("t"), Model(), dict[bytes, int]()
+    table, model, saved = ColumnTable("t", 128), Model(), dict[bytes, int]()
     pending: list[tuple[Copy, dict[bytes, int], dict[bytes, int]]] = []
     for _ in range(60):
-        model.change(table, chance, deleted)
+        if chance.random() < 0.7:
+            model.change(table, chance, deleted)
+        if chance.random() < 0.7:
+            model.change_singly(table, chance, deleted)
         assert present(table) == model
         if chance.random() < 0.7:
             pending.append((table.freeze(), dict(model), dict(saved)))
@@ -81,7 +103,7 @@ def test_every_version_is_what_was_there_whatever_completes_or_fails(
 
 
 def test_slots_of_deleted_keys_are_given_back() -> None:
-    table = ColumnTable("t")
+    table = ColumnTable("t", 128)
     for turn in range(40):
         keys = [b"%d-%d" % (turn, n) for n in range(SPARSE_MIN)]
         table.put_many(keys, [bytes(8)] * len(keys))
@@ -94,7 +116,7 @@ def test_slots_of_deleted_keys_are_given_back() -> None:
 
 
 def test_a_version_is_read_beside_a_writer() -> None:
-    table, model, chance = ColumnTable("t"), Model(), np.random.default_rng(5)
+    table, model, chance = ColumnTable("t", 128), Model(), np.random.default_rng(5)
     with ThreadPoolExecutor(1) as pool:
         for turn in range(30):
             model.change(table, chance, 0.3)
@@ -111,7 +133,7 @@ def test_a_version_is_whole_at_the_moment_a_value_is_overwritten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What a thread may see beside a writer, without chance: read right after each write of values."""
-    table, model, chance, put = ColumnTable("t"), Model(), np.random.default_rng(5), Words.put
+    table, model, chance, put = ColumnTable("t", 128), Model(), np.random.default_rng(5), Words.put
     model.change(table, chance, 0.3)
     copy, then = table.freeze(), dict(model)
 
@@ -127,7 +149,7 @@ def test_a_version_is_whole_at_the_moment_a_value_is_overwritten(
 
 def test_a_query_beside_a_writer_sees_no_value_that_never_was() -> None:
     """Each value names its key, and is never zero: what an empty slot holds."""
-    table, wrong, done = ColumnTable("t"), list[object](), threading.Event()
+    table, wrong, done = ColumnTable("t", 128), list[object](), threading.Event()
     numbers = np.arange(1, len(KEYS) + 1) << 20
 
     def query() -> None:
@@ -172,7 +194,7 @@ def test_doubles_come_back_bit_by_bit(new_store: Callable[[], LocalSnapshotStore
 
 
 def test_a_number_that_is_not_eight_bytes_is_refused_and_nothing_is_written() -> None:
-    table = ColumnTable("t")
+    table = ColumnTable("t", 128)
     table.put(KEYS[0], bytes(8))
     writes: list[Callable[[], None]] = [
         lambda: table.put(KEYS[0], b"short"),
@@ -197,6 +219,19 @@ def test_a_planted_bug_in_increments_after_a_table_was_built_anew_is_caught(
     monkeypatch.setattr(Copy, "changes", forgetful)
     with pytest.raises(AssertionError):
         test_every_version_is_what_was_there_whatever_completes_or_fails(0, 0.9)
+
+
+def test_a_planted_bug_in_writes_of_single_keys_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    def put(self: ColumnTable, key: bytes, value: bytes | None) -> None:
+        """Keeps nothing of what it overwrites."""
+        if value is None or key not in self.store.slots:
+            self.put_many([key], [value])
+        else:
+            self.store.words.put(self.store.find([key]), Words.of([value]))
+
+    monkeypatch.setattr(ColumnTable, "put", put)
+    with pytest.raises(AssertionError):
+        test_every_version_is_what_was_there_whatever_completes_or_fails(0, 0.4)
 
 
 def test_a_planted_bug_in_the_order_of_reads_and_writes_is_caught(

@@ -38,6 +38,8 @@ def test_a_column_of_integers_has_the_groups_of_its_single_keys(values: list[int
 @given(st.lists(st.binary(min_size=8, max_size=8), min_size=1), st.integers(1, 2**15))
 def test_keys_of_8_bytes_have_the_groups_of_each_by_itself(keys: list[bytes], m: int) -> None:
     assert groups_of(keys, m).tolist() == [key_group(key, m) for key in keys]
+    for column in (pa.array(keys), pa.array([b"longer", *keys])[1:], pa.array([b"", *keys])):
+        assert key_groups([column], m).tolist() == [key_group(key, m) for key in column.to_pylist()]
 
 
 @given(st.lists(st.text(), min_size=1))

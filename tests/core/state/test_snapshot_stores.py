@@ -82,6 +82,18 @@ def test_a_sweep_never_touches_what_is_newer_than_the_newest_record(
     assert store.blobs() == ["2/op.0/a", "4/op.0/a"]
 
 
+def test_a_sweep_leaves_no_empty_folders(new_store: Callable[[], LocalSnapshotStore]) -> None:
+    store = new_store()
+    for key in ("1/a", "1/op.0/a", "1/op.0/b", "1/op.1/deep/a", "2/a", "2/op.0/a"):
+        store.put(key, b"a")
+    store.complete(2, b"2/a", [])
+    sweep(store, lambda record: record.decode().split())
+    assert [path.name for path in (store.folder / "blobs").iterdir()] == ["2"]
+    assert [path.name for path in (store.folder / "blobs/2").iterdir()] == ["a"]
+    store.delete(["2/a"])
+    assert store.put("2/a", b"a").key in store.blobs()
+
+
 def test_a_sweep_over_a_damaged_record_deletes_nothing(
     new_store: Callable[[], LocalSnapshotStore],
 ) -> None:
