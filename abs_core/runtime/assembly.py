@@ -17,7 +17,7 @@ from abs_core.runtime.operators import Operator
 from abs_core.runtime.partition import BROADCAST
 from abs_core.runtime.plan import Wired, wire
 from abs_core.runtime.sinks import SINK_STRIDE, SinkOperator
-from abs_core.runtime.sources import SourceOperator, first_entries
+from abs_core.runtime.sources import SPLITS, SourceOperator, first_entries
 from abs_core.runtime.task import Context, Task
 from abs_core.state.codecs import TEXT
 
@@ -92,7 +92,10 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
             restored = parts.get(place.id.operator, ())
             context = crew.contexts(place.node, place.id, restored)
             opened.callback(context.close)
-            operator = _operator(crew, place, context, entries)
+            if place.node.source is not None and not restored:
+                share = entries(place.id.operator)[place.id.subtask :: place.node.parallelism]
+                context.lists.list(SPLITS, TEXT).put(share)
+            operator = _operator(crew, place, context)
             opened.callback(operator.close)
             channels = place.inputs, place.outputs
             task = crew.task(place.id, operator, context, *channels, loop=place.loop)
@@ -101,20 +104,15 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
         return Assembly(tasks, in_flight, opened.pop_all().close)
 
 
-def _operator(
-    crew: Crewing, wired: Wired, context: Context, entries: Callable[[str], list[str]]
-) -> Operator:
+def _operator(crew: Crewing, wired: Wired, context: Context) -> Operator:
     node, subtask = wired.node, wired.id.subtask
     if node.sink is not None:
         partition = crew.sinks.index(node.id) * SINK_STRIDE + subtask
         return SinkOperator(node.sink, crew.state, partition, crew.first)
-    if node.source is None:
-        assert node.make is not None, f"{node.id} has no operator"
-        return node.make(context)
-    positions = context.lists.list("splits", TEXT)
-    if context.is_new:
-        positions.put(entries(node.id)[subtask :: node.parallelism])
-    return SourceOperator(node.source, positions, node.event_time)
+    if node.source is not None:
+        return SourceOperator(node.source, context.lists.list(SPLITS, TEXT), node.event_time)
+    assert node.make is not None, f"{node.id} has no operator"
+    return node.make(context)
 
 
 def _replay(wired: Wired, parts: Sequence[Part]) -> list[tuple[int, Batch]]:

@@ -54,8 +54,7 @@ class Channel:
 
     def put(self, element: Any) -> None:
         if type(element) is not Barrier:  # barriers go round in a loop as long as the job runs
-            for tally in self.tallies:
-                tally.add()
+            self.entered()
         self.queue.append(element)
         self.woken()
 
@@ -65,6 +64,11 @@ class Channel:
             element = self.queue.popleft()
         self.taken()
         return element
+
+    def entered(self) -> None:
+        """An element counts as in here, until it is processed."""
+        for tally in self.tallies:
+            tally.add()
 
     def processed(self) -> None:
         for tally in self.tallies:

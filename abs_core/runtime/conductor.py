@@ -18,8 +18,7 @@ from abs_core.runtime import coordinator as rules
 from abs_core.runtime.alignment import Way
 from abs_core.runtime.coordinator import Book, Declined, Ended, Message, Pending, Settings
 from abs_core.runtime.elements import Observe, TaskId, unobserved
-from abs_core.runtime.graph import Graph
-from abs_core.runtime.task import Command, Copy
+from abs_core.runtime.task import Command, Copy, Task
 from abs_core.state.contracts import Place
 
 
@@ -76,20 +75,17 @@ class Conductor:
     """The checkpoint coordinator of one run. ``step`` is called by one thread, ``inbox`` by any.
 
     Args:
-        send: tells a task something, out of band.
+        running: the present attempt of each task; messages of earlier ones are dropped.
         resting: whether every source is halted and nothing is in flight.
-        attempts: the present attempt of each task; messages of earlier ones are dropped.
         observe: is told of every step, for the trace.
         companion: is told what becomes of each checkpoint.
     """
 
     way: Way
     settings: Settings
-    graph: Graph
-    send: Callable[[TaskId, Command, int], None]
+    running: Mapping[TaskId, Task]
     resting: Callable[[], bool]
     keeper: Keeper
-    attempts: Mapping[TaskId, int]
     book: Book
     observe: Observe = unobserved
     inbox: deque[Message] = field(default_factory=deque)
@@ -100,10 +96,9 @@ class Conductor:
     _halting: int | None = None
 
     def __post_init__(self) -> None:
-        nodes = self.graph.nodes
-        self.tasks = frozenset(self.attempts)
-        self.sources = frozenset(t for t in self.tasks if nodes[t.operator].source is not None)
-        self.sinks = frozenset(t for t in self.tasks if nodes[t.operator].sink is not None)
+        self.tasks = frozenset(self.running)
+        self.sources = frozenset(id_ for id_, task in self.running.items() if not task.inputs)
+        self.sinks = frozenset(id_ for id_, task in self.running.items() if not task.outputs)
 
     def step(self, now: float) -> bool:
         """Do what is due; whether there was anything.
@@ -136,9 +131,7 @@ class Conductor:
     def restart(self, tasks: frozenset[TaskId], now: float) -> None:
         """A region was restored: drop what is under way, and let everybody go on."""
         for pending in self.book.pending:
-            self.observe("aborted", None, pending.checkpoint)
-            self._tell(self.tasks, Command.ABORTED, pending.checkpoint)
-            self.companion.failed(pending.checkpoint, "a part of the job had to be restored.")
+            self._dropped(pending.checkpoint, "a part of the job had to be restored.")
         self.book = rules.restarted(self.book, tasks, now)
         self._halting = None
         self._resume(self.book.next - 1)
@@ -153,10 +146,10 @@ class Conductor:
 
     def _tell(self, tasks: frozenset[TaskId], command: Command, checkpoint: int) -> None:
         for task in sorted(tasks):
-            self.send(task, command, checkpoint)
+            self.running[task].tell(command, checkpoint)
 
     def _receive(self, message: Message, now: float) -> None:
-        if self.attempts[message.task] != message.attempt:
+        if self.running[message.task].attempt != message.attempt:
             return
         if isinstance(message, Ended):
             self.book = replace(self.book, ended=self.book.ended | {message.task})
@@ -188,18 +181,21 @@ class Conductor:
         self.book = rules.aborted(before, checkpoint, now)
         if self.book is before:
             return
-        self.observe("aborted", None, checkpoint)
         if self._halting == checkpoint:
             self._halting = None
-        self._tell(self.tasks, Command.ABORTED, checkpoint)
+        self._dropped(checkpoint, f"its checkpoint failed: {why}")
         self._resume(checkpoint)
-        self.companion.failed(checkpoint, f"its checkpoint failed: {why}")
         if rules.too_many_failed(self.settings, self.book):
             raise UnavailableError(
                 f"{self.book.failed} checkpoints failed in a row, the last one because {why}",
                 epoch=checkpoint,
                 remedy="nothing is lost: mend the cause, and start the job again.",
             )
+
+    def _dropped(self, checkpoint: int, why: str) -> None:
+        self.observe("aborted", None, checkpoint)
+        self._tell(self.tasks, Command.ABORTED, checkpoint)
+        self.companion.failed(checkpoint, why)
 
     def _resume(self, checkpoint: int) -> None:
         if self.way.resumes:

@@ -7,7 +7,7 @@ in a snapshot.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -39,6 +39,7 @@ class TaskState(Generic[K]):
     lists: Contents
 
 
+@dataclass(slots=True)
 class TaskContext:
     """What an operator is made with.
 
@@ -47,31 +48,23 @@ class TaskContext:
         restored: the parts of all tasks that the operator had, in the order of their numbers;
             empty where the operator starts anew.
         source: the store that has their blobs, where it is not ``store``.
+        kept: the backend, once the operator has asked for keyed state.
     """
 
-    def __init__(
-        self,
-        task: TaskId,
-        parallelism: int,
-        place: Place,
-        store: SnapshotStore,
-        new_backend: NewBackend,
-        restored: Sequence[TaskState[StateHandle]] = (),
-        source: SnapshotStore | None = None,
-    ) -> None:
-        self.task = task
-        self.parallelism = parallelism
-        self.place = place
-        self.is_new = not restored
-        self._store = store
-        self._new_backend = new_backend
-        self._keyed = [part.keyed for part in restored if part.keyed is not None]
-        self._source = source
-        self.kept: StateBackend | None = None
-        """The backend, once the operator has asked for keyed state."""
-        lists = redistribute([part.lists for part in restored], task.subtask, parallelism)
-        self.lists = OperatorState(lists)
-        if self._keyed:
+    task: TaskId
+    parallelism: int
+    place: Place
+    store: SnapshotStore
+    new_backend: NewBackend
+    restored: Sequence[TaskState[StateHandle]] = ()
+    source: SnapshotStore | None = None
+    kept: StateBackend | None = None
+    lists: OperatorState = field(init=False)
+
+    def __post_init__(self) -> None:
+        lists = [part.lists for part in self.restored]
+        self.lists = OperatorState(redistribute(lists, self.task.subtask, self.parallelism))
+        if any(part.keyed is not None for part in self.restored):
             self.backend  # noqa: B018 - restored state is carried along even if nobody asks for it
 
     @property
@@ -82,10 +75,11 @@ class TaskContext:
             CorruptionError, ConfigError: what is to be restored cannot be.
         """
         if self.kept is None:
-            backend = self._new_backend(self._store, self.place)
-            if self._keyed:
+            backend = self.new_backend(self.store, self.place)
+            keyed = [part.keyed for part in self.restored if part.keyed is not None]
+            if keyed:
                 try:
-                    backend.restore(self._keyed, self._source)
+                    backend.restore(keyed, self.source)
                 except BaseException:
                     backend.close()
                     raise

@@ -130,12 +130,8 @@ def due(
 
 
 def begun(book: Book, pending: Pending) -> Book:
-    return replace(
-        book,
-        next=pending.checkpoint + 1,
-        began=pending.began,
-        pending=(*book.pending, pending),
-    )
+    under_way = (*book.pending, pending)
+    return replace(book, next=pending.checkpoint + 1, began=pending.began, pending=under_way)
 
 
 def acknowledged(book: Book, ack: Acknowledged) -> Book:
@@ -171,14 +167,8 @@ def handles(book: Book, pending: Pending) -> list[Committable]:
 
 def decided(book: Book, pending: Pending, now: float) -> Book:
     left = tuple(p for p in book.pending if p.checkpoint != pending.checkpoint)
-    return replace(
-        book,
-        pending=left,
-        rested=now,
-        decided=pending.checkpoint,
-        failed=0,
-        closed=pending.last,
-    )
+    done = replace(book, decided=pending.checkpoint, failed=0, closed=pending.last)
+    return replace(done, pending=left, rested=now)
 
 
 def expired(settings: Settings, book: Book, now: float) -> Pending | None:

@@ -34,6 +34,10 @@ class Watermark:
     time: int
 
 
+LEAST = -(1 << 63)
+"""Event time before anything is known of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class End:
     """No data follows. Barriers still do: the last checkpoint commits what came last.

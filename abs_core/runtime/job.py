@@ -121,18 +121,17 @@ class Job:
         register = self.register or next(iter(sinks.values())).register()
         key = job_key(self.graph.name)
         stored = self.patience.retry(lambda: register.load(key))
-        state = None if stored is None else stored.state
-        targets = {id_: sinks[id_].target for id_ in sorted(sinks)}
-        had = sinks_before(self.store, state, restore)
+        every = targets = {id_: sinks[id_].target for id_ in sorted(sinks)}
+        if stored is not None:
+            had = sinks_before(self.store, stored.state, restore)
+            check_decided(stored.state, had, targets)
+            # Sinks keep their partitions for the life of the job; new ones come last.
+            every = {**had, **targets}
 
         def fence(state: JobState) -> None:
             for sink in sinks.values():
                 sink.fence(state)
 
-        if state is not None:
-            check_decided(state, had, targets)
-        # Sinks keep their partitions for the life of the job; new ones come last.
-        every = {**had, **targets}
         target = " + ".join(sorted(set(targets.values())))
         identity = Identity(key, LINEAGE, secrets.token_hex(8), target, restore.adopt)
         coordinator = Coordinator(

@@ -62,13 +62,13 @@ class Recovered:
         restored: number of the snapshot that the parts are of; None where the job starts for the first
             time.
         parts: by operator; empty where the job starts for the first time.
-        source: the store that has the blobs of the parts.
+        source: the store that has the blobs of the parts, where it is not the job's own.
     """
 
     state: JobState
     first: int
     parts: dict[str, list[Part]]
-    source: SnapshotStore
+    source: SnapshotStore | None
     restored: int | None = None
 
 
@@ -132,10 +132,10 @@ class StoreKeeper:
         self._register = state.register
         numbers = [int(key.partition("/")[0]) for key in self.store.blobs()]
         first = max([*numbers, *completed, -1 if last is None else last]) + 1
-        source = restore.source or self.store
         wanted = last if restore.checkpoint is None else restore.checkpoint
         if wanted is None:
-            return Recovered(state, first, {}, source)
+            return Recovered(state, first, {}, restore.source)
+        source = restore.source or self.store
         content = source.record(wanted)
         self._check(state, wanted, content, restore)
         record = read_record(content)
@@ -147,7 +147,7 @@ class StoreKeeper:
                 remedy="max_parallelism can't be changed once a job has state.",
             )
         parts = {id_: p for id_, p in load(record, source).items() if id_ in self.graph.nodes}
-        return Recovered(state, first, parts, source, wanted)
+        return Recovered(state, first, parts, restore.source, wanted)
 
     def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
         who, groups = (self.graph.name, self._register), self.graph.max_parallelism
@@ -179,12 +179,13 @@ class StoreKeeper:
 
     def _check_operators(self, record: Record, state: JobState, restore: Restore) -> None:
         lost = sorted(set(record.operators) - set(self.graph.nodes))
-        sinks = [id_ for id_ in lost if id_ in record.sinks]
-        left = "what they had pre-committed and no decision names" if sinks else ""
+        sinks = ", ".join(id_ for id_ in lost if id_ in record.sinks)
+        left = "what they had pre-committed and no decision names"
+        told = f" Of these, {sinks} are sinks: {left} may stay." if sinks else ""
         if lost and not restore.drop_state:
             raise ConfigError(
-                f"The snapshot holds state of operators that the graph has not: {', '.join(lost)}."
-                + (f" Of these, {', '.join(sinks)} are sinks: {left} may stay." if sinks else ""),
+                "The snapshot holds state of operators that the graph has not: "
+                f"{', '.join(lost)}.{told}",
                 job=state.job,
                 remedy="give them their old ids; or, to drop that state for good, allow `drop_state`.",
             )
@@ -193,7 +194,7 @@ class StoreKeeper:
                 "job %s goes on without the sinks %s, by consent. All that was decided is committed; "
                 "%s is not in their targets, and may be in doubt there: `abs in-doubt list` shows "
                 "it; a start with the sink under its old id, or `abs in-doubt abort`, ends it",
-                *(state.job, ", ".join(sinks), left),
+                *(state.job, sinks, left),
             )
 
     def _check(self, state: JobState, wanted: int, content: bytes, restore: Restore) -> None:
@@ -225,20 +226,17 @@ class StoreKeeper:
             )
 
 
-def sinks_before(
-    store: SnapshotStore, state: JobState | None, restore: Restore
-) -> Mapping[str, str]:
+def sinks_before(store: SnapshotStore, state: JobState, restore: Restore) -> Mapping[str, str]:
     """The sinks that the job has had, in the order of the partitions that they keep, and their targets.
 
     Raises:
         CorruptionError: the last decided completion record is damaged or gone, and there is no
             consent to go back to another one.
     """
-    last = None if state is None else state.last_decided
-    if last is None:
+    if state.last_decided is None:
         return {}
     try:
-        return read_record(store.record(last)).sinks
+        return read_record(store.record(state.last_decided)).sinks
     except CorruptionError:
         if not restore.go_back or restore.checkpoint is None:
             raise

@@ -14,7 +14,7 @@ from itertools import chain
 from typing import Any
 
 from abs_core.model import Committable
-from abs_core.runtime.elements import Batch, Watermark
+from abs_core.runtime.elements import LEAST, Batch, Watermark
 from abs_core.runtime.graph import EventTime, Graph, Node
 from abs_core.runtime.operators import Operator
 from abs_core.source import Endless, Limit, Reader, Source, Split
@@ -36,7 +36,7 @@ class _Reading:
     """
 
     reader: Reader
-    latest: int | None
+    latest: int
     bounded: bool
     turn: int = 0
 
@@ -53,14 +53,15 @@ class SourceOperator(Operator):
     ) -> None:
         self._positions = positions
         self._event_time = event_time
-        self._sent: int | None = None
+        self._sent = LEAST
         self._turn = 0
         self._readings: list[_Reading] = []
         try:
             for entry in positions.get():
                 name, start, end, latest = json.loads(entry)
                 split = Split(name, start, end)
-                self._readings.append(_Reading(source.open(split), latest, end is not None))
+                known = LEAST if latest is None else latest
+                self._readings.append(_Reading(source.open(split), known, end is not None))
         except BaseException:
             self.close()
             raise
@@ -97,22 +98,17 @@ class SourceOperator(Operator):
         return False
 
     def _order(self, reading: _Reading) -> tuple[int, int]:
-        timed = reading.bounded and self._event_time is not None and reading.latest is not None
-        return (reading.latest or 0) if timed else -(1 << 63), reading.turn
+        return reading.latest if reading.bounded else LEAST, reading.turn
 
     def _advance(self, reading: _Reading, batch: Batch, emit: Callable[[Any], None]) -> None:
         """The watermark is the least of what the unfinished splits have got to, less the lateness."""
         if self._event_time is None:
             return
         highest = self._event_time.highest(batch)
-        if highest is not None:
-            reading.latest = highest if reading.latest is None else max(highest, reading.latest)
+        reading.latest = max(reading.latest, LEAST if highest is None else highest)
         times = [r.latest for r in self._readings if r is reading or not r.reader.finished]
-        known = [time for time in times if time is not None]
-        if not known or len(known) < len(times):
-            return
-        time = min(known) - self._event_time.lateness
-        if self._sent is None or time > self._sent:
+        time = min(times) - self._event_time.lateness
+        if time > self._sent:
             self._sent = time
             emit(Watermark(time))
 

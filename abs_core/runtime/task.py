@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from threading import Event
 from typing import Any, Protocol
 
 from abs_core.model import Committable
@@ -18,6 +19,7 @@ from abs_core.runtime.alignment import IDLE, Alignment, Do, Inputs, Way, halted,
 from abs_core.runtime.channel import Channel, Tally
 from abs_core.runtime.elements import (
     END,
+    LEAST,
     Barrier,
     Batch,
     End,
@@ -53,12 +55,14 @@ class Copy:
     """A task's part of a snapshot before it is durable: nothing in it changes any more.
 
     Args:
+        attempt: of the task.
         state: the logical copy of the context's state.
         log: data that belongs to the snapshot but was not processed yet, as (input port, batch).
         handles: what a sink has pre-committed and does not know to be decided.
     """
 
     task: TaskId
+    attempt: int
     checkpoint: int
     state: Any
     log: tuple[tuple[int, Batch], ...]
@@ -68,7 +72,6 @@ class Copy:
 class Context(Protocol):
     """A task's state, as the task uses it; operators use ``context.TaskContext``."""
 
-    is_new: bool
     lists: OperatorState
 
     def copy(self, checkpoint: int) -> Any:
@@ -111,9 +114,12 @@ class Task:
     """One parallel instance of an operator.
 
     Args:
+        attempt: rises whenever its region is restored.
         persist: makes a copy durable and acknowledges it; in the background unless told ``now``.
         loop: counts what is in the loop that this task is the head of.
         observe: is told of barriers and copies, for the trace.
+        ended: is told when all inputs have ended.
+        wake: set when there may be something to do.
     """
 
     id: TaskId
@@ -123,15 +129,17 @@ class Task:
     outputs: list[Output]
     way: Way
     persist: Callable[[Copy, bool], None]
+    attempt: int = 0
     loop: Tally | None = None
     observe: Observe = unobserved
-    ended: Callable[[TaskId], None] = lambda task: None
+    ended: Callable[[Task], None] = lambda task: None
+    wake: Event = field(default_factory=Event)
     mailbox: deque[tuple[Command, int]] = field(default_factory=deque)
-    replay: deque[tuple[int, Batch]] = field(default_factory=deque)
+    replay: deque[tuple[int, Batch, Channel]] = field(default_factory=deque)
     state: Alignment = IDLE
     _numbers: Inputs = field(init=False)
     _watermarks: dict[int, int] = field(default_factory=dict)
-    _time: int | None = None
+    _time: int = LEAST
     _queues: list[tuple[int, deque[Any]]] = field(init=False)
     _channels: list[Channel] = field(init=False)
     _open: set[int] = field(init=False)
@@ -145,6 +153,11 @@ class Task:
         self._open = set(self._numbers.regular)  # a head ends although its back-edges have not
         self._queues = [(n, i.channel.queue) for n, i in enumerate(self.inputs)]
         self._channels = [channel for out in self.outputs for channel in out.channels]
+
+    def tell(self, command: Command, checkpoint: int) -> None:
+        """From the coordinator; any thread may."""
+        self.mailbox.append((command, checkpoint))
+        self.wake.set()
 
     def step(self, pick: Pick) -> bool:
         """Do one thing; whether there was anything to do."""
@@ -188,19 +201,16 @@ class Task:
     def begin(self, replay: Iterable[tuple[int, Batch]]) -> None:
         """Take up the log of the snapshot that the context was restored from, before any input."""
         for port, batch in replay:
-            self.replay.append((port, batch))
-            for tally in self._tallies_of(port):
-                tally.add()
+            inputs = (input_.channel for input_ in self.inputs if input_.port == port)
+            channel = next(inputs, Channel(1))
+            channel.entered()
+            self.replay.append((port, batch, channel))
 
     def _replay(self) -> bool:
-        port, batch = self.replay.popleft()
+        port, batch, channel = self.replay.popleft()
         self.operator.on_batch(port, batch, self.emit)
-        for tally in self._tallies_of(port):
-            tally.done()
+        channel.processed()
         return True
-
-    def _tallies_of(self, port: int) -> tuple[Tally, ...]:
-        return next((i.channel.tallies for i in self.inputs if i.port == port), ())
 
     def _take(self, number: int) -> None:
         source = self.inputs[number]
@@ -253,7 +263,7 @@ class Task:
     def _complete(self, checkpoint: int, *, now: bool) -> None:
         state, handles = self._copies.pop(checkpoint)
         log = tuple(self._logs.pop(checkpoint))
-        self.persist(Copy(self.id, checkpoint, state, log, handles), now)
+        self.persist(Copy(self.id, self.attempt, checkpoint, state, log, handles), now)
 
     def _broadcast(self, element: Any) -> None:
         for channel in self._channels:
@@ -261,11 +271,8 @@ class Task:
 
     def _advance(self) -> None:
         """Event time is the least of all inputs' that have not ended; it never enters a loop."""
-        known = [self._watermarks[n] for n in self._open if n in self._watermarks]
-        if self._numbers.back or not known or len(known) < len(self._open):
-            return
-        least = min(known)
-        if self._time is None or least > self._time:
+        least = min((self._watermarks.get(n, LEAST) for n in self._open), default=LEAST)
+        if least > self._time and not self._numbers.back:
             self._time = least
             self.operator.on_watermark(least, self.emit)
             self._broadcast(Watermark(least))
@@ -290,7 +297,7 @@ class Task:
         self._ended = True
         self.operator.on_end(self.emit)
         self._broadcast(END)
-        self.ended(self.id)
+        self.ended(self)
 
     def _poll(self) -> bool:
         if self.operator.finished:

@@ -16,7 +16,7 @@ from itertools import count
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-from abs_core.errors import AbsError, ConfigError, DataError, TargetError, UnavailableError
+from abs_core.errors import AbsError, ConfigError, TargetError, UnavailableError
 from abs_core.model import job_key
 from abs_core.runtime.alignment import WAYS, Way
 from abs_core.runtime.assembly import Assembly, Crewing, Part, assemble
@@ -28,7 +28,7 @@ from abs_core.runtime.graph import Node
 from abs_core.runtime.plan import loops, regions
 from abs_core.runtime.recovery import Recovered, Restore, StoreKeeper
 from abs_core.runtime.snapshot import DurablePart, persist
-from abs_core.runtime.task import Command, Copy, Task
+from abs_core.runtime.task import Copy, Task
 from abs_core.state.contracts import Place, StateBackend
 from abs_core.state.keygroups import GroupRange
 
@@ -43,7 +43,6 @@ IDLE_SECONDS = 0.05
 class _Region:
     operators: frozenset[str]
     assembly: Assembly
-    attempt: int
     stop: Event = field(default_factory=Event)
     threads: list[Thread] = field(default_factory=list)
 
@@ -64,9 +63,7 @@ class Execution:
     companion: Companion
     conductor: Conductor = field(init=False)
     _way: Way = field(init=False)
-    _regions: list[_Region] = field(default_factory=list)
-    _attempts: dict[TaskId, int] = field(default_factory=dict)
-    _wakes: dict[TaskId, Event] = field(default_factory=dict)
+    _regions: dict[frozenset[str], _Region] = field(default_factory=dict)
     _tasks: dict[TaskId, Task] = field(default_factory=dict)
     _failed: list[tuple[frozenset[str], BaseException]] = field(default_factory=list)
     _restarts: int = 0
@@ -85,20 +82,18 @@ class Execution:
         now = time.monotonic()
         try:
             for operators in regions(self.job.graph):
-                self._regions.append(self._assemble(operators, self.recovered, 0))
+                self._assemble(operators, self.recovered, 0)
             self.conductor = Conductor(
                 self._way,
                 self.job.settings,
-                self.job.graph,
-                self._send,
+                self._tasks,
                 self._resting,
                 self.keeper,
-                self._attempts,
                 Book(self.recovered.first, now, now),
                 self.job.observe,
                 companion=self.companion,
             )
-            for region in self._regions:
+            for region in self._regions.values():
                 self._start(region)
             while not (self.conductor.book.closed or stop.is_set()):
                 self._woken.clear()
@@ -111,16 +106,17 @@ class Execution:
         finally:
             with ExitStack() as ending:
                 ending.callback(self._background.shutdown, cancel_futures=True)
-                for region in self._regions:
+                for region in self._regions.values():
                     ending.callback(self._end, region)
 
     def _assemble(self, operators: frozenset[str], from_: Recovered, attempt: int) -> _Region:
         new_task = partial(
             Task,
             way=self._way,
-            persist=partial(self._persist, attempt),
+            persist=self._persist,
+            attempt=attempt,
             observe=self.job.observe,
-            ended=lambda task: self._say(Ended(task, attempt)),
+            ended=lambda task: self._say(Ended(task.id, task.attempt)),
         )
         crewing = Crewing(
             self.job.graph,
@@ -132,20 +128,16 @@ class Execution:
             self._way.halts,
             new_task,
         )
-        parts = {id_: parts for id_, parts in from_.parts.items() if id_ in operators}
-        assembly = assemble(crewing, operators, parts)
+        assembly = assemble(crewing, operators, from_.parts)
         for task in assembly.tasks:
-            self._attempts[task.id] = attempt
             self._tasks[task.id] = task
-            self._wakes[task.id] = Event()
-        for task in assembly.tasks:
-            wake = self._wakes[task.id].set
             for input_ in task.inputs:
-                input_.channel.woken = wake
+                input_.channel.woken = task.wake.set
             for output in task.outputs:
                 for channel in output.channels:
-                    channel.taken = wake
-        return _Region(operators, assembly, attempt)
+                    channel.taken = task.wake.set
+        region = self._regions[operators] = _Region(operators, assembly)
+        return region
 
     def _start(self, region: _Region) -> None:
         self._publish(region.assembly.tasks)
@@ -155,9 +147,7 @@ class Execution:
             region.threads.append(thread)
 
     def _work(self, region: _Region, task: Task) -> None:
-        wake, stop = self._wakes[task.id], region.stop
-
-        turns = count()
+        wake, stop, turns = task.wake, region.stop, count()
 
         def pick(ready: Sequence[int]) -> int:
             return ready[next(turns) % len(ready)]
@@ -175,7 +165,7 @@ class Execution:
     def _end(self, region: _Region) -> None:
         region.stop.set()
         for task in region.assembly.tasks:
-            self._wakes[task.id].set()
+            task.wake.set()
         for thread in region.threads:
             thread.join()
         # No copy is still being persisted when its state is closed, and perhaps restored anew.
@@ -188,11 +178,15 @@ class Execution:
     def _restore(self, operators: frozenset[str], cause: BaseException) -> None:
         """Restore the region that failed from the last decision, under the same generation."""
         retryable = isinstance(cause, TargetError) or not isinstance(cause, AbsError)
-        if isinstance(cause, DataError) or not retryable or self._restarts >= self.job.restarts:
-            raise _failure(cause) from cause
+        if not retryable or self._restarts >= self.job.restarts:
+            if isinstance(cause, AbsError):
+                raise cause
+            raise UnavailableError(
+                f"An operator failed: {type(cause).__name__}.",
+                remedy="see the cause; what is decided stays, and a restart goes on from there.",
+            ) from cause
         self._restarts += 1
-        at = next(n for n, r in enumerate(self._regions) if r.operators == operators)
-        self._end(self._regions[at])
+        self._end(self._regions[operators])
         self._failed = [(failed, error) for failed, error in self._failed if failed != operators]
         self.job.observe("restored", None, self.conductor.book.decided)
         state = self.keeper.coordinator.roll_forward()
@@ -200,8 +194,7 @@ class Execution:
         # Until this run has decided something, it begins where it was told to begin.
         from_ = self.keeper.restored(state, self.restore if book.decided < 0 else Restore())
         from_ = replace(from_, first=book.next)
-        region = self._assemble(operators, from_, self._regions[at].attempt + 1)
-        self._regions[at] = region
+        region = self._assemble(operators, from_, self._restarts)
         gone = frozenset(task.id for task in region.assembly.tasks)
         self.conductor.restart(gone, time.monotonic())
         self._start(region)
@@ -209,16 +202,10 @@ class Execution:
     def _context(
         self, from_: Recovered, node: Node, task: TaskId, parts: Sequence[Part]
     ) -> TaskContext:
-        store = self.job.store
-        return TaskContext(
-            task,
-            node.parallelism,
-            self._place(task, from_.state.generation),
-            store,
-            self.job.backend,
-            [part.state for part in parts],
-            None if from_.source is store else from_.source,
-        )
+        place = self._place(task, from_.state.generation)
+        restored = [part.state for part in parts]
+        made = node.parallelism, place, self.job.store, self.job.backend, restored, from_.source
+        return TaskContext(task, *made)
 
     def _place(self, task: TaskId, generation: int = 0) -> Place:
         graph = self.job.graph
@@ -238,33 +225,29 @@ class Execution:
         for operator, subtasks in kept.items():
             self.job.queries.publish(operator, subtasks)
 
-    def _send(self, task: TaskId, command: Command, checkpoint: int) -> None:
-        self._tasks[task].mailbox.append((command, checkpoint))
-        self._wakes[task].set()
-
     def _resting(self) -> bool:
         # Held first, then empty: a held source puts nothing any more.
         halted = all(task.state.held for task in self._tasks.values() if not task.inputs)
-        return halted and all(r.assembly.in_flight.count == 0 for r in self._regions)
+        return halted and all(r.assembly.in_flight.count == 0 for r in self._regions.values())
 
     def _say(self, message: Acknowledged | Declined | Ended) -> None:
         self.conductor.inbox.append(message)
         self._woken.set()
 
-    def _persist(self, attempt: int, copy: Copy, now: bool) -> None:
+    def _persist(self, copy: Copy, now: bool) -> None:
         if now:
-            self._persisted(attempt, copy)
+            self._persisted(copy)
         else:
-            self._background.submit(self._persisted, attempt, copy)
+            self._background.submit(self._persisted, copy)
 
-    def _persisted(self, attempt: int, copy: Copy) -> None:
+    def _persisted(self, copy: Copy) -> None:
         try:
             part = self._durable(copy)
         except Exception as error:  # noqa: BLE001 - the checkpoint fails, not the job
-            self._say(Declined(copy.task, attempt, copy.checkpoint, str(error)))
+            self._say(Declined(copy.task, copy.attempt, copy.checkpoint, str(error)))
             return
         self.job.observe("persisted", copy.task, copy.checkpoint)
-        self._say(Acknowledged(copy.task, attempt, copy.checkpoint, part, copy.handles))
+        self._say(Acknowledged(copy.task, copy.attempt, copy.checkpoint, part, copy.handles))
 
     def _durable(self, copy: Copy) -> DurablePart:
         place = self._place(copy.task)
@@ -286,12 +269,3 @@ def _way_of(job: Job) -> Way:
             remedy="use `aligned`, `unaligned` or `stop_the_world`.",
         )
     return way
-
-
-def _failure(cause: BaseException) -> AbsError:
-    if isinstance(cause, AbsError):
-        return cause
-    return UnavailableError(
-        f"An operator failed: {type(cause).__name__}.",
-        remedy="see the cause; what is decided stays, and a restart goes on from there.",
-    )

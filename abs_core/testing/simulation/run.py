@@ -15,7 +15,7 @@ from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Ended, Se
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.plan import regions
-from abs_core.runtime.task import Command, Copy, Task
+from abs_core.runtime.task import Copy, Task
 from abs_core.state.operator_state import Contents, OperatorState, redistribute
 from abs_core.testing.simulation.dataflow import owner
 from abs_core.testing.simulation.world import Keeper, World
@@ -38,7 +38,6 @@ class SimulatedContext:
 
     def __init__(self, node: Node, task: TaskId, parts: Sequence[Part]) -> None:
         self.parts = parts
-        self.is_new = not parts
         states: list[State] = [part.state for part in parts]
         self.counts = {
             key: count
@@ -107,13 +106,13 @@ class Run:
         self._keeper = bugs.keeper(world, name)
         self._settings = settings
         self._way = way
-        self._persisting: list[tuple[int, Copy]] = []
+        self._persisting: list[Copy] = []
         self.now = 0
         state, first, self._parts = self._keeper.recover()
         self._state = state
         self._regions = regions(graph)
-        self._attempts: dict[TaskId, int] = {}
         self._assemblies: list[Assembly] = []
+        self._by_id: dict[TaskId, Task] = {}
         self._sinks = [node.id for node in graph.nodes.values() if node.sink is not None]
         self._restored_next = first
         for region in self._regions:
@@ -129,11 +128,9 @@ class Run:
         self.conductor = bugs.conductor(
             way,
             settings,
-            graph,
-            self._send,
+            self._by_id,
             self._resting,
             self._keeper,
-            self._attempts,
             Book(first, 0.0, 0.0),
         )
 
@@ -151,7 +148,7 @@ class Run:
             self.conductor.step(self.now)
         elif roll < 0.16 and self._persisting:
             at = int(self._chance() * len(self._persisting))
-            self._persist(*self._persisting.pop(at))
+            self._persist(self._persisting.pop(at))
         else:
             self._somewhere(slow_too=roll < 0.3)
 
@@ -172,8 +169,8 @@ class Run:
         state, _, self._parts = self._keeper.recover()
         self._state = state
         gone = {task.id for task in self._assemblies[at].tasks}
-        attempt = max(self._attempts[task] for task in gone) + 1
-        self._persisting = [(a, copy) for a, copy in self._persisting if copy.task not in gone]
+        attempt = 1 + max(task.attempt for task in self._assemblies[at].tasks)
+        self._persisting = [copy for copy in self._persisting if copy.task not in gone]
         self._assemblies[at] = self._assemble(self._regions[at], self.conductor.book.next, attempt)
         self._index()
         self.conductor.restart(frozenset(gone), self.now)
@@ -182,8 +179,9 @@ class Run:
         new_task = partial(
             self._bugs.task,
             way=self._way,
-            persist=partial(self._take, attempt),
-            ended=lambda task: self.conductor.inbox.append(Ended(task, attempt)),
+            persist=self._take,
+            attempt=attempt,
+            ended=lambda task: self.conductor.inbox.append(Ended(task.id, task.attempt)),
         )
         crewing = Crewing(
             self._graph,
@@ -195,38 +193,33 @@ class Run:
             count=self._way.halts,
             task=new_task,
         )
-        parts = {id_: parts for id_, parts in self._parts.items() if id_ in region}
-        assembly = assemble(crewing, region, parts)
-        for task in assembly.tasks:
-            self._attempts[task.id] = attempt
-        return assembly
+        return assemble(crewing, region, self._parts)
 
     def _index(self) -> None:
         self._tasks = [task for assembly in self._assemblies for task in assembly.tasks]
         self._swift = [task for task in self._tasks if self._chance() > 0.15]
-        self._by_id = {task.id: task for task in self._tasks}
-
-    def _send(self, task: TaskId, command: Command, checkpoint: int) -> None:
-        self._by_id[task].mailbox.append((command, checkpoint))
+        self._by_id.update((task.id, task) for task in self._tasks)
 
     def _resting(self) -> bool:
         halted = all(task.state.held for task in self._tasks if not task.inputs)
         return halted and all(a.in_flight.count == 0 for a in self._assemblies)
 
-    def _take(self, attempt: int, copy: Copy, now: bool) -> None:
+    def _take(self, copy: Copy, now: bool) -> None:
         if now:
-            self._persist(attempt, copy)
+            self._persist(copy)
         else:
-            self._persisting.append((attempt, copy))
+            self._persisting.append(copy)
 
-    def _persist(self, attempt: int, copy: Copy) -> None:
+    def _persist(self, copy: Copy) -> None:
         self._world.point()
         if self._decline and self._chance() < self._decline:
-            self.conductor.inbox.append(Declined(copy.task, attempt, copy.checkpoint, "bad luck"))
+            self.conductor.inbox.append(
+                Declined(copy.task, copy.attempt, copy.checkpoint, "bad luck")
+            )
             return
         part = Part(copy.state, copy.log)
         self.conductor.inbox.append(
-            Acknowledged(copy.task, attempt, copy.checkpoint, part, copy.handles)
+            Acknowledged(copy.task, copy.attempt, copy.checkpoint, part, copy.handles)
         )
 
     def _pick(self, ready: Sequence[int]) -> int:

@@ -108,7 +108,7 @@ class OldAttemptsCount(Conductor):
     """Acknowledgements of tasks that are dead count for their successors."""
 
     def _receive(self, message: Message, now: float) -> None:
-        super()._receive(replace(message, attempt=self.attempts[message.task]), now)
+        super()._receive(replace(message, attempt=self.running[message.task].attempt), now)
 
 
 class EndsWithTheFirstSink(Conductor):

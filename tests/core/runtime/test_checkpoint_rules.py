@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 from abs_core.model import Committable, HandleName
 from abs_core.runtime import coordinator as rules
 from abs_core.runtime.alignment import WAYS
+from abs_core.runtime.channel import Channel
 from abs_core.runtime.conductor import Conductor
 from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Pending, Settings
 from abs_core.runtime.elements import TaskId
-from abs_core.runtime.graph import Graph, Node
+from abs_core.runtime.operators import Operator
+from abs_core.runtime.partition import FORWARD
 from abs_core.runtime.snapshot import Record
+from abs_core.runtime.task import Context, Input, Output, Task
 
 A, B = TaskId("a", 0), TaskId("b", 0)
 TASKS = frozenset({A, B})
@@ -109,15 +113,18 @@ class Decided:
         pass
 
 
+def running() -> dict[TaskId, Task]:
+    """A source and a sink."""
+    channel = Channel(1)
+    way, nobody, context = WAYS["aligned"], lambda copy, now: None, cast("Context", None)
+    source = Task(A, Operator(), context, [], [Output(FORWARD, [channel])], way, nobody)
+    return {A: source, B: Task(B, Operator(), context, [Input(channel, 0)], [], way, nobody)}
+
+
 def test_a_complete_checkpoint_is_decided_once_the_one_before_it_has_failed() -> None:
-    graph = Graph("job")
-    graph.nodes = {"a": Node("a", "source", 1), "b": Node("b", "sink", 1)}
     keeper = Decided()
     book = rules.begun(rules.begun(BOOK, Pending(5, 0.0)), Pending(6, 0.0))
-    conductor = Conductor(
-        *(WAYS["aligned"], SETTINGS, graph, lambda task, command, checkpoint: None),
-        *(lambda: False, keeper, dict.fromkeys(TASKS, 0), book),
-    )
+    conductor = Conductor(WAYS["aligned"], SETTINGS, running(), lambda: False, keeper, book)
     conductor.inbox += [ack(A, 6), ack(B, 6), Declined(A, 0, 5, "no room")]
     while conductor.step(1.0):
         pass

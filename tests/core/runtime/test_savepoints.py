@@ -15,16 +15,14 @@ from abs_core.runtime import WAYS, Graph, Job, Settings
 from abs_core.runtime import coordinator as rules
 from abs_core.runtime.conductor import Conductor
 from abs_core.runtime.coordinator import Book, Declined
-from abs_core.runtime.graph import Node
 from abs_core.runtime.savepoints import Savepoints
 from abs_core.runtime.snapshot import Record
 from abs_core.runtime.tables import TableSource
 from abs_core.state.contracts import BlobRef
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing.fakes import FakeSink, FakeTarget
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import graph, tables
-from tests.core.runtime.test_checkpoint_rules import TASKS, A, Decided
+from tests.core.runtime.test_checkpoint_rules import TASKS, A, Decided, running
 
 
 @pytest.fixture
@@ -150,15 +148,12 @@ def test_a_savepoint_of_a_job_that_does_not_run_is_refused(bench: Bench) -> None
 
 def conducted(folder: Path) -> tuple[Conductor, Savepoints]:
     """A conductor of two tasks, which takes a checkpoint when it is asked only."""
-    built = Graph("job")
-    sink = FakeSink(FakeTarget(), "2pc", "append")
-    built.nodes = {"a": Node("a", "source", 1), "b": Node("b", "sink", 1, sink=sink)}
     keeper = Decided()
     keeper.written = Record("job", "register", 5, {}, {}, (), 128)
     savepoints = Savepoints("job", LocalSnapshotStore(folder), keeper)  # type: ignore[arg-type]
     conductor = Conductor(
-        *(WAYS["none"], Settings(timeout=10), built, lambda task, command, checkpoint: None),
-        *(lambda: False, keeper, dict.fromkeys(TASKS, 0), Book(5, 0.0, 0.0)),
+        *(WAYS["none"], Settings(timeout=10), running(), lambda: False, keeper),
+        Book(5, 0.0, 0.0),
         companion=savepoints,
     )
     return conductor, savepoints
