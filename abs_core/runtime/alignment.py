@@ -121,11 +121,10 @@ def drain(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: int)
     Held until the coordinator resumes it; so all that was in transit is consumed, in topological
     order. A graph with loops has no such order: the plan refuses it.
     """
-    blocked = state.blocked if input_ is None else state.blocked | {input_}
-    if blocked != inputs.regular:
-        return Step(replace(state, blocked=blocked))
-    held = halted(replace(state, blocked=NOTHING), checkpoint)
-    return Step(held, (Do.COPY, Do.PERSIST_NOW, Do.BROADCAST))
+    step = aligned(inputs, state, input_, checkpoint)
+    if not step.do:
+        return step
+    return Step(halted(step.state, checkpoint), (Do.COPY, Do.PERSIST_NOW, Do.BROADCAST))
 
 
 def at_rest(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: int) -> Step:
@@ -152,16 +151,12 @@ def resumed(state: Alignment, checkpoint: int) -> Alignment:
 
 def _delivered(state: Alignment, input_: int, checkpoint: int) -> Step:
     """An awaited input has delivered its barrier; with the last one the snapshot is complete."""
-    opened = []
-    complete = False
-    for log in state.open:
-        if log.checkpoint != checkpoint:
-            opened.append(log)
-        elif log.awaited == {input_}:
-            complete = True
-        else:
-            opened.append(replace(log, awaited=log.awaited - {input_}))
-    return Step(replace(state, open=tuple(opened)), (Do.PERSIST,) if complete else ())
+    logs = [
+        replace(log, awaited=log.awaited - {input_}) if log.checkpoint == checkpoint else log
+        for log in state.open
+    ]
+    left = tuple(log for log in logs if log.awaited)
+    return Step(replace(state, open=left), (Do.PERSIST,) if len(left) < len(logs) else ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -136,13 +136,11 @@ def begun(book: Book, pending: Pending) -> Book:
 
 def acknowledged(book: Book, ack: Acknowledged) -> Book:
     """Take an acknowledgement; of a checkpoint that is not pending any more it changes nothing."""
-    return replace(
-        book,
-        pending=tuple(
-            replace(p, acks={**p.acks, ack.task: ack}) if p.checkpoint == ack.checkpoint else p
-            for p in book.pending
-        ),
+    pending = tuple(
+        replace(p, acks={**p.acks, ack.task: ack}) if p.checkpoint == ack.checkpoint else p
+        for p in book.pending
     )
+    return replace(book, pending=pending)
 
 
 def decidable(book: Book, tasks: frozenset[TaskId]) -> Pending | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from abs_core.runtime.channel import UNBOUNDED, Channel, Tally
@@ -34,7 +34,7 @@ def loops(graph: Graph) -> list[frozenset[str]]:
         for edge in node.inputs:
             if not edge.back:
                 continue
-            ahead = [(e.sender, n.id) for e, n in _edges(graph) if not e.back]
+            ahead = [(e.sender, n.id) for e, n in _edges(graph.nodes.values()) if not e.back]
             behind = [(receiver, sender) for sender, receiver in ahead]
             loop = _reach(node.id, ahead) & _reach(edge.sender, behind)
             for other in [o for o in found if o & loop]:
@@ -46,7 +46,7 @@ def loops(graph: Graph) -> list[frozenset[str]]:
 
 def regions(graph: Graph) -> list[frozenset[str]]:
     """The connected parts of the graph: a failure in one takes nothing with it but that part."""
-    pairs = [(edge.sender, node.id) for edge, node in _edges(graph)]
+    pairs = [(edge.sender, node.id) for edge, node in _edges(graph.nodes.values())]
     pairs += [(receiver, sender) for sender, receiver in pairs]
     return sorted({frozenset(_reach(id_, pairs)) for id_ in graph.nodes}, key=min)
 
@@ -66,18 +66,16 @@ def wire(
     check(graph)
     in_flight = Tally()
     tallies = [(loop, Tally()) for loop in loops(graph) if loop <= operators]
+    counted = [*tallies, (operators, in_flight)] if count else tallies
+    nodes = [node for node in graph.nodes.values() if node.id in operators]
     tasks: dict[TaskId, Wired] = {}
-    for node in graph.nodes.values():
-        if node.id not in operators:
-            continue
+    for node in nodes:
         is_head = any(edge.back for edge in node.inputs)
         tally = next((t for loop, t in tallies if node.id in loop and is_head), None)
         for id_ in (TaskId(node.id, subtask) for subtask in range(node.parallelism)):
             tasks[id_] = Wired(id_, node, [], [], tally)
-    for edge, node in _edges(graph):
-        if node.id not in operators:
-            continue
-        inside = tuple(t for loop, t in tallies if {edge.sender, node.id} <= loop)
+    for edge, node in _edges(nodes):
+        inside = tuple(t for part, t in counted if {edge.sender, node.id} <= part)
         entered = next(
             (t for loop, t in tallies if node.id in loop and edge.sender not in loop), None
         )
@@ -86,8 +84,7 @@ def wire(
             tasks[TaskId(edge.sender, left)].outputs.append(output)
             own = edge.partition is FORWARD
             for right in [left] if own else range(node.parallelism):
-                counted = (in_flight, *inside) if count else inside
-                channel = Channel(UNBOUNDED if edge.back else capacity, counted)
+                channel = Channel(UNBOUNDED if edge.back else capacity, inside)
                 if entered is not None:
                     entered.add()
                 output.channels.append(channel)
@@ -96,8 +93,8 @@ def wire(
     return list(tasks.values()), in_flight
 
 
-def _edges(graph: Graph) -> list[tuple[Edge, Node]]:
-    return [(edge, node) for node in graph.nodes.values() for edge in node.inputs]
+def _edges(nodes: Iterable[Node]) -> list[tuple[Edge, Node]]:
+    return [(edge, node) for node in nodes for edge in node.inputs]
 
 
 def _reach(start: str, pairs: Sequence[tuple[str, str]]) -> set[str]:

@@ -167,8 +167,7 @@ class StoreKeeper:
         try:
             sweep(self.store, blobs_of, self.keep)
             if len(self._decided) == self.keep:
-                oldest = self._decided[0].operators.items()
-                forget(self.graph, {id_: [part.lists for part in parts] for id_, parts in oldest})
+                forget(self.graph, self._decided[0].operators)
         except Exception as error:  # noqa: BLE001 - stores and sources may be anybody's
             _log.warning(
                 "job %s, checkpoint %d: what is needed no longer was not freed; nothing is lost, and "

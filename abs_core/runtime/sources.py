@@ -14,11 +14,12 @@ from itertools import chain
 from typing import Any
 
 from abs_core.model import Committable
+from abs_core.runtime.context import TaskState
 from abs_core.runtime.elements import LEAST, Batch, Watermark
 from abs_core.runtime.graph import EventTime, Graph, Node
 from abs_core.runtime.operators import Operator
 from abs_core.source import Endless, Limit, Reader, Source, Split
-from abs_core.state.operator_state import Contents, OperatorList
+from abs_core.state.operator_state import OperatorList
 
 SPLITS = "splits"
 """The operator state of a source: the positions of what is left to read."""
@@ -118,11 +119,11 @@ class SourceOperator(Operator):
                 opened.callback(reading.reader.close)
 
 
-def forget(graph: Graph, lists: Mapping[str, Sequence[Contents]]) -> None:
+def forget(graph: Graph, parts: Mapping[str, Sequence[TaskState[Any]]]) -> None:
     """Let sources forget what only older snapshots than this one need.
 
     Args:
-        lists: what the oldest snapshot that is kept holds of each operator's tasks.
+        parts: what the oldest snapshot that is kept holds of each operator's tasks.
 
     Raises:
         AbsError: it was not done; nothing is lost.
@@ -130,10 +131,9 @@ def forget(graph: Graph, lists: Mapping[str, Sequence[Contents]]) -> None:
     for node in graph.nodes.values():
         source: object = node.source
         if isinstance(source, Endless):
-            items = [
-                i for of in lists.get(node.id, ()) for name, _, i in of.lists if name == SPLITS
-            ]
-            left = [Split(*json.loads(entry)[:3]) for entry in chain(*items)]
+            lists = chain(*(part.lists.lists for part in parts.get(node.id, ())))
+            entries = chain(*(items for name, _, items in lists if name == SPLITS))
+            left = [Split(*json.loads(entry)[:3]) for entry in entries]
             if left and (end := source.passed(left)) is not None:
                 source.committed(end)
 
