@@ -56,6 +56,12 @@ def _write(kafka: KafkaService, url: str, rows: Sequence[Any], *, commit: bool =
             producer.abort_transaction(30)
 
 
+def _tombstone(kafka: KafkaService, url: str) -> None:
+    producer = Producer({"bootstrap.servers": kafka.bootstrap})
+    producer.produce(url.rpartition("/")[2], None, key=b"gone")
+    assert producer.flush(30) == 0
+
+
 def _audit(tmp_path: Path, url: str) -> Report:
     expected = tmp_path / "expected.jsonl"
     expected.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
@@ -104,8 +110,11 @@ def test_raw_values_and_keys_are_compared_as_bytes(
     kafka: KafkaService, audited: str, tmp_path: Path
 ) -> None:
     _write(kafka, audited, ROWS[:50])
+    _tombstone(kafka, audited)
     left, right = relation([f"{audited}?value=raw"]), relation([f"{audited}?value=raw"])
-    assert audit(left, right).clean
+    report = audit(left, right)
+    assert report.clean
+    assert report.differences.actual == 51, "a tombstone counts"
 
 
 def test_what_cannot_be_audited_is_a_clear_error(
@@ -113,9 +122,7 @@ def test_what_cannot_be_audited_is_a_clear_error(
 ) -> None:
     with pytest.raises(ConfigError, match="There is no topic"):
         _audit(tmp_path, f"{audited}-other")
-    producer = Producer({"bootstrap.servers": kafka.bootstrap})
-    producer.produce(audited.rpartition("/")[2], None, key=b"gone")
-    producer.flush(30)
+    _tombstone(kafka, audited)
     with pytest.raises(DataError, match="tombstone"):
         _audit(tmp_path, audited)
 

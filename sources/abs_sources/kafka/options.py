@@ -61,7 +61,7 @@ _OWN = (
 _ELSEWHERE = {
     "minOffsetsPerTrigger": "use a longer processingTime trigger: an epoch takes all that is there.",
     "maxTriggerDelay": "use a longer processingTime trigger.",
-    "groupIdPrefix": "leave it out: the source joins no group; kafka.group.id names one for ACLs.",
+    "groupIdPrefix": "leave it out: the source joins no group, and needs no ACL on one.",
     "fetchOffset.numRetries": "leave it out: offsets are asked for again until a deadline.",
     "fetchOffset.retryIntervalMs": "leave it out: offsets are asked for again until a deadline.",
     "kafkaConsumer.pollTimeoutMs": "leave it out: a range that is there is waited for.",

@@ -8,7 +8,8 @@ import time
 from dataclasses import replace
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import ConsumerGroupTopicPartitions, Producer
+from confluent_kafka.admin import AdminClient
 
 from abs_core.errors import OptionError, RefusedError, ReplayMismatchError, UnavailableError
 from abs_core.source import Limit, Offsets, Reader
@@ -54,6 +55,26 @@ def rows_of(reader: Reader) -> list[bytes]:
 def next_of(offsets: Offsets, harness: KafkaSourceHarness) -> dict[str, int]:
     found: dict[str, int] = json.loads(offsets)[harness.topic]["offsets"]
     return found
+
+
+def test_a_group_id_makes_no_group_keeps_no_offsets_and_divides_nothing(
+    harness: KafkaSourceHarness, kafka: KafkaService
+) -> None:
+    sent = harness.add(20)
+    group = f"group-of-{harness.topic}"
+    both = [source(harness, kafka, **{"kafka.group.id": group}) for _ in range(2)]
+    start = both[0].initial()
+    end = both[0].latest(start, Limit())
+    opened = [[each.open(split) for split in each.splits(start, end)] for each in both]
+    read = [[row for reader in mine for row in rows_of(reader)] for mine in opened]
+    assert [sorted(rows) for rows in read] == [sorted(sent)] * 2, "each reads all"
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    known = admin.list_consumer_groups(request_timeout=10).result().valid
+    assert group not in [each.group_id for each in known], "while both have it open"
+    kept = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
+    assert not kept[group].result(10).topic_partitions
+    for reader in (*opened[0], *opened[1]):
+        reader.close()
 
 
 def test_an_open_transaction_bounds_what_is_latest(
