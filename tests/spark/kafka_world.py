@@ -42,6 +42,7 @@ class KafkaWorld:
             "topic": target.topic,
             "registertopic": target.options.registertopic,
             "protocol": target.variant.protocol,
+            "producer": target.variant.producer,
             "job": JOB,
         }
         if isinstance(target, LogHarness):

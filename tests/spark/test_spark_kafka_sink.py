@@ -45,7 +45,8 @@ def new_world(kafka: KafkaService, tmp_path: Path) -> Iterator[NewWorld]:
 def _opened(bootstrap: str, protocol: str) -> AbstractContextManager[TopicHarness]:
     if protocol == "idempotent":
         return open_attempts(bootstrap)
-    variant = Variant(protocol)
+    protocol, _, producer = protocol.partition("-")
+    variant = Variant(protocol, producer=producer or "librdkafka")
     return open_log(bootstrap, variant) if protocol == "wal" else open_topic(bootstrap, variant)
 
 
@@ -56,16 +57,17 @@ def run(spark: SparkSession, job: Job) -> None:
 
 SMALL = [
     ("2pc", CrashPoint.AFTER_DECIDE),
+    ("2pc-columnar", CrashPoint.AFTER_PRE_COMMIT),
     ("wal", CrashPoint.INSIDE_CO_COMMIT),
 ]
-"""Decided, and not committed; all sent, and not committed. ``idempotent`` is in the campaign."""
+"""Decided, not committed; written, not decided; all sent, not committed. ``idempotent``: campaign."""
 
 
 FULL = [
     (protocol, point)
-    for protocol in PROTOCOLS
+    for protocol in (*PROTOCOLS, "2pc-columnar")
     for point in CrashPoint
-    if point not in RARE and point not in (CO_COMMIT if protocol == "2pc" else TWO_STEP)
+    if point not in RARE and point not in (CO_COMMIT if "2pc" in protocol else TWO_STEP)
 ]
 
 

@@ -17,7 +17,9 @@ from tests.sinks.kafka.rules import keeps_every_rule, survives, survives_pairs
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
 OWN, FOREIGN = Variant("2pc"), Variant("2pc", own_register=False)
+COLUMNAR = Variant("2pc", own_register=False, producer="columnar")
 BOTH = [pytest.param(each, id=each.name) for each in (OWN, FOREIGN)]
+ALL = [*BOTH, pytest.param(COLUMNAR, id=COLUMNAR.name)]
 
 
 @pytest.fixture
@@ -30,6 +32,7 @@ def opener(kafka: KafkaService, variant: Variant) -> Opener:
     "variant",
     [
         pytest.param(FOREIGN, id=FOREIGN.name),
+        pytest.param(COLUMNAR, id=COLUMNAR.name),
         pytest.param(OWN, id=OWN.name, marks=pytest.mark.campaign),
     ],
 )
@@ -49,7 +52,7 @@ def test_a_crash_between_two_effects_loses_and_doubles_nothing(opener: Opener) -
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("variant", BOTH)
+@pytest.mark.parametrize("variant", ALL)
 def test_a_crash_at_any_point_loses_and_doubles_nothing(opener: Opener) -> None:
     assert set(survives(opener, CrashPoint).points) == set(CrashPoint) - CO_COMMIT
 

@@ -17,6 +17,7 @@ from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 
 pytestmark = pytest.mark.services
 
+PRODUCERS = ("librdkafka", "columnar")
 EPOCHS = [(rows(0, 3), rows(10, 3)), (rows(20, 3), rows(30, 3))]
 
 CASES = [
@@ -50,8 +51,14 @@ def proxy(kafka: KafkaService) -> Iterator[LossyBroker]:
 
 
 @pytest.fixture
-def harness(kafka: KafkaService, proxy: LossyBroker) -> Iterator[TopicHarness]:
-    with open_topic(kafka.bootstrap, Variant("2pc", own_register=False)) as harness:
+def producer() -> str:
+    return PRODUCERS[0]
+
+
+@pytest.fixture
+def harness(kafka: KafkaService, proxy: LossyBroker, producer: str) -> Iterator[TopicHarness]:
+    variant = Variant("2pc", own_register=False, producer=producer)
+    with open_topic(kafka.bootstrap, variant) as harness:
         harness.through(proxy.bootstrap)
         yield harness
     close_all()  # before the proxy goes: else the clients would look for it
@@ -59,6 +66,21 @@ def harness(kafka: KafkaService, proxy: LossyBroker) -> Iterator[TopicHarness]:
 
 @pytest.mark.parametrize(("api", "nth", "loss"), CASES)
 def test_a_loss_at_any_request_loses_and_doubles_nothing(
+    harness: TopicHarness, proxy: LossyBroker, api: Api, nth: int, loss: Loss
+) -> None:
+    proxy.lose(loss, api, nth)
+    case = Case(harness)
+    _whole_job(case)
+    assert proxy.fired, f"there were no {nth} requests {api.name}"
+    case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
+    assert harness.hidden() == 0
+    case.close()
+
+
+@pytest.mark.parametrize("producer", PRODUCERS[1:])
+@pytest.mark.parametrize(("nth", "loss"), [(1, Loss.REQUEST), (1, Loss.REPLY), (2, Loss.REPLY)])
+@pytest.mark.parametrize("api", [Api.PRODUCE, Api.ADD_PARTITIONS_TO_TXN, Api.INIT_PRODUCER_ID])
+def test_a_loss_at_what_our_own_producer_asks_loses_and_doubles_nothing(
     harness: TopicHarness, proxy: LossyBroker, api: Api, nth: int, loss: Loss
 ) -> None:
     proxy.lose(loss, api, nth)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -15,64 +17,60 @@ from abs_sinks.kafka.columnar.outbox import FLYING, Batch, Outbox, Verdict
 PARTITIONS = 3
 LOST = 13
 MOVED = 6
+BUSY = 19
 REMEMBERED = 5
 """Batches of a producer that a partition's leader knows again (NumBatchesToRetain)."""
 
 
 @dataclass
 class Log:
-    """One partition, as its leader takes a producer's batches."""
+    """One partition, as its leader takes a producer's batches; the first whatever it is."""
 
     taken: list[int] = field(default_factory=list)
 
     def append(self, batch: Batch) -> int:
-        if batch.number == len(self.taken):
+        if not self.taken or batch.number == self.taken[-1] + 1:
             self.taken.append(batch.number)
             return 0
-        if len(self.taken) - REMEMBERED <= batch.number < len(self.taken):
-            return 0  # known, and not taken twice
-        return 45
+        known = batch.number in self.taken[-REMEMBERED:]
+        return 0 if known else 45  # known: acknowledged, and not taken twice
 
 
 class Chaos:
-    """Brokers and connections: answers in any order among partitions, late, lost, or not at all."""
+    """A broker behind one connection: it answers late, in part or not at all, or leads no more.
+
+    What was on its way when a connection was lost may be read from it yet, up to some request.
+    """
 
     def __init__(self, data: st.DataObject, trouble: int) -> None:
         self.logs: dict[int, Log] = defaultdict(Log)
-        self._draw = data.draw
+        self._draw: Any = data.draw
         self._trouble = trouble
-        self._flying: dict[int, deque[Batch]] = defaultdict(deque)
-        self._late: list[Batch] = []
+        self._flying: deque[Batch] = deque()
+        self._late: deque[Batch] = deque()
 
     def send(self, batches: list[Batch]) -> None:
-        for batch in batches:
-            self._flying[batch.partition].append(batch)
+        self._flying.extend(batches)
 
-    def answer(self) -> tuple[Batch, int]:
-        at = self._draw(st.sampled_from(sorted(p for p, queue in self._flying.items() if queue)))
-        batch = self._flying[at].popleft()
-        if self._late and self._draw(st.booleans()):
-            late = self._late.pop(self._draw(st.integers(0, len(self._late) - 1)))
+    def answer(self) -> list[tuple[Batch, int]]:
+        while self._late and self._draw(st.booleans()):
+            late = self._late.popleft()
             self.logs[late.partition].append(late)
-        if self._trouble == 0:
-            return batch, self.logs[at].append(batch)
-        fate = self._draw(
-            st.sampled_from(["fine", "fine", "no reply", "no request", "moved", "late"])
-        )
+        fates = ["fine", "fine", "lost", "busy", "moved"] if self._trouble else ["fine"]
+        fate = self._draw(st.sampled_from(fates))
         self._trouble -= fate != "fine"
-        match fate:
-            case "fine":
-                return batch, self.logs[at].append(batch)
-            case "no reply":
-                self.logs[at].append(batch)
-                return batch, LOST
-            case "late":  # its connection is given up here, and read to its end there
-                self._late.append(batch)
-                return batch, LOST
-            case "moved":
-                return batch, MOVED
-            case _:
-                return batch, LOST
+        if fate in ("fine", "busy"):
+            batch = self._flying.popleft()
+            return [(batch, BUSY if fate == "busy" else self.logs[batch.partition].append(batch))]
+        if fate == "moved":
+            moved = self._flying[0].partition
+            away = [batch for batch in self._flying if batch.partition == moved]
+            self._flying = deque(b for b in self._flying if b.partition != moved)
+            return [(batch, MOVED) for batch in away]
+        lost = list(self._flying)
+        self._flying.clear()
+        self._late.extend(lost[: self._draw(st.integers(0, len(lost)))])
+        return [(batch, LOST) for batch in lost]
 
 
 def _run(data: st.DataObject) -> dict[int, Log]:
@@ -87,9 +85,9 @@ def _run(data: st.DataObject) -> dict[int, Log]:
         while taken := box.take(100):
             assert len({batch.partition for batch in taken}) == len(taken)
             chaos.send(taken)
-        batch, code = chaos.answer()
-        assert box.answered(batch, code) is not Verdict.REFUSED, (batch, code)
-    assert box.waiting_bytes == 0
+        for batch, code in chaos.answer():
+            assert box.answered(batch, code) is not Verdict.REFUSED, (batch, code)
+    assert (box.unsent_bytes, box.flying) == (0, 0)
     assert {p: chaos.logs[p].taken for p in range(PARTITIONS)} == {
         p: list(range(count)) for p, count in enumerate(counts)
     }
@@ -107,15 +105,15 @@ def test_more_on_their_way_than_a_broker_remembers_would_be_found_out(
     monkeypatch: pytest.MonkeyPatch, flying: int, known: bool
 ) -> None:
     monkeypatch.setattr(outbox, "FLYING", flying)  # one more: a planted bug
-    box, log = Outbox(), Log()
-    box.add(Batch(0, n, 1, b"x") for n in range(10))
+    log = Log([0])
+    box = _known(10)
     sent = []
     while taken := box.take(100):
         sent += taken
-    codes = [log.append(batch) for batch in sent]
-    for batch, code in zip(sent, [LOST, *codes[1:]], strict=True):
-        box.answered(batch, code)
-    (again,) = box.take(100)
+    for batch in sent:
+        assert log.append(batch) == 0
+        box.answered(batch, LOST)
+    again = box.take(100)[0]
     assert (box.answered(again, log.append(again)) is Verdict.ACKNOWLEDGED) is known
 
 
@@ -131,6 +129,14 @@ def test_to_take_a_gap_for_an_acknowledgement_is_found_out(monkeypatch: pytest.M
     _must_fail()
 
 
+def _known(count: int) -> Outbox:
+    """So many batches of a partition, of which it has acknowledged the first."""
+    box = Outbox()
+    box.add(Batch(0, n, 1, b"x") for n in range(count))
+    box.answered(box.take(100)[0], 0)
+    return box
+
+
 def _must_fail() -> None:
     @settings(max_examples=3_000, database=None, report_multiple_bugs=False)
     @given(st.data())
@@ -142,16 +148,15 @@ def _must_fail() -> None:
 
 
 def test_one_that_is_sent_again_is_awaited_before_the_next_five() -> None:
-    box = Outbox()
-    box.add(Batch(0, n, 1, b"x") for n in range(7))
+    box = _known(8)
     flying = [box.take(100)[0] for _ in range(FLYING)]
     for batch in flying:
-        box.answered(batch, LOST if batch.number == 0 else 0)
+        box.answered(batch, LOST if batch.number == 1 else 0)
     (again,) = box.take(100)
-    assert again.number == 0
+    assert again.number == 1
     assert box.take(100) == []  # with the sixth in its log a broker would not know the first again
     box.answered(again, 0)
-    assert [b.number for b in box.take(100)] == [5]
+    assert [b.number for b in box.take(100)] == [6]
 
 
 def test_what_is_refused_is_told_and_stays_unfinished() -> None:
@@ -174,14 +179,48 @@ def test_a_request_has_one_batch_of_a_partition_and_no_more_bytes_than_asked() -
     box = Outbox()
     box.add(Batch(p, n, 1, bytes(60)) for n in range(2) for p in range(3))
     assert [(b.partition, b.number) for b in box.take(150)] == [(0, 0), (1, 0)]
-    assert [(b.partition, b.number) for b in box.take(10)] == [(0, 1)]
-    assert box.waiting_bytes == 180
+    assert [(b.partition, b.number) for b in box.take(10)] == [(2, 0)]
+    assert box.unsent_bytes == 180
 
 
-def test_what_could_not_be_sent_waits_in_its_place() -> None:
+def test_what_was_not_sent_goes_first_again() -> None:
     box = Outbox()
     box.add(Batch(0, n, 1, bytes(5)) for n in range(2))
     (batch,) = box.take(5)
-    box.postponed(batch)
-    assert box.waiting_bytes == 10
+    box.answered(batch, LOST)
+    assert box.unsent_bytes == 10
     assert [b.number for b in box.take(5)] == [0]
+
+
+def test_after_a_failure_nothing_is_sent_to_its_partition_before_all_is_answered() -> None:
+    box = _known(9)
+    flying = [box.take(100)[0] for _ in range(FLYING)]
+    for number, batch in enumerate(flying):
+        assert box.take(100) == []
+        box.answered(batch, MOVED if number == 0 else 45)
+    assert [b.number for b in box.take(100)] == [1]
+
+
+def test_the_first_batch_of_a_partition_goes_alone() -> None:
+    box = Outbox()
+    box.add(Batch(0, n, 1, b"x") for n in range(3))
+    (first,) = box.take(100)
+    assert box.take(100) == []
+    box.answered(first, LOST)
+    (first,) = box.take(100)
+    assert (first.number, box.take(100)) == (0, [])
+    box.answered(first, 0)
+    assert [box.take(100)[0].number, box.take(100)[0].number] == [1, 2]
+
+
+def test_a_first_batch_that_is_overtaken_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Hasty(Outbox):
+        """The planted bug: five at once from the beginning."""
+
+        def add(self, batches: Iterable[Batch]) -> None:
+            super().add(batches)
+            for lane in self._lanes.values():
+                lane.known = True
+
+    monkeypatch.setattr("tests.sinks.kafka.test_kafka_outbox.Outbox", Hasty)
+    _must_fail()

@@ -46,14 +46,21 @@ def server(kafka: KafkaService) -> Iterator[KafkaService]:
 def openers(server: KafkaService) -> dict[str, Opener]:
     return {
         "2pc": partial(open_topic, server.bootstrap, Variant("2pc")),
+        "2pc-columnar": partial(open_topic, server.bootstrap, Variant("2pc", producer="columnar")),
         "wal": partial(open_log, server.bootstrap, Variant("wal")),
         "idempotent": partial(open_attempts, server.bootstrap),
     }
 
 
 @pytest.fixture
-def harness(server: KafkaService) -> Iterator[TopicHarness]:
-    with open_topic(server.bootstrap, Variant("2pc", own_register=False)) as harness:
+def producer() -> str:
+    return "librdkafka"
+
+
+@pytest.fixture
+def harness(server: KafkaService, producer: str) -> Iterator[TopicHarness]:
+    variant = Variant("2pc", own_register=False, producer=producer)
+    with open_topic(server.bootstrap, variant) as harness:
         yield harness
 
 
@@ -72,7 +79,9 @@ def test_a_broker_that_dies_among_the_commits_of_an_epoch_loses_and_doubles_noth
     case.close()
 
 
-@pytest.mark.campaign
+@pytest.mark.parametrize(
+    "producer", [pytest.param("librdkafka", marks=pytest.mark.campaign), "columnar"]
+)
 def test_a_broker_that_dies_before_the_commit_or_while_a_task_writes_loses_and_doubles_nothing(
     server: KafkaService, harness: TopicHarness
 ) -> None:
@@ -97,7 +106,7 @@ def test_a_broker_that_dies_before_the_commit_or_while_a_task_writes_loses_and_d
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("mode", ["2pc", "wal", "idempotent"])
+@pytest.mark.parametrize("mode", ["2pc", "2pc-columnar", "wal", "idempotent"])
 def test_a_broker_that_is_killed_five_times_in_a_run_loses_and_doubles_nothing(
     server: KafkaService, openers: dict[str, Opener], mode: str
 ) -> None:

@@ -23,10 +23,19 @@ pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 
 
+BY_EITHER = pytest.mark.parametrize("producer", ["librdkafka", "columnar"])
+
+
 @pytest.fixture
-def harness(kafka: KafkaService) -> Iterator[TopicHarness]:
+def producer() -> str:
+    return "librdkafka"
+
+
+@pytest.fixture
+def harness(kafka: KafkaService, producer: str) -> Iterator[TopicHarness]:
     kafka.start()
-    with open_topic(kafka.bootstrap, Variant("2pc", own_register=False)) as harness:
+    variant = Variant("2pc", own_register=False, producer=producer)
+    with open_topic(kafka.bootstrap, variant) as harness:
         yield harness
 
 
@@ -90,6 +99,7 @@ def test_a_timeout_before_and_after_the_decision_is_seen(case: Case, harness: To
     assert harness.hidden() == 0
 
 
+@BY_EITHER
 def test_a_zombie_is_fenced_by_the_sweep_of_its_successor(case: Case) -> None:
     zombie = case.run().attempt(0).write(*LEFT)
     assert zombie.writer._writer._sender is not None  # type: ignore[attr-defined]
@@ -101,6 +111,7 @@ def test_a_zombie_is_fenced_by_the_sweep_of_its_successor(case: Case) -> None:
     case.finished(LEFT, when="after a zombie was fenced")
 
 
+@BY_EITHER
 def test_a_task_that_writes_for_too_long_is_told_of_the_timeout(
     case: Case, harness: TopicHarness
 ) -> None:

@@ -2,9 +2,14 @@
 
 A broker takes a partition's batches only in the order of their sequence numbers, and remembers the last
 five of a producer: one that it gets twice is acknowledged twice, and appended once (KIP-98). So the
-oldest that is not acknowledged is at most four behind the newest that was sent. After a failure that
-may pass nothing is sent to that partition until all of its batches are answered; then those that failed
-go out again, in their order.
+oldest that is not acknowledged is at most four behind the newest that was sent.
+
+Of a producer that a partition does not know yet it takes whatever comes first, as if what is missing
+had been deleted since. So a partition's first batch goes alone: none may overtake it, on another
+connection or to another broker.
+
+After a failure that may pass nothing is sent to that partition until all of its batches are answered;
+then those that failed go out again, in their order.
 """
 
 from __future__ import annotations
@@ -52,19 +57,34 @@ class Batch:
 
 @dataclass(slots=True)
 class Lane:
-    """One partition's batches, oldest first."""
+    """One partition's batches, oldest first.
+
+    Args:
+        known: whether the partition knows the producer: it has acknowledged a batch.
+    """
 
     waiting: deque[Batch] = field(default_factory=deque)
     flying: dict[int, Batch] = field(default_factory=dict)
     failed: dict[int, Batch] = field(default_factory=dict)
+    known: bool = False
 
     @property
     def may_send(self) -> bool:
         """Whether the next batch would leave none behind that a broker might have forgotten."""
-        if self.failed or not self.waiting:
+        if self.failed or not self.waiting or (self.flying and not self.known):
             return False
         following = self.waiting[0].number
         return following < min((*self.flying, following)) + FLYING
+
+    def answered(self, batch: Batch, *, again: bool) -> None:
+        del self.flying[batch.number]
+        if again:
+            self.failed[batch.number] = batch
+        else:
+            self.known = True
+        if self.failed and not self.flying:
+            self.waiting.extendleft(self.failed[n] for n in sorted(self.failed, reverse=True))
+            self.failed.clear()
 
 
 class Outbox:
@@ -72,14 +92,17 @@ class Outbox:
 
     def __init__(self) -> None:
         self._lanes: dict[int, Lane] = defaultdict(Lane)
-        self.waiting_bytes = 0
+        self.unsent_bytes = 0
+        """Of batches that wait, or wait again."""
         self.unfinished = 0
         """Batches."""
+        self.flying = 0
+        """Batches that are sent and not answered."""
 
     def add(self, batches: Iterable[Batch]) -> None:
         for batch in batches:
             self._lanes[batch.partition].waiting.append(batch)
-            self.waiting_bytes += len(batch.payload)
+            self.unsent_bytes += len(batch.payload)
             self.unfinished += 1
 
     def take(self, most_bytes: int) -> list[Batch]:
@@ -96,41 +119,31 @@ class Outbox:
             lane.flying[batch.number] = batch
             room -= len(batch.payload)
             taken.append(batch)
-        self.waiting_bytes -= sum(len(batch.payload) for batch in taken)
+        self.flying += len(taken)
+        self.unsent_bytes -= sum(len(batch.payload) for batch in taken)
         return taken
-
-    def postponed(self, batch: Batch) -> None:
-        """It was taken last of its partition, and could not be sent: it waits again."""
-        lane = self._lanes[batch.partition]
-        lane.waiting.appendleft(lane.flying.pop(batch.number))
-        self.waiting_bytes += len(batch.payload)
 
     def answered(self, batch: Batch, code: int) -> Verdict:
         """Take note of a broker's answer.
 
         Args:
-            code: the protocol's; of any of ``_PASSING`` where there was no answer.
+            code: the protocol's; any of ``_PASSING`` where there was no answer, or nothing was sent.
         """
         lane = self._lanes[batch.partition]
-        verdict = self._verdict(lane, batch, code)
-        if verdict is Verdict.REFUSED:
-            return verdict
-        del lane.flying[batch.number]
-        if verdict is Verdict.AGAIN:
-            lane.failed[batch.number] = batch
-        else:
-            self.unfinished -= 1
-        if lane.failed and not lane.flying:
-            again = [lane.failed[number] for number in sorted(lane.failed)]
-            lane.failed.clear()
-            lane.waiting.extendleft(reversed(again))
-            self.waiting_bytes += sum(len(each.payload) for each in again)
+        verdict = _verdict(lane, batch, code)
+        if verdict is not Verdict.REFUSED:
+            again = verdict is Verdict.AGAIN
+            lane.answered(batch, again=again)
+            self.flying -= 1
+            self.unfinished -= not again
+            self.unsent_bytes += again * len(batch.payload)
         return verdict
 
-    def _verdict(self, lane: Lane, batch: Batch, code: int) -> Verdict:
-        if code in (_OK, _DUPLICATE):
-            return Verdict.ACKNOWLEDGED
-        # Out of order behind one that has not arrived is what follows; without such a one the broker
-        # has lost records that it had acknowledged, and no repetition brings them back.
-        follows = code == _OUT_OF_ORDER and min((*lane.flying, *lane.failed)) < batch.number
-        return Verdict.AGAIN if follows or code in _PASSING else Verdict.REFUSED
+
+def _verdict(lane: Lane, batch: Batch, code: int) -> Verdict:
+    if code in (_OK, _DUPLICATE):
+        return Verdict.ACKNOWLEDGED
+    # Out of order behind one that has not arrived is what follows; without such a one the broker has
+    # lost records that it had acknowledged, and no repetition brings them back.
+    follows = code == _OUT_OF_ORDER and min((*lane.flying, *lane.failed)) < batch.number
+    return Verdict.AGAIN if follows or code in _PASSING else Verdict.REFUSED

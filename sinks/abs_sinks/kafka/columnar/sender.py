@@ -7,22 +7,25 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
 import kafka.errors
 import pyarrow as pa
 
+from abs_core.cell import Patience
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import HandleName
 from abs_sinks.kafka.columnar.outbox import Batch, Outbox, Verdict
 from abs_sinks.kafka.columnar.placement import Cut, cuts, placed
 from abs_sinks.kafka.columnar.recordbatch import Compression, Identity, record_batch
-from abs_sinks.kafka.columnar.transport import Answer, Transport
+from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer, Transport
 from abs_sinks.kafka.digest import Digest
 from abs_sinks.kafka.faults import to_abs_error
 from abs_sinks.kafka.fencing import fence_for_good
+from abs_sinks.kafka.initialised import INIT_SECONDS
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records
-from abs_sinks.kafka.topics import topic_facts
+from abs_sinks.kafka.topics import forget, topic_facts
 
 GATHERED_BYTES = 2 << 20
 """Keys and values that are encoded at once: enough for batches that are worth a request."""
@@ -35,6 +38,9 @@ WAITING_BYTES = 16 << 20
 
 BATCH_BYTES = 1_000_000
 """librdkafka's batch.size and message.max.bytes, where they are not given."""
+
+TOO_LARGE = 10
+"""MESSAGE_TOO_LARGE: of a whole batch."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 """Seconds before something is sent again."""
@@ -59,9 +65,10 @@ def initialised(options: KafkaOptions, name: HandleName) -> ColumnarProducer:
     """Take an id over: what is open under it is aborted.
 
     Raises:
-        TargetError: the coordinator refuses, or does not answer.
+        TargetError: the coordinator refuses, or does not answer in ``INIT_SECONDS``.
     """
-    producer_id, epoch = fence_for_good(options, name)
+    patience = Patience(seconds=INIT_SECONDS)
+    producer_id, epoch = patience.retry(lambda: fence_for_good(options, name))
     return ColumnarProducer(options, Identity(str(name), producer_id, epoch))
 
 
@@ -90,6 +97,7 @@ class ColumnarSender:
         self._next: Counter[int] = Counter()
         self._made: Counter[int] = Counter()
         self._added: set[int] = set()
+        self._leaders: dict[int, int] = {}
         self._outbox = Outbox()
         self._transport = Transport(options.kafka, who, options.topic)
         self._pause = Pause()
@@ -112,7 +120,7 @@ class ColumnarSender:
         self.rows += records.rows
         if self._gathered_bytes >= GATHERED_BYTES:
             self._encode()
-            self._serve(lambda: self._outbox.waiting_bytes <= WAITING_BYTES)
+            self._serve(lambda: self._outbox.unsent_bytes <= WAITING_BYTES)
 
     def flush(self) -> None:
         """Return when every record is acknowledged.
@@ -153,11 +161,10 @@ class ColumnarSender:
         """Send and take answers, until it is done; it does not wait where it is done already."""
         last = time.monotonic()
         while True:
-            paused = self._pause.left()
-            if not paused:
-                self._send_what_may_be()
             while (answer := self._transport.answer(0)) is not None:
                 last = self._take(answer, last)
+            if not self._pause.left():
+                self._send_what_may_be()
             if done():
                 return
             left = last + self._patience - time.monotonic()
@@ -167,7 +174,9 @@ class ColumnarSender:
                     f"acknowledged after {self._patience:g} s.",
                     remedy="see whether the brokers are up and in sync; the epoch is tried again.",
                 )
-            answer = self._transport.answer(min(left, paused) if paused else left)
+            # Whatever is on its way gets an answer; where nothing is, there is a pause to sit out.
+            wait = left if self._outbox.flying else self._pause.left()
+            answer = self._transport.answer(min(left, wait))
             if answer is not None:
                 last = self._take(answer, last)
 
@@ -181,6 +190,8 @@ class ColumnarSender:
             raise answer.error
         batch = answer.batch
         verdict = self._outbox.answered(batch, answer.code)
+        if answer.code == TOO_LARGE and batch.count > 1:
+            self._grown_too_large(batch)
         if verdict is Verdict.ACKNOWLEDGED:
             self._pause.over()
             return time.monotonic()
@@ -191,8 +202,17 @@ class ColumnarSender:
         )
         if verdict is Verdict.REFUSED:
             raise error
+        self._leaders.pop(batch.partition, None)
         self._pause.longer(error)
         return last
+
+    def _grown_too_large(self, batch: Batch) -> NoReturn:
+        forget(self._options.kafka)
+        raise UnavailableError(
+            f"Topic {self._topic} takes no batch of {len(batch.payload)} bytes any more: its "
+            "max.message.bytes is smaller than it was when this process looked.",
+            remedy="nothing of the epoch is lost: it is tried again, in smaller batches.",
+        )
 
     def _send_what_may_be(self) -> None:
         while batches := self._outbox.take(REQUEST_BYTES):
@@ -202,7 +222,7 @@ class ColumnarSender:
                 if not error.retryable:
                     raise
                 for batch in batches:
-                    self._outbox.postponed(batch)
+                    self._outbox.answered(batch, NO_ANSWER)
                 self._pause.longer(error)
                 return
             for node, some in by_node.items():
@@ -214,26 +234,25 @@ class ColumnarSender:
         if new:
             self._transport.add(new)
             self._added.update(new)
-        partitions = [batch.partition for batch in batches]
-        leaders = self._transport.leaders(partitions, again=self._pause.after_failure)
+        unknown = [batch.partition for batch in batches if batch.partition not in self._leaders]
+        if unknown:
+            self._leaders |= self._transport.leaders(unknown)
         found: dict[int, list[Batch]] = {}
         for batch in batches:
-            found.setdefault(leaders[batch.partition], []).append(batch)
+            found.setdefault(self._leaders[batch.partition], []).append(batch)
         return found
 
 
 class Pause:
-    """How long nothing is sent after a failure that may pass, and what it was."""
+    """How long nothing is sent after a failure that may pass, and what it was.
+
+    ``reason`` is None where something was acknowledged since.
+    """
 
     def __init__(self) -> None:
         self.reason: AbsError | None = None
         self._seconds = 0.0
         self._until = 0.0
-
-    @property
-    def after_failure(self) -> bool:
-        """Whether something has failed, and nothing was acknowledged since."""
-        return self.reason is not None
 
     def left(self) -> float:
         return max(0.0, self._until - time.monotonic())

@@ -61,19 +61,16 @@ class Transport:
         self._topic = topic
         self._answers: SimpleQueue[Answer] = SimpleQueue()
 
-    def leaders(self, partitions: Iterable[int], *, again: bool) -> dict[int, int]:
-        """The node that leads each partition.
-
-        Args:
-            again: ask, even where it is known.
+    def leaders(self, partitions: Iterable[int]) -> dict[int, int]:
+        """The node that leads each partition now.
 
         Raises:
-            TargetError: one has no leader now, or no broker answers.
+            TargetError: one has no leader, or no broker answers.
         """
         places = [(self._topic, partition) for partition in partitions]
 
         async def work(manager: Any) -> dict[int, int]:
-            found = await leaders_of(manager, places, remembered=not again)
+            found = await leaders_of(manager, places)
             return {number: node for node, led in found.items() for _, number in led}
 
         return run(self._settings, f"looking who leads topic {self._topic}", work, Over.RECORDS)
@@ -103,16 +100,14 @@ class Transport:
         run(self._settings, doing, work, Over.RECORDS)
 
     def send(self, node: int, batches: Sequence[Batch]) -> None:
-        """Send batches, one of a partition at most; each gets an answer."""
+        """Send batches, one of a partition at most; each gets an answer, whatever happens."""
 
         async def work(manager: Any) -> None:
             try:
                 response = await manager.send(self._producing(batches), node_id=node)
                 answers = _answers(batches, response)
-            except errors.KafkaError as error:
+            except BaseException as error:  # noqa: BLE001 - raised by who waits for the answer
                 answers = _unanswered(batches, error)
-            except BaseException as error:  # noqa: BLE001 - raised again by who waits for the answer
-                answers = [Answer(batch, error=error) for batch in batches]
             for answer in answers:
                 self._answers.put(answer)
 
@@ -169,8 +164,10 @@ def _answers(batches: Sequence[Batch], response: Any) -> list[Answer]:
     return answers
 
 
-def _unanswered(batches: Sequence[Batch], error: errors.KafkaError) -> list[Answer]:
+def _unanswered(batches: Sequence[Batch], error: BaseException) -> list[Answer]:
     """Lost connections and requests that took too long: what became of them is not known."""
+    if not isinstance(error, errors.KafkaError):
+        return [Answer(batch, error=error) for batch in batches]
     found = to_abs_error(error, "sending records")
     if found.retryable:
         return [Answer(batch, NO_ANSWER, str(error)) for batch in batches]

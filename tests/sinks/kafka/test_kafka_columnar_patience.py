@@ -1,0 +1,153 @@
+"""A sender comes to its end as soon as its brokers let it, whatever has failed before."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from abs_core.errors import RowError, UnavailableError
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.columnar import sender as sending
+from abs_sinks.kafka.columnar.outbox import Batch
+from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.columnar.sender import ColumnarSender
+from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer
+from abs_sinks.kafka.records import plan_columns, records_of
+from abs_sinks.kafka.topics import TopicFacts
+
+OPTIONS = KafkaOptions.parse(
+    {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "producer": "columnar"}
+)
+WHO = Identity("id", 1, 0)
+PATIENCE = 100.0
+
+
+@dataclass
+class Clock:
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time_ns(self) -> int:
+        return 0
+
+
+@dataclass
+class Scripted:
+    """Answers as it is told to, at once; where there is nothing to answer, time goes by.
+
+    Args:
+        fates: of one request after another; then all is well.
+    """
+
+    clock: Clock
+    fates: deque[str]
+    answers: deque[Answer] = field(default_factory=deque)
+    delivered: list[Batch] = field(default_factory=list)
+
+    def add(self, partitions: Sequence[int]) -> None:
+        self._fail_if("no coordinator")
+
+    def leaders(self, partitions: Iterable[int]) -> dict[int, int]:
+        self._fail_if("no leader")
+        return {partition: partition % 2 for partition in partitions}
+
+    def send(self, node: int, batches: Sequence[Batch]) -> None:
+        fate = self.fates.popleft() if self.fates else "fine"
+        if fate == "silence":
+            self.clock.now += 15.0
+        for number, batch in enumerate(batches):
+            code = {"moved": 6, "one": 6 * (number == 0), "silence": NO_ANSWER}.get(fate, 0)
+            if not code:
+                self.delivered.append(batch)
+            self.answers.append(Answer(batch, code))
+
+    def answer(self, seconds: float) -> Answer | None:
+        if self.answers:
+            return self.answers.popleft()
+        self.clock.now += max(0.0, seconds)
+        return None
+
+    def _fail_if(self, fate: str) -> None:
+        if self.fates and self.fates[0] == fate:
+            self.fates.popleft()
+            raise UnavailableError(f"There is {fate}.")
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    facts = {"t": TopicFacts("t", 3, 1)}
+    monkeypatch.setattr(sending, "time", clock)
+    monkeypatch.setattr(sending, "topic_facts", lambda *_: facts)
+    monkeypatch.setattr(sending, "GATHERED_BYTES", 1)
+    return clock
+
+
+def _sender(
+    clock: Clock, fates: Iterable[str], monkeypatch: Any
+) -> tuple[ColumnarSender, Scripted]:
+    script = Scripted(clock, deque(fates))
+    monkeypatch.setattr(sending, "Transport", lambda *_: script)
+    return ColumnarSender(OPTIONS, WHO, PATIENCE), script
+
+
+def _send(sender: ColumnarSender, batches: int) -> None:
+    for number in range(batches):
+        batch = pa.record_batch({"key": [f"{number}-{n}" for n in range(20)], "value": ["v"] * 20})
+        sender.send(records_of(batch, plan_columns(batch.schema, "t")))
+    sender.flush()
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@given(
+    st.lists(
+        st.sampled_from(["fine", "moved", "one", "silence", "no leader", "no coordinator"]),
+        max_size=5,
+    ),
+    st.integers(0, 12),
+)
+def test_failures_cost_their_pauses_and_no_more(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, fates: list[str], batches: int
+) -> None:
+    clock.now = 0.0
+    sender, script = _sender(clock, fates, monkeypatch)
+    _send(sender, batches)
+    assert sum(batch.count for batch in script.delivered) == 20 * batches
+    # 20 ms, doubled with each failure without an acknowledgement between; and the silences themselves.
+    assert clock.now <= 15.0 * fates.count("silence") + 0.02 * 2 ** len(fates)
+
+
+def test_brokers_that_never_answer_are_given_up_when_patience_ends_with_the_reason(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, _ = _sender(clock, ["no leader"] * 100_000, monkeypatch)
+    with pytest.raises(UnavailableError, match="There is no leader"):
+        _send(sender, 1)
+    assert PATIENCE <= clock.now < PATIENCE + 2
+
+
+def test_an_acknowledgement_now_and_then_is_progress(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, _ = _sender(clock, ["silence", "silence", "fine"] * 30, monkeypatch)
+    _send(sender, 30)
+    assert clock.now > PATIENCE
+
+
+def test_a_refusal_ends_it_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, script = _sender(clock, [], monkeypatch)
+    script.send = lambda node, batches: script.answers.extend(  # type: ignore[method-assign]
+        Answer(batch, 87, "no key") for batch in batches
+    )
+    with pytest.raises(RowError, match="no key"):
+        _send(sender, 1)
+    assert clock.now == 0.0

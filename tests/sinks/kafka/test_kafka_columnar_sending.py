@@ -1,0 +1,267 @@
+"""What is sent column by column arrives once, in order, readable by librdkafka; failures are told."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
+
+from abs_core.errors import FencedError, RowError, UnavailableError
+from abs_core.model import HandleName
+from abs_services import KafkaService
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.columnar import sender as sending
+from abs_sinks.kafka.columnar.outbox import FLYING
+from abs_sinks.kafka.columnar.sender import initialised
+from abs_sinks.kafka.control import admin
+from abs_sinks.kafka.endtxn import Ending, end
+from abs_sinks.kafka.ids import id_name
+from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
+from abs_sinks.kafka.partitioner import partitions_of
+from abs_sinks.kafka.records import plan_columns, records_of
+from abs_sinks.kafka.testing import PARTITIONS, make_topic
+from abs_sinks.kafka.topics import topic_facts
+
+pytestmark = pytest.mark.services
+
+Sent = tuple[bytes | None, bytes | None]
+SECONDS = 30.0
+
+
+class Line:
+    """One transaction on a topic of its own."""
+
+    def __init__(self, options: KafkaOptions, name: HandleName, patience: float) -> None:
+        self.options = options
+        self.producer = initialised(options, name)
+        self.sender = self.producer.begin(patience)
+
+    @property
+    def topic(self) -> str:
+        assert self.options.topic is not None
+        return self.options.topic
+
+    def send(self, *batches: pa.RecordBatch) -> None:
+        for batch in batches:
+            self.sender.send(records_of(batch, plan_columns(batch.schema, self.topic)))
+
+    def commit(self) -> list[list[Sent]]:
+        """Flush and commit; what lies in each partition then, in its order."""
+        self.sender.flush()
+        who = self.producer.who
+        ending = Ending(who.transactional_id, who.producer_id, who.epoch)
+        end(self.options.kafka, [ending], commit=True)
+        return _committed(self.options, self.sender.rows)
+
+
+LineOf = Callable[..., Line]
+
+
+@pytest.fixture
+def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
+    """Makes lines; ``more`` are settings of librdkafka."""
+    given = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic, "producer": "columnar"}
+    plain = KafkaOptions.parse(given)
+    make_topic(plain.kafka, topic)
+
+    def make(*, name: HandleName | None = None, patience: float = SECONDS, **more: str) -> Line:
+        options = KafkaOptions.parse(
+            given | {f"kafka.{n.replace('_', '.')}": text for n, text in more.items()}
+        )
+        return Line(options, name or _name(), patience)
+
+    yield make
+    admin(plain.kafka).delete_topics([topic])
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_nulls_stay_null_and_what_is_empty_stays_empty_with_any_codec(
+    line_of: LineOf, codec: str
+) -> None:
+    keys = [b"k", b"", None, b"k2", None, b"", b"\0\xff"]
+    values = [b"v", b"", b"x", None, None, b"y", b"z" * 5000]
+    line = line_of(compression_type=codec)
+    line.send(pa.record_batch({"key": pa.array(keys), "value": pa.array(values)}))
+    assert _sorted(line.commit()) == sorted(zip(keys, values, strict=True), key=str)
+
+
+def test_slices_and_all_kinds_of_text_arrive_as_they_are(line_of: LineOf) -> None:
+    line = line_of()
+    whole = pa.record_batch(
+        {"key": [f"k{n}" for n in range(9)], "value": ["ä" * n for n in range(9)]}
+    )
+    kinds = (pa.string(), pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary())
+    wanted: list[Sent] = []
+    for number, kind in enumerate(kinds):
+        part = whole.slice(number, 4)
+        line.send(pa.record_batch([c.cast(kind) for c in part.columns], part.schema.names))
+        wanted += [(f"k{n}".encode(), ("ä" * n).encode()) for n in range(number, number + 4)]
+    assert _sorted(line.commit()) == sorted(wanted, key=str)
+
+
+@pytest.mark.parametrize("size", ["1000", "1000000"])
+def test_keys_decide_the_partition_as_in_java_and_order_in_it_is_kept(
+    line_of: LineOf, monkeypatch: pytest.MonkeyPatch, size: str
+) -> None:
+    # Small batches, sent in many requests; and large ones.
+    monkeypatch.setattr(sending, "GATHERED_BYTES", 20 * int(size))
+    line = line_of(batch_size=size)
+    batches = _numbered(40_000, keys=500)
+    line.send(*batches)
+    table = pa.Table.from_batches(batches)
+    keys, values = (table[name].combine_chunks() for name in ("key", "value"))
+    wanted: list[list[Sent]] = [[] for _ in range(PARTITIONS)]
+    for place, *row in zip(
+        partitions_of(keys, PARTITIONS).tolist(), keys.to_pylist(), values.to_pylist(), strict=True
+    ):
+        wanted[place].append((row[0], row[1]))
+    assert line.commit() == wanted
+
+
+def test_records_without_keys_get_to_all_partitions_each_once(line_of: LineOf) -> None:
+    line = line_of()
+    line.send(pa.record_batch({"value": [b"%d" % n for n in range(10_000)]}))
+    found = line.commit()
+    assert all(found)
+    assert _sorted(found) == sorted(((None, b"%d" % n) for n in range(10_000)), key=str)
+
+
+def test_a_partition_that_was_added_is_written_to_once_it_is_known(line_of: LineOf) -> None:
+    line = line_of()
+    admin(line.options.kafka).create_partitions({line.topic: NewPartitions(PARTITIONS + 1)})
+    deadline = time.monotonic() + SECONDS
+    while _partitions(line) == PARTITIONS:
+        assert time.monotonic() < deadline
+    asked = pa.array([PARTITIONS], pa.int32())
+    line.send(pa.record_batch({"value": ["new"], "partition": asked}))
+    line.sender.flush()
+    assert line.sender.rows == 1
+
+
+def test_what_a_broker_refuses_of_one_record_is_told_and_of_many_tried_in_smaller_batches(
+    line_of: LineOf,
+) -> None:
+    one, many = line_of(), line_of()
+    topic_facts(one.options.kafka, [one.topic])  # looked at, before it changes
+    resource = ConfigResource(ConfigResourceType.TOPIC, one.topic, {"max.message.bytes": "1000"})
+    admin(one.options.kafka).alter_configs([resource])
+    one.send(pa.record_batch({"key": ["one"], "value": ["b" * 2000]}))
+    with pytest.raises(RowError, match=f"delivering 1 records to {one.topic}-"):
+        one.sender.flush()
+    many.send(pa.record_batch({"value": ["b" * 300] * 20}))
+    with pytest.raises(UnavailableError, match=r"max\.message\.bytes"):
+        many.sender.flush()
+    again = line_of()
+    again.send(pa.record_batch({"value": ["b" * 300] * 20}))
+    assert len(_sorted(again.commit())) == 20
+
+
+def test_a_fenced_sender_sends_nothing_more(line_of: LineOf) -> None:
+    name = _name()
+    older = line_of(name=name)
+    older.send(pa.record_batch({"value": ["before"]}))
+    older.sender.flush()
+    newer = line_of(name=name)
+    older.send(*_numbered(100, keys=3))
+    with pytest.raises(FencedError):
+        older.sender.flush()
+    newer.send(pa.record_batch({"key": ["k"], "value": ["after"]}))
+    assert _sorted(newer.commit()) == [(b"k", b"after")]
+
+
+@pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.REPLY])
+@pytest.mark.parametrize("nth", [1, 2, FLYING, FLYING + 1])
+def test_a_request_that_is_lost_among_many_is_sent_again_once_and_in_order(
+    kafka: KafkaService, line_of: LineOf, monkeypatch: pytest.MonkeyPatch, loss: Loss, nth: int
+) -> None:
+    monkeypatch.setattr(sending, "GATHERED_BYTES", 1)  # a request for each batch
+    with LossyBroker(kafka.bootstrap) as proxy:
+        line = line_of(bootstrap_servers=proxy.bootstrap)
+        proxy.lose(loss, Api.PRODUCE, nth)
+        batches = [
+            pa.record_batch({"key": [b"k"] * 10, "value": [b"%d-%d" % (n, m) for m in range(10)]})
+            for n in range(20)
+        ]
+        line.send(*batches)
+        found = line.commit()
+        assert proxy.fired
+        values = [value for part in found for _, value in part]
+        assert values == [v for b in batches for v in b["value"].to_pylist()]
+
+
+def test_brokers_that_do_not_answer_are_given_up_in_time(
+    kafka: KafkaService, line_of: LineOf
+) -> None:
+    with LossyBroker(kafka.bootstrap) as proxy:
+        line = line_of(bootstrap_servers=proxy.bootstrap, patience=0.5)
+        line.send(pa.record_batch({"value": ["a"]}))
+    with pytest.raises(UnavailableError):
+        line.sender.flush()
+
+
+def _name() -> HandleName:
+    return id_name("0123456789abcdef", "columnar", 1, 0, secrets.token_hex(6))
+
+
+def _numbered(count: int, keys: int) -> list[pa.RecordBatch]:
+    """Records whose values tell their order, in batches of several sizes, with nulls among them."""
+    table = pa.table(
+        {
+            "key": [b"key %d" % (n % keys) for n in range(count)],
+            "value": [None if n % 97 == 5 else b"%d" % n for n in range(count)],
+        }
+    )
+    return [
+        *table.slice(0, count // 3).to_batches(max_chunksize=7_000),
+        *table.slice(count // 3).to_batches(max_chunksize=1_000),
+    ]
+
+
+def _partitions(line: Line) -> int:
+    return topic_facts(line.options.kafka, [line.topic], again=True)[line.topic].partitions
+
+
+def _sorted(parts: list[list[Sent]]) -> list[Sent]:
+    return sorted((row for part in parts for row in part), key=str)
+
+
+def _committed(options: KafkaOptions, rows: int) -> list[list[Sent]]:
+    """What librdkafka reads with read_committed, by partition; to the last record, and no further."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": options.kafka.bootstrap,
+            "group.id": secrets.token_hex(4),
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+        }
+    )
+    assert options.topic is not None
+    places = [TopicPartition(options.topic, number, 0) for number in range(PARTITIONS)]
+    found: dict[int, list[Sent]] = defaultdict(list)
+    ended: set[int] = set()
+    deadline = time.monotonic() + SECONDS
+    try:
+        consumer.assign(places)
+        while len(ended) < PARTITIONS or sum(map(len, found.values())) < rows:
+            assert time.monotonic() < deadline, f"{found} of {rows}"
+            message = consumer.poll(0.1)
+            if message is None:
+                continue
+            error = message.error()
+            number = message.partition()
+            assert number is not None
+            if error is None:
+                found[number].append((message.key(), message.value()))
+                ended.discard(number)
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF
+                ended.add(number)
+    finally:
+        consumer.close()
+    return [found[number] for number in range(PARTITIONS)]
