@@ -9,7 +9,8 @@ Sides, in one process, one transaction of all rows each, with the writer's own s
 - ``produce loop``: ``confluent_kafka.Producer.produce`` for each record, over columns that are Python
   lists beforehand; for information;
 - ``2pc writer``: ours: checks the batches and their fit, hashes them, computes the pointers, sends,
-  asks coordinator and partitions what they have.
+  asks coordinator and partitions what they have;
+- ``2pc writer, columnar``: the same with ``producer=columnar``, which has no use for the C client.
 
 Producers are initialised before they are timed, as the writer has its own initialised by the epoch
 before. Commits are not in it; how long that of an epoch of 8 transactions takes is told besides.
@@ -20,6 +21,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -32,6 +35,7 @@ from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.bulk import AnyProducer, BulkProducer, messages_of
 from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.control import admin
+from abs_sinks.kafka.options import COLUMNAR
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sending import Failures
 from abs_sinks.kafka.testing import make_topic
@@ -50,6 +54,7 @@ HANDLES = 8
 COMMITS = 10
 _FULL_PAUSE = 0.02
 BARE, LOOP, WRITER = "C client alone", "produce loop", "2pc writer"
+BY_COLUMN = "2pc writer, columnar"
 
 
 class Rows:
@@ -70,6 +75,8 @@ class Rows:
         self._records = [records_of(batch, columns) for batch in self.batches]
         self.messages = [messages_of(records) for records in self._records]
         self.sink = KafkaSink(self.options, whole.schema, co_commit=False)
+        by_column = replace(self.options, producer=COLUMNAR)
+        self.by_column = KafkaSink(by_column, whole.schema, co_commit=False)
         self._epoch = 0
 
     def bare(self) -> Sample:
@@ -84,11 +91,11 @@ class Rows:
         producer = Producer(self._settings(failures))
         return self._alone(producer, failures, lambda: self._produce(producer))
 
-    def writer(self) -> Sample:
+    def writer(self, sink: KafkaSink) -> Sample:
         """Ours; its producer was initialised while the run before was written."""
         with metered() as taken:
-            committable = self.write(0, self.batches)
-        self.sink.committer().commit([committable])
+            committable = self.write(sink, 0, self.batches)
+        sink.committer().commit([committable])
         self._epoch += 1
         return Sample(taken.wall_s, taken.cpu_s, len(self.values))
 
@@ -96,17 +103,17 @@ class Rows:
         """Seconds that the commit of an epoch of ``HANDLES`` transactions takes, each time."""
         found = []
         for _ in range(COMMITS):
-            given = [self.write(number, self.batches[:1]) for number in range(HANDLES)]
+            given = [self.write(self.sink, number, self.batches[:1]) for number in range(HANDLES)]
             began = time.perf_counter()
             self.sink.committer().commit(given)
             found.append(time.perf_counter() - began)
             self._epoch += 1
         return found
 
-    def write(self, partition: int, batches: list[pa.RecordBatch]) -> Committable:
+    def write(self, sink: KafkaSink, partition: int, batches: list[pa.RecordBatch]) -> Committable:
         attempt = secrets.token_hex(8)
         task = Task("0" * 16, "bench", 1, self._epoch, partition, attempt, self._epoch - 1)
-        writer = self.sink.writer(task)
+        writer = sink.writer(task)
         for batch in batches:
             writer.write(batch)
         found = writer.pre_commit()
@@ -115,6 +122,7 @@ class Rows:
 
     def close(self) -> None:
         self.sink.close()
+        self.by_column.close()
         admin(self.options.kafka).delete_topics([self.topic])
 
     def _settings(self, failures: Failures) -> dict[str, Any]:
@@ -167,7 +175,12 @@ def run(
     """A result for each size of a record."""
     for size in sizes:
         data = Rows(bootstrap, rows or ROWS, size)
-        sides = [Side(BARE, data.bare), Side(LOOP, data.loop), Side(WRITER, data.writer)]
+        sides = [
+            Side(BARE, data.bare),
+            Side(LOOP, data.loop),
+            Side(WRITER, partial(data.writer, data.sink)),
+            Side(BY_COLUMN, partial(data.writer, data.by_column)),
+        ]
         samples = interleave(sides, pairs=pairs, warm_up=2, tell=tell)
         commits = data.commits()
         data.close()
@@ -175,7 +188,11 @@ def run(
             name=f"kafka_writer, {size} bytes",
             unit="rows",
             samples=samples,
-            comparisons=[Comparison(WRITER, BARE, BAR), Comparison(WRITER, LOOP)],
+            comparisons=[
+                Comparison(WRITER, BARE, BAR),
+                Comparison(BY_COLUMN, BARE, BAR),
+                Comparison(WRITER, LOOP),
+            ],
             facts={
                 "rows": f"{len(data.values):,}",
                 "partitions": PARTITIONS,
