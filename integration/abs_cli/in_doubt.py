@@ -15,6 +15,7 @@ from rich.filesize import decimal
 from rich.markup import escape
 from rich.table import Table
 
+from abs_cli.attempts import fate_of_attempt, topics_with_winners, undecided_attempts
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json, print_table
 from abs_cli.state import Job, Schema, State, Url, kafka_options
@@ -27,12 +28,43 @@ app = typer.Typer(help="What is prepared and not committed.", no_args_is_help=Tr
 
 
 @app.command("list")
-def list_handles(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False) -> None:
-    """Every handle, with its age and what will become of it. Exit code 1 if there is any."""
+def list_handles(
+    url: Url,
+    stateschema: Schema = "abs",
+    *,
+    attempts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--attempts",
+            metavar="TOPIC",
+            help="Kafka, protocol=idempotent: also what was sent to this topic and is not decided. "
+            "All of its records are read for that, as nothing else tells. May be given several times.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Every handle, with its age and what will become of it. Exit code 1 if there is any.
+
+    Without --attempts, what protocol=idempotent has sent to Kafka and not decided is not among them;
+    which topics that may concern is said on standard error.
+    """
     state = State.at(url, stateschema)
     states = {stored.state.job: stored.state for stored in state.jobs()}
     doubts = state.committer.in_doubt(None)
     fates = [(doubt, fate(states.get(doubt.handle.job), doubt.handle)) for doubt in doubts]
+    for topic in attempts or ():
+        with errors.status(f"reading topic {escape(topic)} ..."):
+            sent = undecided_attempts(url, topic)
+        fates += [
+            (each, fate_of_attempt(states.get(each.handle.job), each.handle)) for each in sent
+        ]
+    if unread := [t for t in topics_with_winners(url) if t not in (attempts or ())]:
+        errors.print(
+            "not looked through for attempts of protocol=idempotent (--attempts TOPIC): "
+            f"{escape(', '.join(unread))}",
+            highlight=False,
+            soft_wrap=True,
+        )
     if as_json:
         print_json([_document(doubt, what) for doubt, what in fates])
     elif fates:

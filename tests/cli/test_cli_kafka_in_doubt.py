@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
+from abs_core.errors import RefusedError
 from abs_core.model import Wrote
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
@@ -17,6 +18,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
+from abs_sinks.kafka.testing_modes import AttemptHarness, open_attempts
 
 pytestmark = pytest.mark.services
 
@@ -66,3 +68,77 @@ def found(harness: TopicHarness) -> list[dict[str, Any]]:
 def run(harness: TopicHarness, *arguments: str) -> Result:
     url = f"kafka://{harness.bootstrap}/{harness.options.registertopic}"
     return CliRunner().invoke(app, ["in-doubt", *arguments, "--url", url])
+
+
+OTHERS, LOST = rows(0, 9), rows(100, 9)
+"""So many that each partition has some of each."""
+
+
+@pytest.fixture
+def sent(kafka: KafkaService) -> Iterator[AttemptHarness]:
+    kafka.start()
+    with open_attempts(kafka.bootstrap) as harness:
+        yield harness
+    close_sessions()
+    close_all()
+
+
+def test_what_idempotent_has_sent_and_not_decided_is_listed_where_it_is_asked_for(
+    sent: AttemptHarness,
+) -> None:
+    case = Case(sent)
+    job = case.run()
+    job.epoch(0, OTHERS)
+    copy, loser = job.attempt(1).write(*LOST), job.attempt(1).write(*LOST)
+    loser.pre_commit()
+    job.commit(1, [copy.pre_commit()])
+    assert undecided(sent) == [], "winners are decided, and so is who lost to them"
+
+    left = job.attempt(2, partition=7).write(*LOST)
+    left.pre_commit()
+    unasked = run(sent, "list", "--json")
+    assert json.loads(unasked.stdout) == []
+    assert unasked.exit_code == 0
+    assert sent.topic in unasked.stderr, "it is said that the topic was not looked through"
+
+    asked = run(sent, "list", "--json", "--attempts", sent.topic)
+    (listed,) = json.loads(asked.stdout)
+    assert asked.exit_code == 1
+    assert sent.topic not in asked.stderr
+    assert (listed["job"], listed["epoch"], listed["partition"]) == (JOB, 2, 7)
+    assert listed["detail"].startswith(f"{len(LOST)} records in topic {sent.topic}")
+    assert listed["age_seconds"] < 600
+    assert listed["fate"] == "undecided: its epoch is under way"
+    misspelt = run(sent, "list", "--attempts", f"{sent.topic}-other")
+    assert isinstance(misspelt.exception, RefusedError)
+    case.close()
+
+
+def test_an_attempt_is_listed_until_its_job_has_decided_or_it_is_given_up(
+    sent: AttemptHarness,
+) -> None:
+    case = Case(sent)
+    job = case.run()
+    job.epoch(0, OTHERS)
+    job.tasks(1, LOST)
+    again = case.run()
+    again.tasks(1, [])  # its start supersedes the run before
+    (listed,) = undecided(sent)
+    assert listed["fate"] == "lost: readers go on when the job decides its next epoch"
+    again.epoch(1, OTHERS)
+    assert undecided(sent) == []
+
+    again.tasks(2, LOST)
+    assert again.store.retire(JOB)  # type: ignore[attr-defined]
+    (listed,) = undecided(sent)
+    assert listed["fate"] == "unknown: its register is not here"
+    gone = ("--attempts", sent.topic, "--orphan", listed["handle"])
+    assert run(sent, "abort", JOB, *gone).exit_code == 0
+    assert undecided(sent) == []
+    case.close()
+
+
+def undecided(harness: AttemptHarness) -> list[dict[str, Any]]:
+    said = run(harness, "list", "--json", "--attempts", harness.topic)
+    found: list[dict[str, Any]] = json.loads(said.stdout)
+    return found

@@ -56,6 +56,15 @@ class Verdicts:
             judged = (self._winners or self._read_on()).judge(attempts)
             return judged if judged.undecided is None else self._read_on().judge(attempts)
 
+    def winners(self) -> Winners:
+        """What is decided by now.
+
+        Raises:
+            CorruptionError, ReplayMismatchError: as ``judge``.
+        """
+        with self._lock:
+            return self._read_on()
+
     def _read_on(self) -> Winners:
         from abs_sources.kafka.reader import KafkaReader
 

@@ -1,0 +1,64 @@
+"""What ``protocol=idempotent`` has sent to a Kafka topic and not decided, for ``abs in-doubt list``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from abs_cli.state import kafka_options
+from abs_core.model import HandleName, InDoubt, JobState
+
+LIST_SECONDS = 15.0
+
+
+def undecided_attempts(url: str, topic: str) -> list[InDoubt]:
+    """Read a topic through, and tell what readers by winners wait for.
+
+    Raises:
+        ConfigError, OptionError: the URL names no Kafka cluster, or its settings are wrong.
+        TargetError: the topic is not there, or cannot be read.
+    """
+    from abs_sources.kafka.undecided import undecided
+
+    settings = kafka_options(url, topic=topic).kafka
+    now = time.time()
+    return [
+        InDoubt(
+            each.handle,
+            max(0.0, now - each.first_ms / 1000) if each.first_ms > 0 else None,
+            f"{each.records} records in topic {topic}, the first found at {each.first}",
+        )
+        for each in undecided(dict(settings.pairs), topic)
+    ]
+
+
+def fate_of_attempt(state: JobState | None, handle: HandleName) -> str:
+    """What will become of an attempt that is not decided, by the register as it is now."""
+    if state is None or state.register != handle.register:
+        return "unknown: its register is not here"
+    if handle.generation < state.generation:
+        return "lost: readers go on when the job decides its next epoch"
+    return "undecided: its epoch is under way"
+
+
+def topics_with_winners(url: str) -> Sequence[str]:
+    """The topics of a cluster that ``protocol=idempotent`` has written to, as far as they may be seen.
+
+    None where the URL is no Kafka cluster's.
+
+    Raises:
+        ConfigError, OptionError: as ``undecided_attempts``.
+        TargetError: the brokers do not answer, or refuse.
+    """
+    if urlsplit(url).scheme != "kafka":
+        return []
+    from abs_core.attempts import side_topic
+    from abs_sinks.kafka.door import admin_client
+    from abs_sinks.kafka.faults import mapped
+
+    settings, ending = kafka_options(url).kafka, side_topic("")
+    client = admin_client(settings)
+    with mapped("listing the topics", settings):
+        names = sorted(client.list_topics(timeout=LIST_SECONDS).topics)
+    return [name.removesuffix(ending) for name in names if name.endswith(ending)]

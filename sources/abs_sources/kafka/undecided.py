@@ -1,0 +1,105 @@
+"""Which attempts of ``protocol=idempotent`` a topic holds that no winners record has decided.
+
+A topic does not tell: nothing but its records says which attempts wrote to it. So all of them are read
+(their headers are looked at), from the oldest that is still there to the end as it was at the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from abs_core.attempts import HEADER, attempt_of
+from abs_core.model import HandleName
+from abs_core.source import Limit
+from abs_sources.kafka.options import KafkaSourceOptions
+from abs_sources.kafka.source import KafkaSource
+from abs_sources.kafka.verdicts import verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """An attempt whose records readers with ``winners=true`` wait for.
+
+    Args:
+        records: how many of it the topic has.
+        first: where the first one lies that was found.
+        first_ms: the least of their timestamps, in milliseconds since 1970: of the brokers' clock where
+            the topic takes that; else of the writer's, or of the job's column ``timestamp``.
+    """
+
+    handle: HandleName
+    records: int
+    first: str
+    first_ms: int
+
+    def with_more(self, other: Undecided) -> Undecided:
+        """The same attempt, with what was found later."""
+        first_ms = min(self.first_ms, other.first_ms)
+        return Undecided(self.handle, self.records + other.records, self.first, first_ms)
+
+
+def undecided(client: Mapping[str, str], topic: str) -> list[Undecided]:
+    """The attempts that are not decided, by what the side topic says when all records were read.
+
+    Args:
+        client: librdkafka's settings, without a prefix.
+
+    Raises:
+        RefusedError: there is no such topic, or it may not be read.
+        CorruptionError: a record's header names no attempt, or winners records are deleted.
+        ReplayMismatchError: the side topic was made anew while it was read.
+        UnavailableError: the brokers do not answer.
+    """
+    # What stands behind another job's open transaction is of interest, too; attempts are in none.
+    fixed = {"kafka.isolation.level": "read_uncommitted", "subscribe": topic, "winners": "false"}
+    given = {f"kafka.{name}": value for name, value in client.items()}
+    # Of what retention takes meanwhile nothing is waited for.
+    how = {"startingOffsets": "earliest", "includeHeaders": "true", "failOnDataLoss": "false"}
+    options = KafkaSourceOptions.parse({**given, **fixed, **how})
+    judge = verdicts(options, topic)
+    decided = judge.winners()
+    found: dict[HandleName, Undecided] = {}
+    for batch in _batches(KafkaSource(options)):
+        for each in _attempts(batch):
+            if decided.counts(each.handle) is None:
+                known = found.get(each.handle)
+                found[each.handle] = each if known is None else known.with_more(each)
+    decided = judge.winners()
+    return [each for handle, each in sorted(found.items()) if decided.counts(handle) is None]
+
+
+def _batches(source: KafkaSource) -> Iterator[pa.RecordBatch]:
+    start = source.initial()
+    for split in source.splits(start, source.latest(start, Limit())):
+        with closing(source.open(split)) as reader:
+            while not reader.finished:
+                batch = reader.read(1.0)
+                if batch is not None:
+                    yield batch
+
+
+def _attempts(batch: pa.RecordBatch) -> list[Undecided]:
+    """The attempts in a batch of one partition, each with what of it is there."""
+    headers = batch.column("headers")
+    items = headers.flatten()
+    ours = pc.equal(items.field(0), HEADER)
+    rows = pc.list_parent_indices(headers).filter(ours).to_numpy()
+    encoded = items.field(1).filter(ours).dictionary_encode()
+    codes = encoded.indices.to_numpy(zero_copy_only=False)
+    millis = batch.column("timestamp").cast(pa.int64()).to_numpy()[rows] // 1000
+    found = []
+    for code, value in enumerate(encoded.dictionary.to_pylist()):
+        of_it = np.flatnonzero(codes == code)
+        handle = attempt_of(value)
+        assert handle is not None, "the header's value is there"
+        row = int(rows[of_it[0]])
+        at = f"{batch.column('topic')[0]}-{batch.column('partition')[0]}"
+        first = f"{at} offset {batch.column('offset')[row]}"
+        found.append(Undecided(handle, len(of_it), first, int(millis[of_it].min())))
+    return found
