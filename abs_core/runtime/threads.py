@@ -7,6 +7,7 @@ region with it, which is restored from the last decision while other regions go 
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -65,7 +66,7 @@ class Execution:
     _way: Way = field(init=False)
     _regions: dict[frozenset[str], _Region] = field(default_factory=dict)
     _tasks: dict[TaskId, Task] = field(default_factory=dict)
-    _failed: list[tuple[frozenset[str], BaseException]] = field(default_factory=list)
+    _failed: deque[tuple[_Region, BaseException]] = field(default_factory=deque)
     _restarts: int = 0
     _woken: Event = field(default_factory=Event)
     _background: ThreadPoolExecutor = field(init=False)
@@ -100,7 +101,7 @@ class Execution:
                 while self.conductor.step(time.monotonic()):
                     pass
                 if self._failed:
-                    self._restore(*self._failed[0])
+                    self._restore(*self._failed.popleft())
                 else:
                     self._woken.wait(IDLE_SECONDS / 5)
         finally:
@@ -159,7 +160,7 @@ class Execution:
                     pass
                 wake.wait(IDLE_SECONDS)
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
-            self._failed.append((region.operators, error))
+            self._failed.append((region, error))
             self._woken.set()
 
     def _end(self, region: _Region) -> None:
@@ -175,8 +176,10 @@ class Execution:
                 self.job.queries.withdraw(operator)
         region.assembly.close()
 
-    def _restore(self, operators: frozenset[str], cause: BaseException) -> None:
+    def _restore(self, failed: _Region, cause: BaseException) -> None:
         """Restore the region that failed from the last decision, under the same generation."""
+        if self._regions[failed.operators] is not failed:
+            return  # restored since, for another of its tasks
         retryable = isinstance(cause, TargetError) or not isinstance(cause, AbsError)
         if not retryable or self._restarts >= self.job.restarts:
             if isinstance(cause, AbsError):
@@ -186,15 +189,14 @@ class Execution:
                 remedy="see the cause; what is decided stays, and a restart goes on from there.",
             ) from cause
         self._restarts += 1
-        self._end(self._regions[operators])
-        self._failed = [(failed, error) for failed, error in self._failed if failed != operators]
+        self._end(failed)
         self.job.observe("restored", None, self.conductor.book.decided)
         state = self.keeper.coordinator.roll_forward()
         book = self.conductor.book
         # Until this run has decided something, it begins where it was told to begin.
         from_ = self.keeper.restored(state, self.restore if book.decided < 0 else Restore())
         from_ = replace(from_, first=book.next)
-        region = self._assemble(operators, from_, self._restarts)
+        region = self._assemble(failed.operators, from_, self._restarts)
         gone = frozenset(task.id for task in region.assembly.tasks)
         self.conductor.restart(gone, time.monotonic())
         self._start(region)
@@ -204,8 +206,9 @@ class Execution:
     ) -> TaskContext:
         place = self._place(task, from_.state.generation)
         restored = [part.state for part in parts]
-        made = node.parallelism, place, self.job.store, self.job.backend, restored, from_.source
-        return TaskContext(task, *made)
+        return TaskContext(
+            task, node.parallelism, place, self.job.store, self.job.backend, restored, from_.source
+        )
 
     def _place(self, task: TaskId, generation: int = 0) -> Place:
         graph = self.job.graph

@@ -98,6 +98,20 @@ def test_event_time_keeps_up_with_what_is_read_of_files_that_follow_one_another(
     assert max(behind) <= (stretches + 1) * rows, "of each, a file and no more is read ahead"
 
 
+def test_splits_without_an_end_are_read_in_turn_however_far_each_is() -> None:
+    """One that is behind may have nothing for a long time."""
+    tables = [pa.table({"id": range(first, first + 40)}) for first in (0, 1_000)]
+    source = TableSource(tables, 10)
+    positions = OperatorState().list("splits", TEXT)
+    positions.put(json.dumps([str(n), "0", None, None]) for n in (0, 1))
+    reader = SourceOperator(source, positions, EventTime("id"))
+    emitted: list[Any] = []
+    for _ in range(6):
+        reader.poll(emitted.append)
+    read = [one["id"][0].as_py() for one in emitted if not isinstance(one, Watermark)]
+    assert read == [0, 1_000, 10, 1_010, 20, 1_020]
+
+
 def _entries(log: Path) -> int:
     return sum(path.name.startswith("entry-") for path in log.iterdir())
 
