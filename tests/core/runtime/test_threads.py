@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from threading import Event, Timer
+from threading import Barrier, Event, Timer
 from typing import Any
 
 import pyarrow as pa
@@ -142,6 +142,27 @@ def test_no_state_is_closed_while_a_copy_of_it_is_being_persisted(bench: Bench) 
     counted.sink("out", bench.sink)
     bench.job(built, backend=Watched).run()
     assert too_early == [False]
+
+
+def test_tasks_of_a_region_that_fail_at_once_cost_one_restart(bench: Bench) -> None:
+    both, failing = Barrier(2), [True, True]
+
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if failing:
+            both.wait(30)
+            failing.pop()
+            raise RuntimeError("planted")
+        return batch
+
+    built = Graph("twice", parallelism=2)
+    rows = built.source("rows", TableSource(tables(100))).map("fails", fail).key_by("key")
+    rows.process("count", count, SCHEMA, lambda c: {"count": c.value("count")}).sink(
+        "out", bench.sink
+    )
+    restored: list[str] = []
+    bench.job(built, restarts=1, observe=lambda what, task, n: restored.append(what)).run()
+    assert restored.count("restored") == 1
+    bench.check(100)
 
 
 def test_a_region_that_fails_for_ever_ends_the_job(bench: Bench) -> None:
