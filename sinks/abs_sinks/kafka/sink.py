@@ -59,7 +59,7 @@ class KafkaSink:
                 remedy="set protocol=2pc or protocol=wal.",
             )
         if options.producer == COLUMNAR:
-            _check_plain(options, schema)
+            _check_columns(options, schema)
         self._options = options
         self._schema = schema
         self._co_commit = co_commit
@@ -144,11 +144,9 @@ class KafkaSink:
             self._process, self._producers = os.getpid(), {}
 
 
-def _check_plain(options: KafkaOptions, schema: pa.Schema) -> None:
-    columns = plan_columns(schema, options.topic)
-    if not is_plain(columns):
-        more = [name for name in ("headers", "timestamp") if getattr(columns, name) is not None]
+def _check_columns(options: KafkaOptions, schema: pa.Schema) -> None:
+    if plan_columns(schema, options.topic).headers is not None:
         raise OptionError(
-            f"producer={COLUMNAR} sends no column {' and no column '.join(more)}.",
-            remedy=f"drop {' and '.join(more)}, or set producer={LIBRDKAFKA}.",
+            f"producer={COLUMNAR} sends no column headers.",
+            remedy=f"drop headers, or set producer={LIBRDKAFKA}.",
         )

@@ -22,6 +22,7 @@ from abs_sinks.kafka.records import Records
 
 WHO = Identity("id", 2**40 + 7, 12)
 NOW = 1_700_000_000_123
+LATER = st.lists(st.integers(-(2**40), 2**40), min_size=40, max_size=40)
 TEXT = st.none() | st.binary(max_size=300)
 
 Sent = tuple[bytes | None, bytes | None]
@@ -41,10 +42,17 @@ def test_zigzag_keeps_small_numbers_small_on_both_sides() -> None:
     assert zigzag(numbers).tolist() == [0, 1, 2, 3, 2**32, 2**32 - 1]
 
 
-@given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=40), st.sampled_from(["none", "gzip"]))
-def test_another_client_reads_what_was_encoded(rows: list[Sent], codec: str) -> None:
+@given(
+    st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=40),
+    st.sampled_from(["none", "gzip"]),
+    LATER,
+)
+def test_another_client_reads_what_was_encoded(
+    rows: list[Sent], codec: str, later: list[int]
+) -> None:
     keys, values = (pa.array(column, pa.binary()) for column in zip(*rows, strict=True))
-    made = record_batch(keys, values, WHO, sequence=77, now_ms=NOW, compression=Compression(codec))
+    times = np.array(later[: len(rows)]) + NOW
+    made = record_batch(keys, values, WHO, times, sequence=77, compression=Compression(codec))
     reader = MemoryRecords(made)
     batch = reader.next_batch()
     assert batch.validate_crc()
@@ -54,7 +62,8 @@ def test_another_client_reads_what_was_encoded(rows: list[Sent], codec: str) -> 
     found = list(batch)
     assert [(r.key, r.value) for r in found] == rows
     assert [r.offset for r in found] == list(range(len(rows)))
-    assert {r.timestamp for r in found} == {NOW}
+    assert [r.timestamp for r in found] == times.tolist()
+    assert batch.max_timestamp == times.max()
     assert not any(r.headers for r in found)
     assert not reader.has_next()
 
@@ -62,7 +71,7 @@ def test_another_client_reads_what_was_encoded(rows: list[Sent], codec: str) -> 
 @pytest.mark.parametrize("count", [1, 63, 64, 40_000])
 def test_batches_of_any_length_and_without_keys_are_read(count: int) -> None:
     values = pa.array([b"%d" % n for n in range(count)])
-    made = record_batch(None, values, WHO, sequence=0, now_ms=NOW)
+    made = record_batch(None, values, WHO, np.full(count, NOW), sequence=0)
     batch = MemoryRecords(made).next_batch()
     assert batch.validate_crc()
     assert [(r.key, r.value) for r in batch] == [(None, v.as_py()) for v in values]
@@ -70,7 +79,7 @@ def test_batches_of_any_length_and_without_keys_are_read(count: int) -> None:
 
 def test_a_value_of_megabytes_is_read() -> None:
     value = bytes(range(256)) * 20_000
-    made = record_batch(pa.array([b"k"]), pa.array([value]), WHO, sequence=0, now_ms=NOW)
+    made = record_batch(pa.array([b"k"]), pa.array([value]), WHO, np.array([NOW]), sequence=0)
     (record,) = MemoryRecords(made).next_batch()
     assert record.value == value
 
@@ -113,10 +122,10 @@ def test_cuts_keep_every_record_in_its_order_and_batches_within_their_size(
     keys = pa.array([b"%d" % n for n in range(len(rows))], pa.binary())
     records = Records(pa.array([v for _, v in rows], pa.binary()), keys, None, None, None, None)
     got: dict[int, list[Sent]] = defaultdict(list)
-    for cut in cuts(records, places, most):
+    for cut in cuts(records, places, NOW, most):
         assert cut.keys is not None
         got[cut.partition] += zip(cut.keys.to_pylist(), cut.values.to_pylist(), strict=True)
-        made = record_batch(cut.keys, cut.values, WHO, sequence=0, now_ms=NOW)
+        made = record_batch(cut.keys, cut.values, WHO, cut.times, sequence=0)
         assert len(made) <= most or len(cut.values) == 1
     wanted: dict[int, list[Sent]] = defaultdict(list)
     for number, (place, value) in enumerate(rows):
@@ -124,9 +133,18 @@ def test_cuts_keep_every_record_in_its_order_and_batches_within_their_size(
     assert got == wanted
 
 
+def test_a_timestamp_stays_with_its_record_and_what_has_none_gets_the_time() -> None:
+    values = pa.array([b"%d" % n for n in range(6)])
+    times = pa.array([5, None, 3, 9, None, 1])
+    records = Records(values, None, None, None, None, times)
+    found = list(cuts(records, np.array([1, 0, 1, 0, 1, 0], np.int32), NOW, 10_000))
+    rows = {v: t for c in found for v, t in zip(c.values.to_pylist(), c.times, strict=True)}
+    assert rows == {b"0": 5, b"1": NOW, b"2": 3, b"3": 9, b"4": NOW, b"5": 1}
+
+
 def test_cuts_are_no_smaller_than_they_must_be() -> None:
     records = Records(pa.array([bytes(1000)] * 100), None, None, None, None, None)
-    found = list(cuts(records, np.zeros(100, np.int32), 10_500))
+    found = list(cuts(records, np.zeros(100, np.int32), NOW, 10_500))
     assert len(found) == 10
 
 
@@ -161,8 +179,9 @@ def test_what_it_does_not_do_is_refused_with_a_way_out(
 
 
 def test_columns_that_it_does_not_send_are_refused_before_anything_is_written() -> None:
-    schema = pa.schema([("value", pa.string()), ("timestamp", pa.timestamp("us", "UTC"))])
-    with pytest.raises(OptionError, match="no column timestamp"):
+    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    schema = pa.schema([("value", pa.string()), ("headers", headers)])
+    with pytest.raises(OptionError, match="no column headers"):
         KafkaSink(_options(), schema)
 
 

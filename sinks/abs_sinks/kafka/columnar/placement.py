@@ -28,6 +28,7 @@ class Cut:
     partition: int
     keys: pa.BinaryArray | None
     values: pa.BinaryArray
+    times: npt.NDArray[np.int64]
 
 
 def placed(records: Records, partitions: int, *, by_key: bool, turn: int) -> npt.NDArray[np.int32]:
@@ -48,16 +49,22 @@ def placed(records: Records, partitions: int, *, by_key: bool, turn: int) -> npt
     return found
 
 
-def cuts(records: Records, places: npt.NDArray[np.int32], most_bytes: int) -> Iterator[Cut]:
+def cuts(
+    records: Records, places: npt.NDArray[np.int32], now_ms: int, most_bytes: int
+) -> Iterator[Cut]:
     """The records by partition, in their order, in pieces that make batches of bounded size.
 
     Args:
+        now_ms: the timestamp of those that have none.
         most_bytes: of a batch before it is compressed; a larger record gets one of its own.
     """
     small = places.astype(np.min_scalar_type(int(places.max(initial=0))))
     order = np.argsort(small, kind="stable")  # up to 16 bits by radix
     values = records.values.take(pa.array(order))
     keys = None if records.keys is None else records.keys.take(pa.array(order))
+    times = np.full(len(order), now_ms, np.int64)
+    if records.timestamps is not None:
+        times = records.timestamps.fill_null(now_ms).to_numpy()[order]
     ends = np.cumsum(np.bincount(places))
     sizes = np.diff(offsets_of(values)) + RECORD_OVERHEAD_BYTES
     if keys is not None:
@@ -69,7 +76,8 @@ def cuts(records: Records, places: npt.NDArray[np.int32], most_bytes: int) -> It
             most = upto[start] + most_bytes - HEADER_BYTES
             stop = min(end, max(start + 1, int(np.searchsorted(upto, most, side="right")) - 1))
             piece = slice(start, stop)
-            yield Cut(partition, None if keys is None else keys[piece], values[piece])
+            some = None if keys is None else keys[piece]
+            yield Cut(partition, some, values[piece], times[piece])
             start = stop
 
 

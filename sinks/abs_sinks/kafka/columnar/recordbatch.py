@@ -30,7 +30,7 @@ _UNCOUNTED = 12
 _MAGIC = 2
 _TRANSACTIONAL = 1 << 4
 
-_ATTRIBUTES_AND_TIME = b"\0\0"
+_ATTRIBUTES = b"\0"
 _NO_HEADERS = b"\0"
 
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -70,25 +70,25 @@ def record_batch(
     keys: pa.BinaryArray | None,
     values: pa.BinaryArray,
     who: Identity,
+    times: Numbers,
     *,
     sequence: int,
-    now_ms: int,
     compression: Compression = Compression(),
 ) -> bytes:
     """One batch for one partition, in a transaction.
 
     Args:
         keys: None: no record has one.
+        times: the records' timestamps, milliseconds since 1970.
         sequence: of its first record, in this partition and producer epoch.
-        now_ms: the timestamp of every record, milliseconds since 1970.
     """
-    count = len(values)
-    records = compression(encoded(keys, values))
+    count, first = len(values), int(times.min())
+    records = compression(encoded(keys, values, times - first))
     after = _AFTER_CRC.pack(
         CODECS[compression.name] | _TRANSACTIONAL,
         count - 1,
-        now_ms,
-        now_ms,
+        first,
+        int(times.max()),
         who.producer_id,
         who.epoch,
         sequence,
@@ -99,22 +99,25 @@ def record_batch(
     return b"".join((_BEFORE_CRC.pack(0, length, -1, _MAGIC, crc), after, records))
 
 
-def encoded(keys: pa.BinaryArray | None, values: pa.BinaryArray) -> memoryview:
+def encoded(keys: pa.BinaryArray | None, values: pa.BinaryArray, later: Numbers) -> memoryview:
     """The records of one batch, end to end, not compressed.
+
+    Args:
+        later: each record's timestamp, from the batch's earliest on, in milliseconds.
 
     Raises:
         pyarrow.ArrowInvalid: they are 2 GiB or more.
     """
     key_length, key = _sized(keys, len(values))
     value_length, value = _sized(values, len(values))
-    # Attributes, the time's difference and the number of headers take a byte each.
-    body = 3 + sum(
-        lengths_of(zigzag(length)) + np.maximum(length, 0) for length in (key_length, value_length)
-    )
-    body = body + lengths_of(zigzag(np.arange(len(values))))
+    time, offset = zigzag(later), zigzag(np.arange(len(values)))
+    # Attributes and the number of headers take a byte each.
+    body = 2 + lengths_of(time) + lengths_of(offset)
+    for length in (key_length, value_length):
+        body += lengths_of(zigzag(length)) + np.maximum(length, 0)
     joined = pc.binary_join_element_wise(
         varints(zigzag(body)),
-        _beginnings(len(values)),
+        _beginnings(time),
         varints(zigzag(key_length)),
         key,
         varints(zigzag(value_length)),
@@ -125,21 +128,24 @@ def encoded(keys: pa.BinaryArray | None, values: pa.BinaryArray) -> memoryview:
     return bytes_of(joined).data
 
 
-def _beginnings(count: int) -> pa.BinaryArray:
-    """Of the first so many records of a batch, up to the key: they are the same in all batches."""
-    kept = _some_beginnings()
-    return kept[:count] if count <= len(kept) else _made_beginnings(count)
+def _beginnings(time: Numbers) -> pa.BinaryArray:
+    """Of each record up to its key: attributes, timestamp and offset."""
+    kept = _at_one_time()
+    if len(time) <= len(kept) and not time.any():
+        return kept[: len(time)]  # the same in all such batches
+    return _made_beginnings(time)
 
 
 @cache
-def _some_beginnings() -> pa.BinaryArray:
-    return _made_beginnings(1 << 15)
+def _at_one_time() -> pa.BinaryArray:
+    return _made_beginnings(np.zeros(1 << 14, np.int64))
 
 
-def _made_beginnings(count: int) -> pa.BinaryArray:
-    fixed, none = pa.scalar(_ATTRIBUTES_AND_TIME, pa.binary()), pa.scalar(b"", pa.binary())
-    offsets = varints(zigzag(np.arange(count)))
-    return pc.binary_join_element_wise(fixed, offsets, none)
+def _made_beginnings(time: Numbers) -> pa.BinaryArray:
+    offsets = varints(zigzag(np.arange(len(time))))
+    fixed, none = pa.scalar(_ATTRIBUTES, pa.binary()), pa.scalar(b"", pa.binary())
+    made = pc.binary_join_element_wise(fixed, varints(time), offsets, none)
+    return pa.repeat(made, len(time)) if isinstance(made, pa.Scalar) else made  # of a single record
 
 
 def _sized(column: pa.BinaryArray | None, count: int) -> tuple[Numbers, pa.Array]:

@@ -140,16 +140,16 @@ class ColumnarSender:
         places = placed(records, facts.partitions, by_key=self._by_key, turn=self._turn)
         self._turn += records.rows
         now_ms = time.time_ns() // 1_000_000
-        self._outbox.add(self._batch(cut, now_ms) for cut in cuts(records, places, limit))
+        self._outbox.add(self._batch(cut) for cut in cuts(records, places, now_ms, limit))
 
-    def _batch(self, cut: Cut, now_ms: int) -> Batch:
+    def _batch(self, cut: Cut) -> Batch:
         at, count = cut.partition, len(cut.values)
         payload = record_batch(
             cut.keys,
             cut.values,
             self._who,
+            cut.times,
             sequence=self._next[at],
-            now_ms=now_ms,
             compression=self._compression,
         )
         number = self._made[at]
@@ -282,15 +282,14 @@ def batch_bytes(options: KafkaOptions) -> int:
 
 
 def _joined(parts: Sequence[Records]) -> Records:
-    if len(parts) == 1:
-        return parts[0]
+    def column(of: Callable[[Records], pa.Array | None]) -> pa.Array | None:
+        return None if of(parts[0]) is None else pa.concat_arrays([of(part) for part in parts])
+
     return Records(
-        values=pa.concat_arrays([part.values for part in parts]),
-        keys=None if parts[0].keys is None else pa.concat_arrays([p.keys for p in parts]),
+        values=column(lambda part: part.values),
+        keys=column(lambda part: part.keys),
         headers=None,
         topics=None,
-        partitions=None
-        if parts[0].partitions is None
-        else pa.concat_arrays([p.partitions for p in parts]),
-        timestamps=None,
+        partitions=column(lambda part: part.partitions),
+        timestamps=column(lambda part: part.timestamps),
     )
