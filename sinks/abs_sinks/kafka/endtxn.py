@@ -231,7 +231,7 @@ def initialise(
         _raise(response.error_code, "InitProducerId")
         return response.producer_id, response.producer_epoch
 
-    return run(settings, "fencing a transactional id", work)
+    return run(settings, f"initialising transactional id {transactional_id}", work)
 
 
 def producers(

@@ -68,7 +68,11 @@ def given(client: Client, **more: str) -> dict[str, str]:
 
 
 def sink_of(client: Client, protocol: str, wal: Path | None = None) -> KafkaSink:
+    """Of a protocol; after a hyphen, its producer."""
+    protocol, _, producer = protocol.partition("-")
     more = {"topic": TOPIC, "registertopic": REGISTER, "protocol": protocol}
+    if producer:
+        more["producer"] = producer
     if protocol == "wal":
         assert wal is not None
         more["wal"] = wal.as_uri()
@@ -92,12 +96,13 @@ def refused(call: Callable[[], object], client: Client, *named: str) -> RefusedE
 
 
 @pytest.mark.parametrize(
-    "protocol", ["2pc", "wal", pytest.param("idempotent", marks=pytest.mark.campaign)]
+    "protocol",
+    ["2pc", "2pc-columnar", "wal", pytest.param("idempotent", marks=pytest.mark.campaign)],
 )
 def test_what_is_documented_is_all_that_a_job_needs(
     new: Callable[..., Client], protocol: str, tmp_path: Path
 ) -> None:
-    client = new(*NEEDED[protocol])
+    client = new(*NEEDED[protocol.partition("-")[0]])
     job = f"all-{protocol}"
     sink = sink_of(client, protocol, tmp_path)
     wrong = [f.what for f in sink.preflight(job) if f.severity is Severity.ERROR]
@@ -110,7 +115,9 @@ def test_what_is_documented_is_all_that_a_job_needs(
     ("protocol", "lacking", "named"),
     [
         ("2pc", WRITES, f"topic {TOPIC}"),
+        ("2pc-columnar", WRITES, f"topic {TOPIC}"),
         ("2pc", ENDS, "transactional id abs1:"),
+        ("2pc-columnar", ENDS, "transactional id abs1:"),
         pytest.param("2pc", CELL, "transactional id abs-register.", marks=pytest.mark.campaign),
         ("2pc", CELLS, f"topic {REGISTER}"),
         ("wal", CELL, "transactional id abs-register."),
@@ -126,7 +133,7 @@ def test_what_is_lacking_is_found_by_preflight_and_named_by_the_job(
     named: str,
     tmp_path: Path,
 ) -> None:
-    client = new(*(each for each in NEEDED[protocol] if each is not lacking))
+    client = new(*(each for each in NEEDED[protocol.partition("-")[0]] if each is not lacking))
     sink = sink_of(client, protocol, tmp_path)
     wrong = [f for f in sink.preflight("job") if f.severity is Severity.ERROR]
     assert any(named in f.what.lower() and client["sasl.username"] in f.what for f in wrong), wrong
