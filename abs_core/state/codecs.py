@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-import numpy as np
 import pyarrow as pa
 
 from abs_core.errors import CorruptionError, RowError
@@ -50,40 +49,30 @@ class ByFunctions(Generic[T]):
 
 
 @dataclass(frozen=True)
-class FixedWidth(ByFunctions[T]):
-    """Values of an 8-byte Arrow type, little-endian."""
+class OfArrays(ByFunctions[T]):
+    """Values of an Arrow type, as they lie in an Arrow array: text, binary, or 8 bytes each.
+
+    Args:
+        type: of the values.
+        raw: the type of the same width for bytes.
+    """
 
     type: pa.DataType = None
+    raw: pa.DataType = None
 
     def encode_array(self, values: pa.Array) -> list[bytes | None]:
-        raw: list[bytes | None]
-        if values.null_count:
-            raw = values.view(pa.binary(8)).to_pylist()
-        else:
-            raw = np.ascontiguousarray(values.to_numpy(zero_copy_only=False)).view("V8").tolist()
-        return raw
+        found: list[bytes | None] = values.view(self.raw).cast(pa.binary()).to_pylist()
+        return found
 
     def decode_array(self, raw: Sequence[bytes | None]) -> pa.Array:
-        return pa.array(raw, pa.binary(8)).view(self.type)
-
-
-@dataclass(frozen=True)
-class VariableWidth(ByFunctions[T]):
-    """Text or binary, as it is."""
-
-    type: pa.DataType = None
-
-    def encode_array(self, values: pa.Array) -> list[bytes | None]:
-        raw: list[bytes | None] = values.cast(pa.binary()).to_pylist()
-        return raw
-
-    def decode_array(self, raw: Sequence[bytes | None]) -> pa.Array:
-        return pa.array(raw, pa.binary()).cast(self.type)
+        values = pa.array(raw, self.raw).view(self.type)
+        values.validate(full=True)
+        return values
 
 
 def _fixed(name: str, code: str, kind: pa.DataType) -> ArrayCodec[Any]:
     layout = struct.Struct(code)
-    return FixedWidth(name, layout.pack, lambda raw: layout.unpack(raw)[0], kind)
+    return OfArrays(name, layout.pack, lambda raw: layout.unpack(raw)[0], kind, pa.binary(8))
 
 
 def _to_json(value: Any) -> bytes:
@@ -92,8 +81,8 @@ def _to_json(value: Any) -> bytes:
 
 INT64: ArrayCodec[int] = _fixed("int64", "<q", pa.int64())
 FLOAT64: ArrayCodec[float] = _fixed("float64", "<d", pa.float64())
-TEXT: ArrayCodec[str] = VariableWidth("text", str.encode, bytes.decode, pa.string())
-BYTES: ArrayCodec[bytes] = VariableWidth("bytes", bytes, bytes, pa.binary())
+TEXT: ArrayCodec[str] = OfArrays("text", str.encode, bytes.decode, pa.string(), pa.binary())
+BYTES: ArrayCodec[bytes] = OfArrays("bytes", bytes, bytes, pa.binary(), pa.binary())
 JSON: Codec[Any] = ByFunctions("json", _to_json, json.loads)
 """What JSON can say; a tuple comes back as a list, NaN is refused."""
 

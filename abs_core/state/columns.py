@@ -11,8 +11,8 @@ a write, the value before was kept earlier.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any
 
@@ -29,7 +29,7 @@ Slots = npt.NDArray[np.int64]
 
 SPARSE_MIN = 1024
 """A table with fewer deletions than this is not built anew."""
-_WORD, _WORD_TYPE = struct.Struct("<q"), pa.binary(8)
+_WORD, _RAW = struct.Struct("<q"), pa.binary(8)
 
 
 @dataclass(slots=True)
@@ -38,18 +38,6 @@ class Words:
 
     values: npt.NDArray[np.int64]
     there: npt.NDArray[np.bool_]
-
-    @classmethod
-    def empty(cls, size: int) -> Words:
-        return cls(np.zeros(size, np.int64), np.zeros(size, np.bool_))
-
-    @classmethod
-    def of(cls, raw: Values) -> Words:
-        """Raises ``RowError`` where a value is not eight bytes."""
-        try:
-            return cls.from_array(pa.array(raw, _WORD_TYPE))
-        except pa.ArrowInvalid as error:
-            raise RowError("A value of a state of 64-bit numbers is not eight bytes.") from error
 
     def take(self, at: npt.NDArray[Any]) -> Words:
         # In this order, `put` in the other: beside a writer no value is seen that never was.
@@ -63,15 +51,8 @@ class Words:
             self.values[at[new.there]] = new.values[new.there]
         self.there[at] = new.there
 
-    def grown(self) -> Words:
-        return Words(
-            *(np.concatenate([one, np.zeros_like(one)]) for one in (self.values, self.there))
-        )
-
     def raw(self) -> list[bytes | None]:
-        found: list[bytes | None] = self.values.astype("<i8", copy=False).view("V8").tolist()
-        if not self.there.all():
-            return [v if t else None for v, t in zip(found, self.there.tolist(), strict=True)]
+        found: list[bytes | None] = self.array(_RAW).cast(pa.binary()).to_pylist()
         return found
 
     def array(self, kind: pa.DataType) -> pa.Array:
@@ -88,17 +69,19 @@ class Words:
         return cls(words.to_numpy(), there)
 
 
+@dataclass(slots=True, eq=False)
 class Era:
-    """The time between two copies: for each slot that was written in it, what it held before."""
+    """The time between two copies: for each slot that was written in it, what it held before.
 
-    __slots__ = ("before", "next", "number", "singles")
+    Args:
+        before: of writes of arrays.
+        singles: of writes of one key: slot, value, whether it was there.
+    """
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.before: list[tuple[Slots, Words]] = []
-        self.singles: list[tuple[int, int, bool]] = []
-        """The same of writes of one key: slot, value, whether it was there."""
-        self.next: Era | None = None
+    number: int
+    before: list[tuple[Slots, Words]] = field(default_factory=list)
+    singles: list[tuple[int, int, bool]] = field(default_factory=list)
+    next: Era | None = None
 
     def kept(self) -> tuple[Slots, Words]:
         """All that was kept, each slot once."""
@@ -123,12 +106,12 @@ class Store:
         self.max_parallelism = max_parallelism
         self.slots: dict[bytes, int] = {}
         self.names: list[bytes] = [b""]
-        self.words = Words.empty(size)
+        self.words = Words(np.zeros(size, np.int64), np.zeros(size, np.bool_))
         self.stamps = np.zeros(size, np.int64)
         """The era in which a slot was last written."""
         self.era = Era(1)
         self.deletions = 0
-        self._named = self.named([])
+        self._named = self._in_arrow([])
         self._view()
 
     def find(self, keys: Keys) -> Slots:
@@ -151,41 +134,37 @@ class Store:
         if not new.there.all():
             self.deletions += len(at) - int(new.there.sum())
 
-    def rebuilt(self) -> Store:
-        """This, or where more than half of the slots are of deleted keys, one without them."""
-        if 2 * self.deletions < max(len(self.names), SPARSE_MIN):
+    def rebuilt(self, since: Version) -> Store:
+        """This, or where more than half of the slots are of deleted keys, one without them.
+
+        What ``since`` has, or was written since then, gets a slot in any case: increments to it, and
+        to copies that were taken later, have to tell that it is gone.
+        """
+        count = len(self.names)
+        if since.store is not self or 2 * self.deletions < max(count, SPARSE_MIN):
             return self
-        alive = np.flatnonzero(self.words.there)
-        self.deletions = len(self.names) - 1 - len(alive)
-        if 2 * self.deletions < len(self.names):
+        self.deletions = count - 1 - int(self.words.there.sum())
+        if 2 * self.deletions < count:
             return self
-        other = Store(self.max_parallelism, 2 * len(alive) + 1024)
-        other.words.put(
-            other.claim([self.names[slot] for slot in alive.tolist()]), self.words.take(alive)
-        )
+        needed = self.stamps[:count] > since.era.number
+        needed[: since.count] |= since.words().there
+        at = np.flatnonzero(needed)
+        other = Store(self.max_parallelism, 2 * len(at) + 1024)
+        other.write(other.claim([self.names[slot] for slot in at.tolist()]), self.words.take(at))
         return other
 
-    def named(self, keys: list[bytes]) -> pa.RecordBatch:
-        """Keys and their groups."""
+    def named(self, count: int) -> pa.RecordBatch:
+        """The keys of the first slots, and their key groups. From any thread."""
+        known = self._named
+        if known.num_rows < count:
+            new = self._in_arrow(self.names[known.num_rows : count])
+            known = self._named = pa.concat_batches([known, new])
+        return known.slice(0, count)
+
+    def _in_arrow(self, keys: list[bytes]) -> pa.RecordBatch:
         array = pa.array(keys, pa.large_binary())
         groups = key_groups([array], self.max_parallelism).astype(np.uint16)
         return pa.record_batch([array, pa.array(groups)], names=["key", "group"])
-
-    def names_at(self, at: Slots, count: int) -> pa.RecordBatch:
-        """``named`` of slots in ascending order. From any thread.
-
-        Args:
-            count: so many slots there are; a quarter of them are not yet in Arrow's form, at most.
-        """
-        known = self._named
-        if 4 * known.num_rows < 3 * count:
-            known = self._named = self.named(self.names[:count])
-        later = np.searchsorted(at, known.num_rows)
-        found = known.take(pa.array(at[:later]))
-        if later == len(at):
-            return found
-        names = self.names
-        return pa.concat_batches([found, self.named([names[slot] for slot in at[later:].tolist()])])
 
     def _view(self) -> None:
         """One slot at a time is read and written so in half of the time that arrays take."""
@@ -196,8 +175,8 @@ class Store:
     def _new(self, key: bytes) -> int:
         slot = len(self.names)
         if slot + 1 == len(self.stamps):  # one is always left over: see ``Version.words``
-            self.words = self.words.grown()
-            self.stamps = np.concatenate([self.stamps, np.zeros_like(self.stamps)])
+            self.words = Words(_doubled(self.words.values), _doubled(self.words.there))
+            self.stamps = _doubled(self.stamps)
             self._view()
         self.names.append(key)
         self.slots[key] = slot  # last: from now on other threads find it
@@ -249,35 +228,21 @@ class Copy:
 
     def changes(self) -> Entries:
         version, since = self.version, self.since
-        if version.store is not since.store:
-            return self._changes_of_built_anew()
+        if version.store is not since.store:  # it was built anew
+            return self._entries(np.arange(1, version.count), version.words())
         written = np.zeros(version.count, np.bool_)
         for era in since.era.after():
             if era.number <= version.era.number:
                 written[era.kept()[0]] = True
         return self._entries(np.flatnonzero(written), version.words())
 
-    def _changes_of_built_anew(self) -> Entries:
-        """All there is, and without a value, what the store before had and this one has not."""
-        version, old = self.version, self.since
-        slots, count = version.store.slots, version.count
-        entries = self._entries(np.arange(1, count), version.words())
-        names = old.store.names[1 : old.count]
-        gone = version.store.named([k for k in names if slots.get(k, count) >= count])
-        return replace(
-            entries,
-            keys=pa.concat_arrays([entries.keys, gone["key"]]),
-            values=pa.concat_arrays([entries.values, pa.nulls(gone.num_rows, _WORD_TYPE)]),
-            groups=pa.concat_arrays([entries.groups, gone["group"]]),
-        )
-
     def merge(self) -> None:
         """Its checkpoint has completed."""
         self.table.base = self.version
 
     def _entries(self, at: Slots, words: Words) -> Entries:
-        named = self.version.store.names_at(at, self.version.count)
-        values = words.take(at).array(_WORD_TYPE)
+        named = self.version.store.named(self.version.count).take(pa.array(at))
+        values = words.take(at).array(_RAW)
         return Entries(self.table.name, named["key"], None, values, named["group"])
 
 
@@ -311,12 +276,13 @@ class ColumnTable(Table):
         store.there[slot] = True
 
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
-        store = self.store
-        at = store.find(keys)
-        return store.words.take(at).raw()
+        return self.store.words.take(self.store.find(keys)).raw()
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
-        new = Words.of(values)
+        try:
+            new = Words.from_array(pa.array(values, _RAW))
+        except pa.ArrowInvalid as error:
+            raise RowError("A value of a state of 64-bit numbers is not eight bytes.") from error
         self.store.write(self.store.claim(keys), new)
 
     def get_array(self, keys: Keys, codec: ArrayCodec[Any]) -> pa.Array:
@@ -344,9 +310,9 @@ class ColumnTable(Table):
             if value is not None:
                 yield name, b"", value
 
-    def load(self, names: Sequence[Any], values: Values) -> None:
+    def load(self, entries: Entries) -> None:
         """Apply entries that are no change: restored ones."""
-        self.put_many(names, values)
+        self.put_many(entries.keys, entries.values)
         self.base = self._close()
 
     def committed(self, keys: Keys) -> list[bytes | None]:
@@ -355,7 +321,7 @@ class ColumnTable(Table):
 
     def freeze(self) -> Copy:
         """What is there now; may take as long as there are entries, where most of them are deleted."""
-        self.store = self.store.rebuilt()
+        self.store = self.store.rebuilt(self.base)
         return Copy(self, self._close(), self.base)
 
     def thaw(self) -> None:
@@ -366,3 +332,7 @@ class ColumnTable(Table):
         version = Version(store, store.era, len(store.names))
         store.era.next = store.era = Era(store.era.number + 1)
         return version
+
+
+def _doubled(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.concatenate([array, np.zeros_like(array)])

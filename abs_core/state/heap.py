@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Any, Literal
 
 from abs_core.state.columns import ColumnTable
@@ -35,10 +36,10 @@ from abs_core.state.shapes import Shapes
 CHAIN_MAX = 20
 """A snapshot that would need more increments than this is written whole."""
 
-GONE: Literal[False] = False
-"""A deleted entry in a layer; None is an entry that the layer does not have."""
+ABSENT: Literal[False] = False
+"""What a layer does not have; None is an entry that it deletes."""
 
-Layer = dict[Any, bytes | Literal[False]]
+Layer = dict[Any, bytes | None]
 
 
 class HeapTable(Table):
@@ -54,40 +55,34 @@ class HeapTable(Table):
 
     def get(self, key: bytes) -> bytes | None:
         for layer in self.layers:
-            value = layer.get(key)
-            if value is not None:
-                return None if value is GONE else value
+            value = layer.get(key, ABSENT)
+            if value is not ABSENT:
+                return value
         return None
 
     def put(self, key: bytes, value: bytes | None) -> None:
         # Not by `put_many`: this is what a function pays for each of its rows.
-        self.layers[0][key] = GONE if value is None else value
+        self.layers[0][key] = value
 
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
-        names = keys if subs is None else list(zip(keys, subs, strict=True))
-        layers = self.layers
-        found: list[Any] = list(map(layers[0].get, names))
-        if all(found):  # none is absent; nor deleted, nor empty
-            return found
-        for layer in layers[1:]:
-            absent = [at for at, value in enumerate(found) if value is None]
-            if not absent:
-                break
-            for at, value in zip(absent, map(layer.get, [names[at] for at in absent]), strict=True):
-                found[at] = value
-            if all(found):
+        names = _names(keys, subs)
+        first, *others = self.layers
+        found: list[Any] = list(map(first.get, names, repeat(ABSENT)))
+        for layer in others:
+            if all(found):  # none is absent; nor deleted, nor empty
                 return found
-        return _plain(found)
+            for at, value in enumerate(found):
+                if value is ABSENT:
+                    found[at] = layer.get(names[at], ABSENT)
+        return [None if value is ABSENT else value for value in found]
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
-        self._put(
-            self.layers[0], keys if subs is None else list(zip(keys, subs, strict=True)), values
-        )
+        self._put(self.layers[0], _names(keys, subs), values)
 
-    def load(self, names: Sequence[Any], values: Values) -> None:
+    def load(self, entries: Entries) -> None:
         """Apply entries that are no change: restored ones."""
         layer: Layer = {}
-        self._put(layer, names, values)
+        self._put(layer, _names(entries.keys, entries.subs), entries.values)
         self.settle(layer)
 
     def items(self, key: bytes) -> list[tuple[bytes, bytes]]:
@@ -97,12 +92,12 @@ class HeapTable(Table):
 
     def everything(self) -> Iterator[tuple[bytes, bytes, bytes]]:
         for (key, sub), value in joined(self.layers).items():
-            if value is not GONE:
+            if value is not None:
                 yield key, sub, value
 
     def committed(self, keys: Keys) -> Values:
         """As of the last completed checkpoint. From any thread."""
-        return _plain(map(self.base.get, keys))
+        return list(map(self.base.get, keys))
 
     def freeze(self) -> Frozen:
         """The layers over the base as they are now; none of them changes any more."""
@@ -117,14 +112,11 @@ class HeapTable(Table):
     def settle(self, layer: Layer) -> None:
         self.base.update(layer)
         if not all(layer.values()):
-            for name in [name for name, value in layer.items() if value is GONE]:
+            for name in [name for name, value in layer.items() if value is None]:
                 del self.base[name]
 
     def _put(self, layer: Layer, names: Sequence[Any], values: Values) -> None:
-        kept: Any = values
-        if not all(values):
-            kept = [GONE if value is None else value for value in values]
-        layer.update(zip(names, kept, strict=True))
+        layer.update(zip(names, values, strict=True))
         if self.nested:
             self._index(names, values)
 
@@ -149,7 +141,7 @@ class Frozen:
     def whole(self) -> Entries:
         # The base may be taking in layers meanwhile, but only such as are among these.
         entries = joined((*self.layers, self.table.base))
-        return _entries(self.table, {k: v for k, v in entries.items() if v is not GONE})
+        return _entries(self.table, {k: v for k, v in entries.items() if v is not None})
 
     def changes(self) -> Entries:
         layers = self.layers
@@ -172,16 +164,16 @@ def joined(layers: Sequence[Layer]) -> Layer:
     return entries
 
 
-def _plain(values: Iterable[Any]) -> list[bytes | None]:
-    return [None if value is GONE else value for value in values]
+def _names(keys: Keys, subs: Keys | None) -> Sequence[Any]:
+    return keys if subs is None else list(zip(keys, subs, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
 class Base:
     """The blobs of a completed snapshot: the first ``whole`` hold it all, the others are increments."""
 
-    blobs: tuple[BlobRef, ...] = ()
-    whole: int = 0
+    blobs: tuple[BlobRef, ...]
+    whole: int
 
     @property
     def is_heavy(self) -> bool:
@@ -193,9 +185,6 @@ class Base:
     @classmethod
     def of(cls, handle: StateHandle) -> Base:
         return cls(handle.blobs, int(dict(handle.extra).get("whole", len(handle.blobs))))
-
-
-NO_BASE = Base()
 
 
 class HeapSnapshot:
@@ -214,30 +203,27 @@ class HeapSnapshot:
         self.handle: StateHandle | None = None
 
     def persist(self) -> StateHandle:
-        store = self._backend.store
-        if self._base is None or self._base.is_heavy:
-            self.handle = self._write(store, NO_BASE, (part.whole() for part in self.parts))
+        store, base = self._backend.store, self._base
+        if base is None or base.is_heavy:
+            self.handle = self.savepoint(store)
         else:
-            changes = (part.changes() for part in self.parts)
-            self.handle = self._write(store, self._base, changes)
+            new = self._write(store, (part.changes() for part in self.parts))
+            extra = (("whole", str(base.whole or len(new.blobs))),)
+            self.handle = replace(new, blobs=base.blobs + new.blobs, extra=extra)
         return self.handle
 
     def savepoint(self, store: SnapshotStore) -> StateHandle:
-        return self._write(store, NO_BASE, (part.whole() for part in self.parts))
+        return self._write(store, (part.whole() for part in self.parts))
 
     def close(self) -> None:
         """The layers are the tables': these free them when the checkpoint is over."""
 
-    def _write(self, store: SnapshotStore, base: Base, entries: Iterable[Entries]) -> StateHandle:
-        place = self._backend.place
-        written = write(store, place, self._checkpoint, self._states, entries)
-        whole = base.whole or len(written.blobs)
-        blobs = base.blobs + written.blobs
-        return replace(written, blobs=blobs, extra=(("whole", str(whole)),))
+    def _write(self, store: SnapshotStore, entries: Iterable[Entries]) -> StateHandle:
+        return write(store, self._backend.place, self._checkpoint, self._states, entries)
 
 
 def _entries(table: HeapTable, layer: Layer) -> Entries:
-    values = _plain(layer.values())
+    values = list(layer.values())
     if table.nested:
         return Entries(table.name, [key for key, _ in layer], [sub for _, sub in layer], values)
     return Entries(table.name, list(layer), None, values)
@@ -274,10 +260,7 @@ class HeapBackend:
         for handle in mine:
             self._shapes.restore(handle.states)
             for entries in read(source or self.store, handle.blobs, self.place.groups):
-                names: Sequence[Any] = entries.keys
-                if entries.subs is not None:
-                    names = list(zip(entries.keys, entries.subs, strict=True))
-                self._entries(entries.state).load(names, entries.values)
+                self._entries(entries.state).load(entries)
         # A base is what holds exactly these groups, in this store: a savepoint is its owner's.
         if source is None and len(mine) == 1 and mine[0].groups == self.place.groups:
             self._base = Base.of(mine[0])

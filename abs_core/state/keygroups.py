@@ -39,14 +39,8 @@ class GroupRange:
     start: int
     stop: int
 
-    def __contains__(self, group: int) -> bool:
-        return self.start <= group < self.stop
-
     def __iter__(self) -> Iterator[int]:
         return iter(range(self.start, self.stop))
-
-    def __len__(self) -> int:
-        return max(0, self.stop - self.start)
 
     def overlaps(self, other: GroupRange) -> bool:
         return self.start < other.stop and other.start < self.stop

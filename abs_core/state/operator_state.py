@@ -84,9 +84,6 @@ class OperatorState:
         _same(name, known, mode)
         return OperatorList(items, codec)
 
-    def names(self) -> Sequence[str]:
-        return sorted(self._lists)
-
     def snapshot(self) -> Contents:
         """The logical copy."""
         return Contents(

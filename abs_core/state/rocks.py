@@ -219,7 +219,7 @@ class RocksBackend:
             elif n == 0:
                 self._take(store, handle, source is None)
             else:
-                self._copy(store, handle)
+                self._copy(store, handle, self._folder / f"other-{n}")
         self._committed = self.db.snapshot()
 
     def snapshot(self, checkpoint: int) -> RocksSnapshot:
@@ -274,9 +274,8 @@ class RocksBackend:
         if own:
             self._base = {_file(ref): ref for ref in handle.blobs}
 
-    def _copy(self, store: SnapshotStore, handle: StateHandle) -> None:
+    def _copy(self, store: SnapshotStore, handle: StateHandle, folder: Path) -> None:
         """Take over the entries of this subtask's key groups from another one's snapshot."""
-        folder = self._folder / "other"
         other = self._download(store, handle, folder)
         start, stop = _group(self.place.groups.start), _group(self.place.groups.stop)
         with _mapped("copying key groups"):
@@ -287,7 +286,8 @@ class RocksBackend:
                     batch.put(name, value)
                 self.db.write(batch)
         other.close()
-        shutil.rmtree(folder)
+        # Threads of RocksDB may still be at work in it; what is left goes with the backend's folder.
+        shutil.rmtree(folder, ignore_errors=True)
 
     def _download(self, store: SnapshotStore, handle: StateHandle, folder: Path) -> Any:
         folder.mkdir()

@@ -53,15 +53,10 @@ class Shapes:
         """Raises ``ConfigError`` where the name is no table's."""
         tables = sorted(one for one, shape in self._shapes.items() if not nests(shape))
         if name not in tables:
-            others = sorted(
-                f"{one} ({_kind(shape)})" for one, shape in self._shapes.items() if nests(shape)
-            )
-            remedy = f"choose one of {', '.join(tables)}." if tables else "there is none here."
-            if others:
-                remedy += (
-                    f" What is here besides cannot be queried: {', '.join(others)}. Maps, lists and "
-                    "timers cannot; an operator on windows keeps a map."
-                )
+            others = [f"{one} ({_kind(shape)})" for one, shape in self.all() if nests(shape)]
+            choice = f"choose one of {', '.join(tables)}." if tables else "there is none here."
             raise ConfigError(
-                f"There is no value or reducing state {name!r} to query.", remedy=remedy
+                f"There is no value or reducing state {name!r} to query.",
+                remedy=f"{choice} Maps, lists and timers cannot be queried: "
+                f"{', '.join(others) or '-'}; an operator on windows keeps a map.",
             )

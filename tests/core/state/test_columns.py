@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -13,7 +13,7 @@ import pytest
 
 from abs_core.errors import RowError
 from abs_core.state.codecs import FLOAT64, INT64
-from abs_core.state.columns import SPARSE_MIN, ColumnTable, Copy, Slots, Store, Words
+from abs_core.state.columns import SPARSE_MIN, ColumnTable, Copy, Era, Slots, Store, Words
 from abs_core.state.contracts import Place, Version
 from abs_core.state.heap import HeapBackend
 from abs_core.state.keygroups import GroupRange, groups_of
@@ -147,6 +147,22 @@ def test_a_version_is_whole_at_the_moment_a_value_is_overwritten(
         model.change(table, chance, 0.3)
 
 
+def test_a_version_is_read_while_its_table_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new key comes between the look at the present values and that at what was kept."""
+    table, after = ColumnTable("t", 128), Era.after
+    then = dict.fromkeys(KEYS[: len(table.store.stamps) - 1], 7)
+    table.put_many([*then], [INT64.encode(7)] * len(then))
+    copy = table.freeze()
+
+    def grows(self: Era) -> Iterator[Era]:
+        monkeypatch.undo()
+        table.put_many([b"one more"], [bytes(8)])
+        return after(self)
+
+    monkeypatch.setattr(Era, "after", grows)
+    assert applied(copy.whole(), {}) == then
+
+
 def test_a_query_beside_a_writer_sees_no_value_that_never_was() -> None:
     """Each value names its key, and is never zero: what an empty slot holds."""
     table, wrong, done = ColumnTable("t", 128), list[object](), threading.Event()
@@ -227,7 +243,9 @@ def test_a_planted_bug_in_writes_of_single_keys_is_caught(monkeypatch: pytest.Mo
         if value is None or key not in self.store.slots:
             self.put_many([key], [value])
         else:
-            self.store.words.put(self.store.find([key]), Words.of([value]))
+            self.store.words.put(
+                self.store.find([key]), Words.from_array(pa.array([value], pa.binary(8)))
+            )
 
     monkeypatch.setattr(ColumnTable, "put", put)
     with pytest.raises(AssertionError):

@@ -181,7 +181,7 @@ def test_split_lists_are_dealt_out_each_item_once_and_union_lists_given_to_all()
     everything = sorted(10 * s + n for s in range(3) for n in range(4))
     for parallelism in (1, 2, 3, 5, 20):
         states = [OperatorState(redistribute(contents, n, parallelism)) for n in range(parallelism)]
-        assert states[0].names() == ["offsets", "seen"]
+        assert [name for name, *_ in states[0].snapshot().lists] == ["offsets", "seen"]
         dealt = [item for s in states for item in s.list("offsets", INT64).get()]
         assert sorted(dealt) == everything
         for state in states:
@@ -192,4 +192,4 @@ def test_split_lists_are_dealt_out_each_item_once_and_union_lists_given_to_all()
 
 def test_an_operator_state_without_items_can_be_kept() -> None:
     kept = Contents.from_json(OperatorState().snapshot().to_json())
-    assert OperatorState(redistribute([kept], 0, 1)).names() == []
+    assert not OperatorState(redistribute([kept], 0, 1)).snapshot().lists
