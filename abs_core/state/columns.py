@@ -84,7 +84,7 @@ class Era:
     next: Era | None = None
 
     def kept(self) -> tuple[Slots, Words]:
-        """All that was kept, each slot once."""
+        """All that was kept; of one slot always the same."""
         slots, values, there = np.array(tuple(self.singles), np.int64).reshape(-1, 3).T
         parts = [(slots, Words(values, there.astype(np.bool_))), *self.before]
         return np.concatenate([slots for slots, _ in parts]), Words(

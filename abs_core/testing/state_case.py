@@ -134,11 +134,15 @@ class StateCase:
         return backend.table(FLAT, self.shapes[FLAT])
 
     def put(self, texts: dict[bytes, bytes | None]) -> None:
-        """Write in one batch per subtask."""
+        """Write in one batch per subtask; one key by itself."""
         entries = {key: self.value(text) for key, text in texts.items()}
         for backend in self.backends:
             mine = [key for key in entries if self.backend(key) is backend]
-            self.table(backend).put_many(mine, [entries[key] for key in mine])
+            table = self.table(backend)
+            if len(mine) == 1:
+                table.put(mine[0], entries[mine[0]])
+            else:
+                table.put_many(mine, [entries[key] for key in mine])
         _merge(self.model.flat, entries)
 
     def put_deep(self, entries: dict[tuple[bytes, bytes], bytes | None]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from abs_core.errors import CorruptionError
@@ -193,6 +194,17 @@ def overwritten_values_are_not_kept(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Store, "write", write)
 
 
+def single_values_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """A write of one key by itself keeps nothing of what it overwrites."""
+
+    def put(self: ColumnTable, key: bytes, value: bytes | None) -> None:
+        self.store.words.put(
+            self.store.claim([key]), Words.from_array(pa.array([value], pa.binary(8)))
+        )
+
+    patch.setattr(ColumnTable, "put", put)
+
+
 def values_are_kept_after_they_are_overwritten(patch: pytest.MonkeyPatch) -> None:
     write = Store.write
 
@@ -241,6 +253,7 @@ def committed_numbers_are_the_present_ones(patch: pytest.MonkeyPatch) -> None:
 
 CAUGHT_IN_COLUMNS: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
     overwritten_values_are_not_kept: rules.a_copy_is_not_changed_by_later_writes,
+    single_values_are_not_kept: rules.a_failed_checkpoint_is_part_of_the_next,
     values_are_kept_after_they_are_overwritten: rules.a_copy_is_not_changed_by_later_writes,
     later_eras_are_put_back_last: rules.a_query_tells_live_from_committed,
     an_era_has_no_end: rules.a_copy_is_not_changed_by_later_writes,
