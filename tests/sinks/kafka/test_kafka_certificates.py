@@ -63,7 +63,7 @@ def broker(authority: Authority) -> Iterator[NativeKafka]:
 
 @pytest.fixture(scope="module")
 def me(broker: NativeKafka, authority: Authority) -> Certified:
-    """A client that may do what is documented, for all three protocols and the source."""
+    """A client that may do what is documented, for all protocols and the source."""
     made = authority.new()
     needed = {each for protocol in NEEDED.values() for each in protocol}
     side = allow("TOPIC", SIDE, "DESCRIBE")
@@ -71,7 +71,7 @@ def me(broker: NativeKafka, authority: Authority) -> Certified:
     return made
 
 
-@pytest.mark.parametrize("protocol", ["2pc", "wal", "idempotent"])
+@pytest.mark.parametrize("protocol", ["2pc", "2pc-columnar", "wal", "idempotent"])
 def test_a_job_goes_through_with_its_certificate_and_what_is_documented(
     broker: NativeKafka, me: Certified, protocol: str, tmp_path: Path
 ) -> None:
