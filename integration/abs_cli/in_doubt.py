@@ -184,12 +184,13 @@ def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: boo
     if dry_run:
         raise ConfigError(
             "--dry-run does not go with --attempts.",
-            remedy="a reader's log names the attempt that it waits for.",
+            remedy="`abs in-doubt list --attempts TOPIC` shows what would be given up.",
         )
     handles = [HandleName.parse(text) for text in orphans]
     if None in handles:
         raise ConfigError(
-            "An --orphan is no attempt's name.", remedy="take it from the reader's log."
+            "An --orphan is no attempt's name.",
+            remedy="take it from `abs in-doubt list --attempts TOPIC`.",
         )
     named = [handle for handle in handles if handle is not None]
     with noted("give up attempts", job, url, topic=topic, orphans=orphans):
