@@ -207,13 +207,12 @@ def _array_of(raw: list[bytes], kind: pa.DataType) -> pa.Array:
 
 def _xxh64_of_words(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """xxh64 (seed 0) of each 8-byte input, all at once; the library hashes one at a time."""
-    with np.errstate(over="ignore"):
-        mixed = _rotate(words * np.uint64(_P2), 31) * np.uint64(_P1)
-        hashed = np.uint64((_P5 + 8) & 0xFFFFFFFFFFFFFFFF) ^ mixed
-        hashed = _rotate(hashed, 27) * np.uint64(_P1) + np.uint64(_P4)
-        hashed = (hashed ^ (hashed >> np.uint64(33))) * np.uint64(_P2)
-        hashed = (hashed ^ (hashed >> np.uint64(29))) * np.uint64(_P3)
-        result: npt.NDArray[np.uint64] = hashed ^ (hashed >> np.uint64(32))
+    mixed = _rotate(words * np.uint64(_P2), 31) * np.uint64(_P1)
+    hashed = np.uint64((_P5 + 8) & 0xFFFFFFFFFFFFFFFF) ^ mixed
+    hashed = _rotate(hashed, 27) * np.uint64(_P1) + np.uint64(_P4)
+    hashed = (hashed ^ (hashed >> np.uint64(33))) * np.uint64(_P2)
+    hashed = (hashed ^ (hashed >> np.uint64(29))) * np.uint64(_P3)
+    result: npt.NDArray[np.uint64] = hashed ^ (hashed >> np.uint64(32))
     return result
 
 

@@ -42,13 +42,11 @@ class ValueState(Generic[T]):
         self._table.put(key, None)
 
     def get_many(self, keys: Sequence[bytes]) -> list[T | None]:
-        decode = self._codec.decode
-        return [None if raw is None else decode(raw) for raw in self._table.get_many(keys)]
+        return _each(self._codec.decode, self._table.get_many(keys))
 
     def put_many(self, keys: Sequence[bytes], values: Iterable[T | None]) -> None:
         """None deletes."""
-        encode = self._codec.encode
-        self._table.put_many(keys, [None if value is None else encode(value) for value in values])
+        self._table.put_many(keys, _each(self._codec.encode, values))
 
     def get_array(self, keys: Sequence[bytes]) -> pa.Array:
         """Null where there is no value. Needs an ``ArrayCodec``."""
@@ -136,19 +134,15 @@ class MapState(Generic[K, T]):
         _clear(self._table, key)
 
     def get_many(self, keys: Sequence[bytes], entries: Sequence[K]) -> list[T | None]:
-        subs = [self._key_codec.encode(entry) for entry in entries]
-        decode = self._codec.decode
-        found = self._table.get_many(keys, subs)
-        return [None if raw is None else decode(raw) for raw in found]
+        subs = [*map(self._key_codec.encode, entries)]
+        return _each(self._codec.decode, self._table.get_many(keys, subs))
 
     def put_many(
         self, keys: Sequence[bytes], entries: Sequence[K], values: Iterable[T | None]
     ) -> None:
         """None deletes."""
-        subs = [self._key_codec.encode(entry) for entry in entries]
-        encode = self._codec.encode
-        raw = [None if value is None else encode(value) for value in values]
-        self._table.put_many(keys, raw, subs)
+        subs = [*map(self._key_codec.encode, entries)]
+        self._table.put_many(keys, _each(self._codec.encode, values), subs)
 
 
 class ListState(Generic[T]):
@@ -192,6 +186,10 @@ class ListState(Generic[T]):
 
     def clear(self, key: bytes) -> None:
         _clear(self._table, key)
+
+
+def _each(function: Callable[[K], T], values: Iterable[K | None]) -> list[T | None]:
+    return [None if value is None else function(value) for value in values]
 
 
 def _clear(table: Table, key: bytes) -> None:
