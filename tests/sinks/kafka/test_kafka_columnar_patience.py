@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from abs_core.errors import RowError, UnavailableError
 from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.columnar import encoder
 from abs_sinks.kafka.columnar import sender as sending
 from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.columnar.sender import ColumnarSender
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer
+from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.topics import TopicFacts
 
@@ -27,6 +29,12 @@ OPTIONS = KafkaOptions.parse(
 )
 WHO = Identity("id", 1, 0)
 PATIENCE = 100.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _alone() -> None:
+    """Threads of clients draw from ``random``, which hypothesis takes for the test's own doing."""
+    close_all()
 
 
 @dataclass
@@ -87,8 +95,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     facts = {"t": TopicFacts("t", 3, 1)}
     monkeypatch.setattr(sending, "time", clock)
-    monkeypatch.setattr(sending, "topic_facts", lambda *_: facts)
-    monkeypatch.setattr(sending, "GATHERED_BYTES", 1)
+    monkeypatch.setattr(encoder, "topic_facts", lambda *_: facts)
+    monkeypatch.setattr(encoder, "GATHERED_BYTES", 1)
     return clock
 
 

@@ -16,7 +16,7 @@ from abs_core.errors import FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.columnar import sender as sending
+from abs_sinks.kafka.columnar import encoder
 from abs_sinks.kafka.columnar.outbox import FLYING
 from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.control import admin
@@ -110,7 +110,7 @@ def test_keys_decide_the_partition_as_in_java_and_order_in_it_is_kept(
     line_of: LineOf, monkeypatch: pytest.MonkeyPatch, size: str
 ) -> None:
     # Small batches, sent in many requests; and large ones.
-    monkeypatch.setattr(sending, "GATHERED_BYTES", 20 * int(size))
+    monkeypatch.setattr(encoder, "GATHERED_BYTES", 20 * int(size))
     line = line_of(batch_size=size)
     batches = _numbered(40_000, keys=500)
     line.send(*batches)
@@ -180,7 +180,7 @@ def test_a_fenced_sender_sends_nothing_more(line_of: LineOf) -> None:
 def test_a_request_that_is_lost_among_many_is_sent_again_once_and_in_order(
     kafka: KafkaService, line_of: LineOf, monkeypatch: pytest.MonkeyPatch, loss: Loss, nth: int
 ) -> None:
-    monkeypatch.setattr(sending, "GATHERED_BYTES", 1)  # a request for each batch
+    monkeypatch.setattr(encoder, "GATHERED_BYTES", 1)  # a request for each batch
     with LossyBroker(kafka.bootstrap) as proxy:
         line = line_of(bootstrap_servers=proxy.bootstrap)
         proxy.lose(loss, Api.PRODUCE, nth)

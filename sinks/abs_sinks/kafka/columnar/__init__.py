@@ -9,6 +9,7 @@ vectorised steps, and go out over the connections of kafka-python: about a third
     placement    which record goes to which partition, and into which batch
     outbox       which batch may be sent now, or again, and what an answer means: no I/O
     transport    requests of a transaction, and their answers
+    encoder      what was gathered, as batches with their sequence numbers
     sender       all of it for one task
 
 Kept small by what a task may do: it writes one transaction and leaves it open. Whatever is not simply

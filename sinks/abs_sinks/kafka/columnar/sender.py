@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
 import kafka.errors
-import pyarrow as pa
 
 from abs_core.cell import Patience
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import HandleName
+from abs_sinks.kafka.columnar.encoder import Encoder
 from abs_sinks.kafka.columnar.outbox import Batch, Outbox, Verdict
-from abs_sinks.kafka.columnar.placement import Cut, cuts, placed
-from abs_sinks.kafka.columnar.recordbatch import Compression, Identity, record_batch
+from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer, Transport
 from abs_sinks.kafka.digest import Digest
 from abs_sinks.kafka.faults import to_abs_error
@@ -25,19 +22,13 @@ from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.initialised import INIT_SECONDS
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records
-from abs_sinks.kafka.topics import forget, topic_facts
-
-GATHERED_BYTES = 2 << 20
-"""Keys and values that are encoded at once: enough for batches that are worth a request."""
+from abs_sinks.kafka.topics import forget
 
 REQUEST_BYTES = 8 << 20
 """Of one request, at most; the broker takes 100 MiB (socket.request.max.bytes)."""
 
 WAITING_BYTES = 16 << 20
 """Encoded and not yet sent, at most; then a task that writes has to wait."""
-
-BATCH_BYTES = 1_000_000
-"""librdkafka's batch.size and message.max.bytes, where they are not given."""
 
 TOO_LARGE = 10
 """MESSAGE_TOO_LARGE: of a whole batch."""
@@ -86,16 +77,9 @@ class ColumnarSender:
         self.rows = 0
         self._options = options
         self._topic = options.topic
-        self._who = who
         self._patience = patience
         self._digest = Digest()
-        self._compression = compression(options)
-        self._by_key = (options.kafka.get("partitioner") or "murmur2_random") != "random"
-        self._turn = secrets.randbelow(1 << 20)
-        self._gathered: list[Records] = []
-        self._gathered_bytes = 0
-        self._next: Counter[int] = Counter()
-        self._made: Counter[int] = Counter()
+        self._encoder = Encoder(options, who)
         self._added: set[int] = set()
         self._leaders: dict[int, int] = {}
         self._outbox = Outbox()
@@ -114,12 +98,10 @@ class ColumnarSender:
             AbsError: one before was refused, or the brokers do not answer.
         """
         self._digest.feed(records)
-        self._gathered.append(records)
-        self._gathered_bytes += records.values.nbytes
-        self._gathered_bytes += 0 if records.keys is None else records.keys.nbytes
+        self._encoder.gather(records)
         self.rows += records.rows
-        if self._gathered_bytes >= GATHERED_BYTES:
-            self._encode()
+        if self._encoder.has_enough:
+            self._outbox.add(self._encoder.batches())
             self._serve(lambda: self._outbox.unsent_bytes <= WAITING_BYTES)
 
     def flush(self) -> None:
@@ -128,34 +110,8 @@ class ColumnarSender:
         Raises:
             AbsError: one was refused, or the brokers did not answer in time.
         """
-        if self._gathered:
-            self._encode()
+        self._outbox.add(self._encoder.batches())
         self._serve(lambda: self._outbox.unfinished == 0)
-
-    def _encode(self) -> None:
-        records = _joined(self._gathered)
-        self._gathered, self._gathered_bytes = [], 0
-        facts = topic_facts(self._options.kafka, [self._topic])[self._topic]
-        limit = min(batch_bytes(self._options), facts.max_message_bytes or BATCH_BYTES)
-        places = placed(records, facts.partitions, by_key=self._by_key, turn=self._turn)
-        self._turn += records.rows
-        now_ms = time.time_ns() // 1_000_000
-        self._outbox.add(self._batch(cut) for cut in cuts(records, places, now_ms, limit))
-
-    def _batch(self, cut: Cut) -> Batch:
-        at, count = cut.partition, len(cut.values)
-        payload = record_batch(
-            cut.keys,
-            cut.values,
-            self._who,
-            cut.times,
-            sequence=self._next[at],
-            compression=self._compression,
-        )
-        number = self._made[at]
-        self._made[at] += 1
-        self._next[at] = (self._next[at] + count) % (1 << 31)
-        return Batch(at, number, count, payload)
 
     def _serve(self, done: Callable[[], bool]) -> None:
         """Send and take answers, until it is done; it does not wait where it is done already."""
@@ -266,30 +222,3 @@ class Pause:
 
     def over(self) -> None:
         self.reason, self._seconds, self._until = None, 0.0, 0.0
-
-
-def compression(options: KafkaOptions) -> Compression:
-    """As librdkafka's settings say."""
-    given = options.kafka.get("compression.type") or options.kafka.get("compression.codec")
-    level = options.kafka.get("compression.level")
-    return Compression(given or "none", None if level in (None, "-1") else int(level or 0))
-
-
-def batch_bytes(options: KafkaOptions) -> int:
-    """Of a batch at most, before it is compressed: what client and settings allow."""
-    names = ("batch.size", "message.max.bytes")
-    return min(int(options.kafka.get(name) or BATCH_BYTES) for name in names)
-
-
-def _joined(parts: Sequence[Records]) -> Records:
-    def column(of: Callable[[Records], pa.Array | None]) -> pa.Array | None:
-        return None if of(parts[0]) is None else pa.concat_arrays([of(part) for part in parts])
-
-    return Records(
-        values=column(lambda part: part.values),
-        keys=column(lambda part: part.keys),
-        headers=None,
-        topics=None,
-        partitions=column(lambda part: part.partitions),
-        timestamps=column(lambda part: part.timestamps),
-    )
