@@ -16,6 +16,7 @@ from abs_sinks.kafka.columnar.encoder import Encoder
 from abs_sinks.kafka.columnar.outbox import Batch, Outbox, Verdict
 from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer, Transport
+from abs_sinks.kafka.control import Over, admin
 from abs_sinks.kafka.digest import Digest
 from abs_sinks.kafka.faults import to_abs_error
 from abs_sinks.kafka.fencing import fence_for_good
@@ -60,6 +61,7 @@ def initialised(options: KafkaOptions, name: HandleName) -> ColumnarProducer:
     """
     patience = Patience(seconds=INIT_SECONDS)
     producer_id, epoch = patience.retry(lambda: fence_for_good(options, name))
+    admin(options.kafka, Over.RECORDS)  # connected now, not while a task waits
     return ColumnarProducer(options, Identity(str(name), producer_id, epoch))
 
 
