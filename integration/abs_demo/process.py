@@ -34,7 +34,6 @@ class JobProcess:
     def __init__(
         self, command: Sequence[str], environment: Mapping[str, str], folder: Path, log: Path
     ) -> None:
-        self._seen: set[int] = set()
         with log.open("ab") as output:
             self._popen = subprocess.Popen(
                 command,
@@ -45,6 +44,8 @@ class JobProcess:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+        # The driver counts also where it is killed before anybody has looked.
+        self._seen: set[int] = {self._popen.pid}
         self._id = ProcessId.of(self._popen.pid)
         if self._id is not None:
             LEASH.tie(self._id)

@@ -45,6 +45,12 @@ def test_a_kill_leaves_none_of_the_jobs_processes(tmp_path: Path) -> None:
     assert job.kill() == 0
 
 
+def test_a_job_that_dies_before_anybody_has_looked_counts_as_one_process(tmp_path: Path) -> None:
+    sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
+    for _ in range(20):  # most of them are gone when the first look at the processes comes
+        assert JobProcess(sleeper, dict(os.environ), tmp_path, tmp_path / "log").kill() == 1
+
+
 def test_the_exit_code_of_a_job_that_ends_by_itself_is_told(tmp_path: Path) -> None:
     job = JobProcess(
         [sys.executable, "-c", "raise SystemExit(7)"], dict(os.environ), tmp_path, tmp_path / "log"
