@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from abs_core.errors import OptionError
+from abs_sinks.kafka.columnar.compression import Compression
 from abs_sinks.kafka.settings import PREFIX, Settings
 from abs_sinks.options import COMMON, CommonOptions, Option, Problems, one_of, read_options
 
@@ -36,12 +37,8 @@ def topic_name(text: str) -> str:
     return text
 
 
-_CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-_COLUMNAR_KNOWS = {
-    "partitioner": ("murmur2_random", "random"),
-    "compression.type": _CODECS,
-    "compression.codec": _CODECS,
-}
+_PARTITIONERS = ("murmur2_random", "random")
+"""That ``columnar`` knows."""
 
 _OWN = (
     Option("topic", topic_name),
@@ -146,10 +143,17 @@ def _check_columnar(
             f"producer={COLUMNAR} writes to one topic.",
             f"set the option topic, or producer={LIBRDKAFKA}.",
         )
-    for name, known in _COLUMNAR_KNOWS.items():
-        given = kafka.get(name)
-        if given is not None and given.lower() not in known:
-            problems.add(
-                f"producer={COLUMNAR} does not know kafka.{name}={given}.",
-                f"take one of {', '.join(known)}, or set producer={LIBRDKAFKA}.",
-            )
+    partitioner = kafka.get("partitioner")
+    if partitioner is not None and partitioner not in _PARTITIONERS:
+        problems.add(
+            f"producer={COLUMNAR} does not know kafka.partitioner={partitioner}.",
+            f"take one of {', '.join(_PARTITIONERS)}, or set producer={LIBRDKAFKA}.",
+        )
+    codec = kafka.get("compression.type") or kafka.get("compression.codec")
+    try:
+        Compression.parse(codec, kafka.get("compression.level"))
+    except ValueError as error:
+        problems.add(
+            f"producer={COLUMNAR} cannot compress by kafka.compression.type={codec}: {error}.",
+            f"correct kafka.compression.*, or set producer={LIBRDKAFKA}.",
+        )

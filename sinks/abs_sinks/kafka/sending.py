@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
 from itertools import repeat
 from typing import Any
 
@@ -21,7 +20,7 @@ from abs_core.errors import ProtocolError, UnavailableError
 from abs_sinks.kafka.bulk import AnyProducer, BulkProducer, Undelivered, messages_of
 from abs_sinks.kafka.digest import Digest
 from abs_sinks.kafka.faults import CONSEQUENCES, mapped, reason_of, to_abs_error
-from abs_sinks.kafka.records import Header, Records, header_lists, is_plain
+from abs_sinks.kafka.records import Header, Records, header_lists, is_plain, sliced
 from abs_sinks.kafka.settings import Settings
 
 CHUNK = 16_384
@@ -141,7 +140,7 @@ class Sender:
         """
         self._digest.feed(records)
         for start in range(0, records.rows, CHUNK):
-            part = records if records.rows <= CHUNK else _slice(records, start, CHUNK)
+            part = records if records.rows <= CHUNK else sliced(records, start, CHUNK)
             self._produce(part, list(extra))
             self._failures.raise_any(self._producer)
         self.rows += records.rows
@@ -243,17 +242,6 @@ def _all_headers(headers: pa.ListArray | None, extra: list[Header]) -> Any:
         return repeat(extra or None)
     own = header_lists(headers)
     return [(given or []) + extra for given in own] if extra else own
-
-
-def _slice(records: Records, start: int, count: int) -> Records:
-    return replace(
-        records,
-        **{
-            field.name: column.slice(start, count)
-            for field in fields(records)
-            if (column := getattr(records, field.name)) is not None
-        },
-    )
 
 
 def _is_consequence(error: KafkaError) -> bool:

@@ -13,9 +13,10 @@ from kafka.record.memory_records import MemoryRecords
 
 from abs_core.errors import OptionError
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.columnar.encoder import batch_bytes, compression
+from abs_sinks.kafka.columnar.compression import Compression
+from abs_sinks.kafka.columnar.encoder import PIECE_BYTES, batch_bytes, compression, pieces
 from abs_sinks.kafka.columnar.placement import RUN, cuts, placed
-from abs_sinks.kafka.columnar.recordbatch import Compression, Identity, record_batch
+from abs_sinks.kafka.columnar.recordbatch import Identity, record_batch
 from abs_sinks.kafka.columnar.varints import lengths_of, varints, zigzag
 from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.partitioner import partitions_of
@@ -167,6 +168,28 @@ def test_compression_and_sizes_are_librdkafkas_settings() -> None:
     assert compression(options) == Compression("zstd", 3)
     assert batch_bytes(options) == 50_000
     assert compression(_options()) == Compression()
+    as_they_are = {"kafka.compression.codec": "snappy", "kafka.compression.level": "3"}
+    assert compression(_options(**as_they_are)) == Compression("snappy")
+
+
+def test_what_does_not_get_smaller_is_sent_as_it_is() -> None:
+    noise = memoryview(np.random.default_rng(1).bytes(300_000))
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        assert Compression(codec)(noise) == (0, noise)
+        bits, small = Compression(codec)(memoryview(bytes(300_000)))
+        assert bits
+        assert len(small) < 30_000
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 5_000])
+def test_pieces_are_the_records_and_of_bounded_size(rows: int) -> None:
+    values = pa.array([b"%06d" % n * 2_000 for n in range(rows)], pa.binary())
+    times = pa.array(range(rows), pa.int64())
+    found = list(pieces(Records(values, None, None, None, None, times)))
+    assert [v for part in found for v in part.values.to_pylist()] == values.to_pylist()
+    stamps = [part.timestamps for part in found if part.timestamps is not None]
+    assert [t for part in stamps for t in part.to_pylist()] == times.to_pylist()
+    assert all(part.values.nbytes <= 1.1 * PIECE_BYTES for part in found)
 
 
 @pytest.mark.parametrize(
@@ -175,6 +198,10 @@ def test_compression_and_sizes_are_librdkafkas_settings() -> None:
         ({"protocol": "idempotent"}, "no meaning for protocol=idempotent"),
         ({"topic": None}, "writes to one topic"),
         ({"kafka.partitioner": "fnv1a"}, r"kafka\.partitioner=fnv1a"),
+        (
+            {"kafka.compression.type": "gzip", "kafka.compression.level": "12"},
+            "gzip has no level 12",
+        ),
         ({"producer": "java"}, "librdkafka"),
     ],
 )

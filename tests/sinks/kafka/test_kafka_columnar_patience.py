@@ -61,11 +61,16 @@ class Scripted:
     answers: deque[Answer] = field(default_factory=deque)
     delivered: list[Batch] = field(default_factory=list)
 
-    def add(self, partitions: Sequence[int]) -> None:
-        self._fail_if("no coordinator")
+    def add(self, partitions: Sequence[int]) -> UnavailableError | None:
+        if self.fates and self.fates[0] == "no coordinator":
+            self.fates.popleft()
+            return UnavailableError("There is no coordinator.")
+        return None
 
     def leaders(self, partitions: Iterable[int]) -> dict[int, int]:
-        self._fail_if("no leader")
+        if self.fates and self.fates[0] == "no leader":
+            self.fates.popleft()
+            raise UnavailableError("There is no leader.")
         return {partition: partition % 2 for partition in partitions}
 
     def send(self, node: int, batches: Sequence[Batch]) -> None:
@@ -83,11 +88,6 @@ class Scripted:
             return self.answers.popleft()
         self.clock.now += max(0.0, seconds)
         return None
-
-    def _fail_if(self, fate: str) -> None:
-        if self.fates and self.fates[0] == fate:
-            self.fates.popleft()
-            raise UnavailableError(f"There is {fate}.")
 
 
 @pytest.fixture
@@ -159,3 +159,25 @@ def test_a_refusal_ends_it_at_once(clock: Clock, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RowError, match="no key"):
         _send(sender, 1)
     assert clock.now == 0.0
+
+
+def test_a_partition_that_is_to_be_sent_again_waits_for_no_other(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second partition's broker is silent; the first is sent again after its pause."""
+    sender, script = _sender(clock, [], monkeypatch)
+    sent: list[tuple[float, int]] = []
+
+    def send(node: int, batches: Sequence[Batch]) -> None:
+        for batch in batches:
+            sent.append((clock.now, batch.partition))
+            if batch.partition == 0:
+                code = 6 if len([p for _, p in sent if p == 0]) == 1 else 0
+                script.answers.append(Answer(batch, code))
+
+    script.send = send  # type: ignore[method-assign]
+    batch = pa.record_batch({"value": ["a", "b"], "partition": pa.array([0, 1], pa.int32())})
+    sender.send(records_of(batch, plan_columns(batch.schema, "t")))
+    with pytest.raises(UnavailableError):
+        sender.flush()
+    assert [at for at, partition in sent if partition == 0] == [0.0, 0.02]

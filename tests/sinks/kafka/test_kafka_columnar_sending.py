@@ -7,6 +7,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
@@ -14,13 +15,14 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 
 from abs_core.errors import FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
+from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
 from abs_sinks.kafka.columnar.outbox import FLYING
 from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.control import admin
-from abs_sinks.kafka.endtxn import Ending, end
+from abs_sinks.kafka.endtxn import Ending, describe, end
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
 from abs_sinks.kafka.partitioner import partitions_of
@@ -91,6 +93,17 @@ def test_nulls_stay_null_and_what_is_empty_stays_empty_with_any_codec(
     assert _sorted(line.commit()) == sorted(zip(keys, values, strict=True), key=str)
 
 
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_batches_of_a_megabyte_are_read_whatever_the_codec_and_the_bytes(
+    line_of: LineOf, codec: str
+) -> None:
+    noise = np.random.default_rng(1)
+    texts = [b"%06d " % n * 100 if n % 5 else noise.bytes(700) for n in range(6_000)]
+    line = line_of(compression_type=codec)
+    line.send(pa.record_batch({"value": texts, "partition": pa.array([1] * 6_000, pa.int32())}))
+    assert line.commit()[1] == [(None, text) for text in texts]
+
+
 def test_slices_and_all_kinds_of_text_arrive_as_they_are(line_of: LineOf) -> None:
     line = line_of()
     whole = pa.record_batch(
@@ -132,16 +145,23 @@ def test_records_without_keys_get_to_all_partitions_each_once(line_of: LineOf) -
     assert _sorted(found) == sorted(((None, b"%d" % n) for n in range(10_000)), key=str)
 
 
-def test_a_partition_that_was_added_is_written_to_once_it_is_known(line_of: LineOf) -> None:
-    line = line_of()
-    admin(line.options.kafka).create_partitions({line.topic: NewPartitions(PARTITIONS + 1)})
-    deadline = time.monotonic() + SECONDS
-    while _partitions(line) == PARTITIONS:
-        assert time.monotonic() < deadline
-    asked = pa.array([PARTITIONS], pa.int32())
-    line.send(pa.record_batch({"value": ["new"], "partition": asked}))
-    line.sender.flush()
-    assert line.sender.rows == 1
+def test_partitions_that_were_added_are_the_next_transactions_too(line_of: LineOf) -> None:
+    first = line_of()
+    batch = pa.record_batch({"key": [f"{n}" for n in range(100)], "value": ["v"] * 100})
+    first.send(batch)
+    first.sender.flush()
+    admin(first.options.kafka).create_partitions({first.topic: NewPartitions(2 * PARTITIONS)})
+    wanted = set(partitions_of(batch["key"].view(pa.binary()), 2 * PARTITIONS).tolist())
+
+    def written() -> bool:  # brokers learn of new partitions one after another
+        line = line_of()
+        line.send(batch)
+        line.sender.flush()
+        id_ = line.producer.who.transactional_id
+        now = describe(line.options.kafka, [id_])[id_]
+        return now is not None and {number for _, number in now.partitions} == wanted
+
+    assert within(SECONDS, written)
 
 
 def test_what_a_broker_refuses_of_one_record_is_told_and_of_many_tried_in_smaller_batches(
@@ -201,8 +221,24 @@ def test_brokers_that_do_not_answer_are_given_up_in_time(
     with LossyBroker(kafka.bootstrap) as proxy:
         line = line_of(bootstrap_servers=proxy.bootstrap, patience=0.5)
         line.send(pa.record_batch({"value": ["a"]}))
+        line.sender.flush()  # the topic is known, and its partition part of the transaction
+    line.send(pa.record_batch({"value": ["b"]}))
+    began = time.monotonic()
     with pytest.raises(UnavailableError):
         line.sender.flush()
+    assert 0.5 <= time.monotonic() - began < SECONDS
+
+
+def test_a_partition_that_may_or_may_not_be_added_ends_the_attempt(
+    kafka: KafkaService, line_of: LineOf
+) -> None:
+    """A request for it that comes after the commit would begin another transaction."""
+    with LossyBroker(kafka.bootstrap) as proxy:
+        line = line_of(bootstrap_servers=proxy.bootstrap)
+        proxy.lose(Loss.REPLY, Api.ADD_PARTITIONS_TO_TXN)
+        line.send(pa.record_batch({"value": ["a"]}))
+        with pytest.raises(UnavailableError, match="adding partitions"):
+            line.sender.flush()
 
 
 def _name() -> HandleName:
@@ -221,10 +257,6 @@ def _numbered(count: int, keys: int) -> list[pa.RecordBatch]:
         *table.slice(0, count // 3).to_batches(max_chunksize=7_000),
         *table.slice(count // 3).to_batches(max_chunksize=1_000),
     ]
-
-
-def _partitions(line: Line) -> int:
-    return topic_facts(line.options.kafka, [line.topic], again=True)[line.topic].partitions
 
 
 def _sorted(parts: list[list[Sent]]) -> list[Sent]:

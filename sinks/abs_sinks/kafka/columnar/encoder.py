@@ -9,15 +9,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from abs_core.errors import SchemaError
+from abs_sinks.kafka.columnar.compression import Compression
 from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.placement import Cut, cuts, placed
-from abs_sinks.kafka.columnar.recordbatch import Compression, Identity, record_batch
+from abs_sinks.kafka.columnar.recordbatch import Identity, record_batch
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import Records
+from abs_sinks.kafka.records import Records, sliced
 from abs_sinks.kafka.topics import topic_facts
 
 GATHERED_BYTES = 2 << 20
 """Keys and values that are encoded at once: enough for batches that are worth a request."""
+
+PIECE_BYTES = 4 * GATHERED_BYTES
 
 BATCH_BYTES = 1_000_000
 """librdkafka's batch.size and message.max.bytes, where they are not given."""
@@ -59,13 +63,19 @@ class Encoder:
         """Of all that was gathered.
 
         Raises:
-            TargetError: the topic cannot be looked at.
+            SchemaError: the topic is gone.
+            TargetError: it cannot be looked at.
         """
         if not self._gathered:
             return
         records = _joined(self._gathered)
         self._gathered, self._gathered_bytes = [], 0
-        facts = topic_facts(self._options.kafka, [self._topic])[self._topic]
+        facts = topic_facts(self._options.kafka, [self._topic]).get(self._topic)
+        if facts is None:
+            raise SchemaError(
+                f"Topic {self._topic} is gone.",
+                remedy="create it again; nothing of the epoch is committed.",
+            )
         limit = min(batch_bytes(self._options), facts.max_message_bytes or BATCH_BYTES)
         places = placed(records, facts.partitions, by_key=self._by_key, turn=self._turn)
         self._turn += records.rows
@@ -89,10 +99,9 @@ class Encoder:
 
 
 def compression(options: KafkaOptions) -> Compression:
-    """As librdkafka's settings say."""
+    """As librdkafka's settings say; they were checked with the options."""
     given = options.kafka.get("compression.type") or options.kafka.get("compression.codec")
-    level = options.kafka.get("compression.level")
-    return Compression(given or "none", None if level in (None, "-1") else int(level or 0))
+    return Compression.parse(given, options.kafka.get("compression.level"))
 
 
 def batch_bytes(options: KafkaOptions) -> int:
@@ -113,3 +122,14 @@ def _joined(parts: Sequence[Records]) -> Records:
         partitions=column(lambda part: part.partitions),
         timestamps=column(lambda part: part.timestamps),
     )
+
+
+def pieces(records: Records) -> Iterator[Records]:
+    """The records in runs of a few megabytes: a batch of Arrow's may be of any size."""
+    size = records.values.nbytes + (0 if records.keys is None else records.keys.nbytes)
+    rows = max(1, records.rows * PIECE_BYTES // max(1, size))
+    if rows >= records.rows:
+        yield records
+        return
+    for start in range(0, records.rows, rows):
+        yield sliced(records, start, rows)

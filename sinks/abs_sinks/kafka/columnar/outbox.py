@@ -98,6 +98,7 @@ class Outbox:
         """Batches."""
         self.flying = 0
         """Batches that are sent and not answered."""
+        self.flying_bytes = 0
 
     def add(self, batches: Iterable[Batch]) -> None:
         for batch in batches:
@@ -119,8 +120,10 @@ class Outbox:
             lane.flying[batch.number] = batch
             room -= len(batch.payload)
             taken.append(batch)
+        size = sum(len(batch.payload) for batch in taken)
         self.flying += len(taken)
-        self.unsent_bytes -= sum(len(batch.payload) for batch in taken)
+        self.flying_bytes += size
+        self.unsent_bytes -= size
         return taken
 
     def answered(self, batch: Batch, code: int) -> Verdict:
@@ -135,6 +138,7 @@ class Outbox:
             again = verdict is Verdict.AGAIN
             lane.answered(batch, again=again)
             self.flying -= 1
+            self.flying_bytes -= len(batch.payload)
             self.unfinished -= not again
             self.unsent_bytes += again * len(batch.payload)
         return verdict

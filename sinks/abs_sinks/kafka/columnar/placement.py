@@ -17,9 +17,6 @@ from abs_sinks.kafka.records import RECORD_OVERHEAD, Records
 RUN = 2_000
 """So many records without a key stay together, then the next partition's turn comes."""
 
-PARTITIONERS = ("murmur2_random", "random")
-"""Of librdkafka's: by key as in Java, and what has no key anywhere; or everything anywhere."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cut:

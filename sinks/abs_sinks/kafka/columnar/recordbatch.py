@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_sinks.buffers import bytes_of
+from abs_sinks.kafka.columnar.compression import NONE, Compression
 from abs_sinks.kafka.columnar.varints import Numbers, lengths_of, varints, zigzag
 
 HEADER_BYTES = 61
@@ -32,29 +33,6 @@ _TRANSACTIONAL = 1 << 4
 
 _ATTRIBUTES = b"\0"
 _NO_HEADERS = b"\0"
-
-CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
-"""Bits of a batch's attributes."""
-
-
-@dataclass(frozen=True, slots=True)
-class Compression:
-    """How the records of a batch are compressed.
-
-    Args:
-        name: one of ``CODECS``.
-        level: the codec's own; None: its default.
-    """
-
-    name: str = "none"
-    level: int | None = None
-
-    def __call__(self, records: memoryview) -> bytes | memoryview:
-        if self.name == "none":
-            return records
-        codec = pa.Codec(self.name, compression_level=self.level)
-        compressed: bytes = codec.compress(records, asbytes=True)
-        return compressed
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +51,7 @@ def record_batch(
     times: Numbers,
     *,
     sequence: int,
-    compression: Compression = Compression(),
+    compression: Compression = NONE,
 ) -> bytes:
     """One batch for one partition, in a transaction.
 
@@ -83,9 +61,9 @@ def record_batch(
         sequence: of its first record, in this partition and producer epoch.
     """
     count, first = len(values), int(times.min())
-    records = compression(encoded(keys, values, times - first))
+    codec, records = compression(encoded(keys, values, times - first))
     after = _AFTER_CRC.pack(
-        CODECS[compression.name] | _TRANSACTIONAL,
+        codec | _TRANSACTIONAL,
         count - 1,
         first,
         int(times.max()),

@@ -10,9 +10,9 @@ from typing import NoReturn
 import kafka.errors
 
 from abs_core.cell import Patience
-from abs_core.errors import AbsError, UnavailableError
+from abs_core.errors import AbsError, TargetError, UnavailableError
 from abs_core.model import HandleName
-from abs_sinks.kafka.columnar.encoder import Encoder
+from abs_sinks.kafka.columnar.encoder import Encoder, pieces
 from abs_sinks.kafka.columnar.outbox import Batch, Outbox, Verdict
 from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer, Transport
@@ -23,10 +23,13 @@ from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.initialised import INIT_SECONDS
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records
-from abs_sinks.kafka.topics import forget
+from abs_sinks.kafka.topics import forget, topic_facts
 
 REQUEST_BYTES = 8 << 20
 """Of one request, at most; the broker takes 100 MiB (socket.request.max.bytes)."""
+
+FLYING_BYTES = 32 << 20
+"""Sent and not answered, at most, but for the last request."""
 
 WAITING_BYTES = 16 << 20
 """Encoded and not yet sent, at most; then a task that writes has to wait."""
@@ -61,7 +64,10 @@ def initialised(options: KafkaOptions, name: HandleName) -> ColumnarProducer:
     """
     patience = Patience(seconds=INIT_SECONDS)
     producer_id, epoch = patience.retry(lambda: fence_for_good(options, name))
-    admin(options.kafka, Over.RECORDS)  # connected now, not while a task waits
+    # Now, not while a task waits; and anew for each transaction: partitions may have been added.
+    admin(options.kafka, Over.RECORDS)
+    if options.topic is not None:
+        topic_facts(options.kafka, [options.topic], again=True)
     return ColumnarProducer(options, Identity(str(name), producer_id, epoch))
 
 
@@ -100,11 +106,12 @@ class ColumnarSender:
             AbsError: one before was refused, or the brokers do not answer.
         """
         self._digest.feed(records)
-        self._encoder.gather(records)
+        for part in pieces(records):
+            self._encoder.gather(part)
+            if self._encoder.has_enough:
+                self._outbox.add(self._encoder.batches())
+                self._serve(lambda: self._outbox.unsent_bytes <= WAITING_BYTES)
         self.rows += records.rows
-        if self._encoder.has_enough:
-            self._outbox.add(self._encoder.batches())
-            self._serve(lambda: self._outbox.unsent_bytes <= WAITING_BYTES)
 
     def flush(self) -> None:
         """Return when every record is acknowledged.
@@ -121,8 +128,10 @@ class ColumnarSender:
         while True:
             while (answer := self._transport.answer(0)) is not None:
                 last = self._take(answer, last)
-            if not self._pause.left():
+            paused = self._pause.left()
+            if not paused:
                 self._send_what_may_be()
+                paused = self._pause.left()
             if done():
                 return
             left = last + self._patience - time.monotonic()
@@ -132,9 +141,9 @@ class ColumnarSender:
                     f"acknowledged after {self._patience:g} s.",
                     remedy="see whether the brokers are up and in sync; the epoch is tried again.",
                 )
-            # Whatever is on its way gets an answer; where nothing is, there is a pause to sit out.
-            wait = left if self._outbox.flying else self._pause.left()
-            answer = self._transport.answer(min(left, wait))
+            # What is on its way gets an answer; what waits for the end of a pause is sent then.
+            wait = min(left, paused) if paused or not self._outbox.flying else left
+            answer = self._transport.answer(wait)
             if answer is not None:
                 last = self._take(answer, last)
 
@@ -165,40 +174,55 @@ class ColumnarSender:
         return last
 
     def _grown_too_large(self, batch: Batch) -> NoReturn:
+        """The topic takes less than it did when this process looked, or it may not be looked at."""
+        size = len(batch.payload)
+        told = f"Topic {self._topic} takes no batch of {size} bytes"
         forget(self._options.kafka)
+        now = topic_facts(self._options.kafka, [self._topic]).get(self._topic)
+        if now is None or now.max_message_bytes is None or now.max_message_bytes >= size:
+            raise TargetError(
+                f"{told}, and how many it takes is not known.",
+                remedy="set kafka.batch.size to less than its max.message.bytes; nothing of the epoch "
+                "is committed.",
+            )
         raise UnavailableError(
-            f"Topic {self._topic} takes no batch of {len(batch.payload)} bytes any more: its "
-            "max.message.bytes is smaller than it was when this process looked.",
+            f"{told} any more: its max.message.bytes is {now.max_message_bytes} now.",
             remedy="nothing of the epoch is lost: it is tried again, in smaller batches.",
         )
 
     def _send_what_may_be(self) -> None:
-        while batches := self._outbox.take(REQUEST_BYTES):
-            try:
-                by_node = self._prepared_for(batches)
-            except AbsError as error:
-                if not error.retryable:
-                    raise
+        while self._outbox.flying_bytes < FLYING_BYTES and (
+            batches := self._outbox.take(REQUEST_BYTES)
+        ):
+            passing = self._prepare(batches)
+            if passing is not None:
                 for batch in batches:
                     self._outbox.answered(batch, NO_ANSWER)
-                self._pause.longer(error)
+                self._pause.longer(passing)
                 return
+            by_node: dict[int, list[Batch]] = {}
+            for batch in batches:
+                by_node.setdefault(self._leaders[batch.partition], []).append(batch)
             for node, some in by_node.items():
                 self._transport.send(node, some)
 
-    def _prepared_for(self, batches: Sequence[Batch]) -> dict[int, list[Batch]]:
-        """By the node that takes them, once their partitions are part of the transaction."""
+    def _prepare(self, batches: Sequence[Batch]) -> AbsError | None:
+        """Partitions in the transaction, leaders known; else why not, where that may pass."""
         new = sorted({batch.partition for batch in batches} - self._added)
         if new:
-            self._transport.add(new)
+            passing = self._transport.add(new)
+            if passing is not None:
+                return passing
             self._added.update(new)
         unknown = [batch.partition for batch in batches if batch.partition not in self._leaders]
         if unknown:
-            self._leaders |= self._transport.leaders(unknown)
-        found: dict[int, list[Batch]] = {}
-        for batch in batches:
-            found.setdefault(self._leaders[batch.partition], []).append(batch)
-        return found
+            try:
+                self._leaders |= self._transport.leaders(unknown)
+            except AbsError as error:
+                if not error.retryable:
+                    raise
+                return error
+        return None
 
 
 class Pause:

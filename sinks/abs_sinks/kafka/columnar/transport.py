@@ -17,12 +17,13 @@ import kafka.errors as errors
 from kafka.protocol.producer import ProduceRequest
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest
 
+from abs_core.errors import AbsError, UnavailableError
 from abs_sinks.kafka.client import REQUEST_SECONDS
 from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.recordbatch import Identity
-from abs_sinks.kafka.control import Over, admin, run
+from abs_sinks.kafka.control import Over, admin, forget, run
 from abs_sinks.kafka.faults import to_abs_error
-from abs_sinks.kafka.places import coordinators_of, leaders_of
+from abs_sinks.kafka.places import coordinators_of, forget_places, leaders_of
 from abs_sinks.kafka.settings import Settings
 
 NO_ANSWER = 13
@@ -33,6 +34,8 @@ _PRODUCE_VERSION = 11
 _ADD_VERSION = 3
 _REPLICAS_MS = round(REQUEST_SECONDS * 1000 * 2 / 3)
 """For so long a leader waits for its followers: it answers before the request is given up."""
+_UNKNOWN_TOPIC = 3
+"""To the broker that was asked: it may be new."""
 _NOT_ATTEMPTED = 55
 """The partition's own answer is none: another one of the request failed."""
 
@@ -49,7 +52,7 @@ class Answer:
     batch: Batch
     code: int = 0
     text: str = ""
-    error: BaseException | None = None
+    error: Exception | None = None
 
 
 class Transport:
@@ -71,33 +74,62 @@ class Transport:
 
         async def work(manager: Any) -> dict[int, int]:
             found = await leaders_of(manager, places)
+            if any(manager.cluster.broker_metadata(node) is None for node in found):
+                # Of a broker that has come since the connection looked: it is found in a moment.
+                manager.cluster.request_update()
+                raise errors.LeaderNotAvailableError(f"brokers {sorted(found)}")
             return {number: node for node, led in found.items() for _, number in led}
 
         return run(self._settings, f"looking who leads topic {self._topic}", work, Over.RECORDS)
 
-    def add(self, partitions: Sequence[int]) -> None:
-        """Make partitions part of the transaction; may be done again.
+    def add(self, partitions: Sequence[int]) -> AbsError | None:
+        """Make partitions part of the transaction.
+
+        Returns:
+            why that cannot be done now, where it may be asked again; None: it is done.
 
         Raises:
             FencedError, ContentionError: the transaction is over, or was taken over.
-            TargetError: the coordinator refuses, or does not answer.
+            UnavailableError: there is no answer. Do not ask again: a request that comes late, after the
+                commit, would begin another transaction under the same producer id and epoch, and nobody
+                could tell from it that this one was committed. The next attempt has another epoch.
+            TargetError: the coordinator refuses.
         """
-        id_ = self._who.transactional_id
+        try:
+            node = self._coordinator()
+        except AbsError as error:
+            if not error.retryable:
+                raise
+            return error
 
-        async def work(manager: Any) -> None:
-            node = (await coordinators_of(manager, [id_]))[id_]
+        async def work(manager: Any) -> list[int]:
             response = await manager.send(self._adding(partitions), node_id=node)
-            codes = [
+            codes = {
                 each.partition_error_code
                 for topic in response.results_by_topic_v3_and_below
                 for each in topic.results_by_partition
-            ]
-            for code in sorted(codes, key=lambda code: code == _NOT_ATTEMPTED):
-                if code:
-                    raise errors.for_code(code)(f"AddPartitionsToTxn, topic {self._topic}")
+            }
+            if codes != {0}:
+                forget_places(manager)  # another broker may be the coordinator now
+            return sorted(codes - {0}, key=lambda code: code == _NOT_ATTEMPTED)
 
         doing = f"adding partitions of topic {self._topic} to a transaction"
-        run(self._settings, doing, work, Over.RECORDS)
+        refused = run(self._settings, doing, work, Over.RECORDS)
+        if not refused:
+            return None
+        kind = errors.for_code(refused[0])
+        found = to_abs_error(kind("AddPartitionsToTxn"), doing, self._settings)
+        if found.retryable or refused[0] == _UNKNOWN_TOPIC:
+            return found
+        raise found
+
+    def _coordinator(self) -> int:
+        id_ = self._who.transactional_id
+
+        async def work(manager: Any) -> int:
+            return (await coordinators_of(manager, [id_]))[id_]
+
+        return run(self._settings, f"finding the coordinator of {id_}", work, Over.RECORDS)
 
     def send(self, node: int, batches: Sequence[Batch]) -> None:
         """Send batches, one of a partition at most; each gets an answer, whatever happens."""
@@ -106,13 +138,20 @@ class Transport:
             try:
                 response = await manager.send(self._producing(batches), node_id=node)
                 answers = _answers(batches, response)
-            except BaseException as error:  # noqa: BLE001 - raised by who waits for the answer
+            except Exception as error:  # noqa: BLE001 - raised by who waits for the answer
                 answers = _unanswered(batches, error)
             for answer in answers:
                 self._answers.put(answer)
 
         manager = admin(self._settings, Over.RECORDS)._manager
-        manager.call_soon(work, manager)
+        try:
+            manager.call_soon(work, manager)
+        except RuntimeError as error:  # its loop has ended
+            forget(self._settings, Over.RECORDS)
+            raise UnavailableError(
+                f"Kafka's client ended while records were sent to topic {self._topic}: {error}.",
+                remedy="the epoch is tried again, with a new one.",
+            ) from error
 
     def answer(self, seconds: float) -> Answer | None:
         """The next answer; None where there is none in so many seconds."""
@@ -164,8 +203,10 @@ def _answers(batches: Sequence[Batch], response: Any) -> list[Answer]:
     return answers
 
 
-def _unanswered(batches: Sequence[Batch], error: BaseException) -> list[Answer]:
+def _unanswered(batches: Sequence[Batch], error: Exception) -> list[Answer]:
     """Lost connections and requests that took too long: what became of them is not known."""
+    if isinstance(error, errors.UnknownBrokerIdError):
+        return [Answer(batch, NO_ANSWER, str(error)) for batch in batches]
     if not isinstance(error, errors.KafkaError):
         return [Answer(batch, error=error) for batch in batches]
     found = to_abs_error(error, "sending records")
