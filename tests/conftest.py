@@ -7,6 +7,7 @@ kill it without disturbing another worker. They end with the process, even if it
 from __future__ import annotations
 
 import secrets
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -80,3 +81,16 @@ def _trail(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ABS_TRAIL", str(tmp_path_factory.mktemp("trail") / "trail.jsonl"))
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_clients_left() -> Iterator[None]:
+    """No module leaves clients of Kafka to the next one in its process.
+
+    One whose broker has gone looks for it for ever, and draws its pauses from ``random``; hypothesis
+    takes that for something that the test under it does.
+    """
+    yield
+    control = sys.modules.get("abs_sinks.kafka.control")
+    if control is not None:
+        control.close_all()

@@ -18,7 +18,6 @@ from abs_sinks.kafka.columnar.encoder import PIECE_BYTES, batch_bytes, compressi
 from abs_sinks.kafka.columnar.placement import RUN, cuts, placed
 from abs_sinks.kafka.columnar.recordbatch import Identity, record_batch
 from abs_sinks.kafka.columnar.varints import lengths_of, varints, zigzag
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.partitioner import partitions_of
 from abs_sinks.kafka.records import Records
 
@@ -28,12 +27,6 @@ LATER = st.lists(st.integers(-(2**40), 2**40), min_size=40, max_size=40)
 TEXT = st.none() | st.binary(max_size=300)
 
 Sent = tuple[bytes | None, bytes | None]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _alone() -> None:
-    """Threads of clients draw from ``random``, which hypothesis takes for the test's own doing."""
-    close_all()
 
 
 @given(st.lists(st.integers(0, 2**62), max_size=20))

@@ -20,7 +20,6 @@ from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.columnar.sender import ColumnarSender
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.topics import TopicFacts
 
@@ -29,12 +28,6 @@ OPTIONS = KafkaOptions.parse(
 )
 WHO = Identity("id", 1, 0)
 PATIENCE = 100.0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _alone() -> None:
-    """Threads of clients draw from ``random``, which hypothesis takes for the test's own doing."""
-    close_all()
 
 
 @dataclass

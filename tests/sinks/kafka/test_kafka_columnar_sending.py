@@ -21,7 +21,7 @@ from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
 from abs_sinks.kafka.columnar.outbox import FLYING
 from abs_sinks.kafka.columnar.sender import initialised
-from abs_sinks.kafka.control import admin
+from abs_sinks.kafka.control import admin, close_all
 from abs_sinks.kafka.endtxn import Ending, describe, end
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
@@ -80,6 +80,13 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
 
     yield make
     admin(plain.kafka).delete_topics([topic])
+
+
+@pytest.fixture
+def proxy(kafka: KafkaService) -> Iterator[LossyBroker]:
+    with LossyBroker(kafka.bootstrap) as proxy:
+        yield proxy
+        close_all()  # before the proxy goes: else the clients would look for it
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -198,21 +205,20 @@ def test_a_fenced_sender_sends_nothing_more(line_of: LineOf) -> None:
 @pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.REPLY])
 @pytest.mark.parametrize("nth", [1, 2, FLYING, FLYING + 1])
 def test_a_request_that_is_lost_among_many_is_sent_again_once_and_in_order(
-    kafka: KafkaService, line_of: LineOf, monkeypatch: pytest.MonkeyPatch, loss: Loss, nth: int
+    proxy: LossyBroker, line_of: LineOf, monkeypatch: pytest.MonkeyPatch, loss: Loss, nth: int
 ) -> None:
     monkeypatch.setattr(encoder, "GATHERED_BYTES", 1)  # a request for each batch
-    with LossyBroker(kafka.bootstrap) as proxy:
-        line = line_of(bootstrap_servers=proxy.bootstrap)
-        proxy.lose(loss, Api.PRODUCE, nth)
-        batches = [
-            pa.record_batch({"key": [b"k"] * 10, "value": [b"%d-%d" % (n, m) for m in range(10)]})
-            for n in range(20)
-        ]
-        line.send(*batches)
-        found = line.commit()
-        assert proxy.fired
-        values = [value for part in found for _, value in part]
-        assert values == [v for b in batches for v in b["value"].to_pylist()]
+    line = line_of(bootstrap_servers=proxy.bootstrap)
+    proxy.lose(loss, Api.PRODUCE, nth)
+    batches = [
+        pa.record_batch({"key": [b"k"] * 10, "value": [b"%d-%d" % (n, m) for m in range(10)]})
+        for n in range(20)
+    ]
+    line.send(*batches)
+    found = line.commit()
+    assert proxy.fired
+    values = [value for part in found for _, value in part]
+    assert values == [v for b in batches for v in b["value"].to_pylist()]
 
 
 def test_brokers_that_do_not_answer_are_given_up_in_time(
@@ -227,18 +233,18 @@ def test_brokers_that_do_not_answer_are_given_up_in_time(
     with pytest.raises(UnavailableError):
         line.sender.flush()
     assert 0.5 <= time.monotonic() - began < SECONDS
+    close_all()
 
 
 def test_a_partition_that_may_or_may_not_be_added_ends_the_attempt(
-    kafka: KafkaService, line_of: LineOf
+    proxy: LossyBroker, line_of: LineOf
 ) -> None:
     """A request for it that comes after the commit would begin another transaction."""
-    with LossyBroker(kafka.bootstrap) as proxy:
-        line = line_of(bootstrap_servers=proxy.bootstrap)
-        proxy.lose(Loss.REPLY, Api.ADD_PARTITIONS_TO_TXN)
-        line.send(pa.record_batch({"value": ["a"]}))
-        with pytest.raises(UnavailableError, match="adding partitions"):
-            line.sender.flush()
+    line = line_of(bootstrap_servers=proxy.bootstrap)
+    proxy.lose(Loss.REPLY, Api.ADD_PARTITIONS_TO_TXN)
+    line.send(pa.record_batch({"value": ["a"]}))
+    with pytest.raises(UnavailableError, match="adding partitions"):
+        line.sender.flush()
 
 
 def _name() -> HandleName:

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from abs_sinks.kafka.columnar import outbox
 from abs_sinks.kafka.columnar.outbox import FLYING, Batch, Outbox, Verdict
-from abs_sinks.kafka.control import close_all
 
 PARTITIONS = 3
 LOST = 13
@@ -21,12 +20,6 @@ MOVED = 6
 BUSY = 19
 REMEMBERED = 5
 """Batches of a producer that a partition's leader knows again (NumBatchesToRetain)."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _alone() -> None:
-    """Threads of clients draw from ``random``, which hypothesis takes for the test's own doing."""
-    close_all()
 
 
 @dataclass
