@@ -62,6 +62,10 @@ class AbsError(Exception):
         self.handle = handle
         super().__init__(what)
 
+    def by(self, operator: str, job: str) -> None:
+        """Say which operator of which job met this error."""
+        self.what, self.job = f"Operator {operator}: {self.what}", self.job or job
+
     def __str__(self) -> str:
         named = [
             f"{label} {value}"

@@ -25,6 +25,9 @@ RECENT_MAX = 16
 HELD_AS = "held_as"
 """In a committable's ``extra``: the bounded name under which the target holds it."""
 
+AND = " + "
+"""Between the targets of a job that has several: their identities make one."""
+
 NO_EPOCH = 10**18 - 1
 """The epoch in a bounded name: it is no epoch's, never finished and never abandoned."""
 

@@ -98,7 +98,7 @@ def read_options(
     """
     by_name = {option.name.lower(): option for option in known}
     values = {option.name: option.default for option in known}
-    instead = {name.lower(): what for name, what in (elsewhere or {}).items()}
+    instead = {name.lower(): (name, what) for name, what in (elsewhere or {}).items()}
     seen: dict[str, str] = {}
     for name, text in given.items():
         key = name.lower()
@@ -111,7 +111,8 @@ def read_options(
             option = by_name[key]
             _read_one(option, text, values, problems)
         elif key in instead:
-            problems.add(f"The option {name} is not one of ours.", instead[key])
+            documented, what = instead[key]
+            problems.add(f"The option {documented} is not one of ours.", what)
         else:
             problems.add(f"There is no option {name}.", _nearest(key, by_name))
     return values

@@ -105,7 +105,7 @@ class RollForward:
         raise HandleLostError(
             f"{len(lost)} of {len(decision.committables)} handles of a decided epoch are not "
             "committed, and will not be. Something outside this job ended them; the first is named."
-            f"{_committed_elsewhere(decision, lost)}",
+            f"{committed_elsewhere(decision, lost)}",
             job=self._who.job,
             epoch=decision.epoch,
             handle=str(lost[0].handle),
@@ -129,7 +129,7 @@ class RollForward:
         return outcomes
 
 
-def _committed_elsewhere(decision: Decision, lost: Sequence[Committable]) -> str:
+def committed_elsewhere(decision: Decision, lost: Sequence[Committable]) -> str:
     """Where the rest of the epoch is in the target, for sinks that say so (``offsets`` in extra)."""
     kept = [c for c in decision.committables if c not in lost]
     places = [places for c in kept if (places := dict(c.extra).get(OFFSETS))]

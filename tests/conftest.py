@@ -6,13 +6,20 @@ kill it without disturbing another worker. They end with the process, even if it
 
 from __future__ import annotations
 
+import gc
 import secrets
 import sys
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
-from abs_services import KafkaService, PostgresService, S3Service, fresh_database, services
+from abs_services import KafkaService, PostgresService, S3Service, Way, fresh_database, services
+from abs_services.native.kafka_cluster import NativeKafkaCluster
+
+# Servers run beside the tests: how long one example takes says nothing of the code.
+settings.register_profile("beside-servers", deadline=None)
+settings.load_profile("beside-servers")
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +44,23 @@ def kafka() -> Iterator[KafkaService]:
     """A Kafka broker, shared by the tests of this process."""
     with services().kafka() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def _brokers() -> Iterator[NativeKafkaCluster]:
+    if services().way is not Way.NATIVE:
+        pytest.skip("the brokers are not ours to kill one by one")
+    with NativeKafkaCluster() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def brokers(_brokers: NativeKafkaCluster) -> Iterator[NativeKafkaCluster]:
+    """Three Kafka brokers, shared by the tests of this process; all run before and after a test."""
+    _brokers.start()
+    yield _brokers
+    _brokers.start()
+    gc.collect()
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from abs_core.errors import ConfigError
+from abs_core.errors import AbsError, ConfigError
 from abs_core.model import JobState
 from abs_core.runtime.channel import Tally
 from abs_core.runtime.elements import Batch, TaskId
@@ -90,12 +90,17 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     with ExitStack() as opened:
         for place in wired:
             restored = parts.get(place.id.operator, ())
-            context = crew.contexts(place.node, place.id, restored)
-            opened.callback(context.close)
-            if place.node.source is not None and not restored:
-                share = entries(place.id.operator)[place.id.subtask :: place.node.parallelism]
-                context.lists.list(SPLITS, TEXT).put(share)
-            operator = _operator(crew, place, context)
+            try:
+                context = crew.contexts(place.node, place.id, restored)
+                opened.callback(context.close)
+                # What is restored may be of another operator that had this id.
+                if place.node.source is not None and SPLITS not in context.lists.unclaimed():
+                    share = entries(place.id.operator)[place.id.subtask :: place.node.parallelism]
+                    context.lists.list(SPLITS, TEXT).put(share)
+                operator = _operator(crew, place, context)
+            except AbsError as error:
+                error.by(str(place.id), crew.state.job)
+                raise
             opened.callback(operator.close)
             channels = place.inputs, place.outputs
             task = crew.task(place.id, operator, context, *channels, loop=place.loop)

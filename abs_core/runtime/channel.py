@@ -19,10 +19,14 @@ UNBOUNDED = 1 << 62
 
 
 class Tally:
-    """Counts elements that are put and not yet processed. Zero, once inputs are shut, is final."""
+    """Counts elements that are put and not yet processed. Zero, once inputs are shut, is final.
+
+    ``woken`` are called when it is zero: tasks that wait for it.
+    """
 
     def __init__(self) -> None:
         self.count = 0
+        self.woken: list[Callable[[], None]] = []
         self._lock = Lock()
 
     def add(self) -> None:
@@ -32,6 +36,10 @@ class Tally:
     def done(self) -> None:
         with self._lock:
             self.count -= 1
+            empty = not self.count
+        if empty:
+            for wake in self.woken:
+                wake()
 
 
 class Channel:

@@ -7,6 +7,7 @@ register names it by its digest. So a checkpoint is what the sinks are committed
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,8 @@ from abs_core.runtime.coordinator import Book, Declined, Ended, Message, Pending
 from abs_core.runtime.elements import Observe, TaskId, unobserved
 from abs_core.runtime.task import Command, Copy, Task
 from abs_core.state.contracts import Place
+
+_log = logging.getLogger("abs_core.runtime")
 
 
 class Keeper(Protocol):
@@ -75,7 +78,8 @@ class Conductor:
     """The checkpoint coordinator of one run. ``step`` is called by one thread, ``inbox`` by any.
 
     Args:
-        running: the present attempt of each task; messages of earlier ones are dropped.
+        running: the present attempt of each task; messages of earlier ones are dropped. Data ends at
+            those without outputs, and at heads of loops.
         resting: whether every source is halted and nothing is in flight.
         observe: is told of every step, for the trace.
         companion: is told what becomes of each checkpoint.
@@ -98,7 +102,8 @@ class Conductor:
     def __post_init__(self) -> None:
         self.tasks = frozenset(self.running)
         self.sources = frozenset(id_ for id_, task in self.running.items() if not task.inputs)
-        self.sinks = frozenset(id_ for id_, task in self.running.items() if not task.outputs)
+        ends = (id_ for id_, t in self.running.items() if not t.outputs or t.loop is not None)
+        self.sinks = frozenset(ends)
 
     def step(self, now: float) -> bool:
         """Do what is due; whether there was anything.
@@ -183,6 +188,9 @@ class Conductor:
             return
         if self._halting == checkpoint:
             self._halting = None
+        _log.warning(
+            "checkpoint %d failed, and its part goes into the next one: %s", checkpoint, why
+        )
         self._dropped(checkpoint, f"its checkpoint failed: {why}")
         self._resume(checkpoint)
         if rules.too_many_failed(self.settings, self.book):

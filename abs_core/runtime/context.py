@@ -6,12 +6,15 @@ in a snapshot.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
+from abs_core.errors import ConfigError
+from abs_core.model import job_key
 from abs_core.runtime.elements import TaskId
 from abs_core.state.codecs import JSON
 from abs_core.state.contracts import (
@@ -30,6 +33,8 @@ from abs_core.state.timers import Timers
 K = TypeVar("K", Snapshot, StateHandle)
 T = TypeVar("T")
 
+_log = logging.getLogger("abs_core.runtime")
+
 
 @dataclass(frozen=True, slots=True)
 class TaskState(Generic[K]):
@@ -41,7 +46,9 @@ class TaskState(Generic[K]):
 
 @dataclass(slots=True)
 class TaskContext:
-    """What an operator is made with.
+    """What an operator is made with: when it is made it asks for every state that it has.
+
+    What is restored and not asked for by then is ``unclaimed``: see ``Restore.drop_state``.
 
     Args:
         new_backend: makes the keyed state's backend.
@@ -108,6 +115,18 @@ class TaskContext:
         """Event-time timers; ``operators.on_watermark`` takes out what is due."""
         return Timers(self.backend, name)
 
+    def unclaimed(self) -> Sequence[str]:
+        """Names of what was restored and the operator has not asked for."""
+        return [*(self.kept.unclaimed() if self.kept is not None else ()), *self.lists.unclaimed()]
+
+    def drop_unclaimed(self) -> None:
+        """Lose it: no snapshot from now on has it."""
+        if self.kept is not None:
+            for name in self.kept.unclaimed():
+                self.kept.drop(name)
+        for name in self.lists.unclaimed():
+            self.lists.drop(name)
+
     def copy(self, checkpoint: int) -> TaskState[Snapshot]:
         keyed = None if self.kept is None else self.kept.snapshot(checkpoint)
         return TaskState(keyed, self.lists.snapshot())
@@ -123,3 +142,25 @@ class TaskContext:
     def close(self) -> None:
         if self.kept is not None:
             self.kept.close()
+
+
+def settle_unclaimed(graph: str, contexts: Sequence[TaskContext], *, drop: bool) -> None:
+    """Drop what no operator has asked for; or refuse, as what is renamed would begin anew unseen.
+
+    Raises:
+        ConfigError: there is such state, and no consent to drop it.
+    """
+    found = sorted({(each.task.operator, name) for each in contexts for name in each.unclaimed()})
+    if not found:
+        return
+    names = ", ".join(f"{name!r} of operator {operator}" for operator, name in found)
+    if not drop:
+        raise ConfigError(
+            f"The snapshot holds states that the code does not declare: {names}.",
+            job=job_key(graph),
+            remedy="declare them under their old names when the operator is made; or, to drop "
+            "what they hold for good, allow `drop_state`.",
+        )
+    for context in contexts:
+        context.drop_unclaimed()
+    _log.warning("job %s drops states that its code does not declare: %s", graph, names)

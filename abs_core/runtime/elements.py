@@ -37,6 +37,9 @@ class Watermark:
 LEAST = -(1 << 63)
 """Event time before anything is known of it."""
 
+END_OF_TIME = (1 << 63) - 1
+"""Event time after the last record: everything is due."""
+
 
 @dataclass(frozen=True, slots=True)
 class End:

@@ -21,9 +21,10 @@ from abs_core.runtime.keyed import Process, ProcessFunction, Reducing, TimerFunc
 from abs_core.runtime.operators import Operator, Row, Stateless, event_times, passing
 from abs_core.runtime.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Partition
 from abs_core.source import Source
-from abs_core.state.codecs import INT64
-from abs_core.state.contracts import ArrayCodec
+from abs_core.state.codecs import INT64, JSON
+from abs_core.state.contracts import ArrayCodec, Codec
 from abs_core.state.keygroups import check_parallelism
+from abs_core.state.savepoint import OPERATOR_ID
 
 Mapping = Callable[[pa.RecordBatch], pa.RecordBatch]
 Predicate = Callable[[pa.RecordBatch], pa.Array]
@@ -124,12 +125,13 @@ class Graph:
         """Put an operator into the graph.
 
         Raises:
-            OptionError: the id is taken or no text, the parallelism cannot be, or an input is no
-                operator of this graph.
+            OptionError: the id is taken or names no blob, the parallelism cannot be, or an input is
+                no operator of this graph.
         """
-        if not node.id or "/" in node.id or node.id in self.nodes:
+        if not OPERATOR_ID.fullmatch(node.id) or node.id in self.nodes:
             raise OptionError(
-                f"The operator id {node.id!r} is empty, holds a slash, or is there twice.",
+                f"The operator id {node.id!r} is there twice, or has something else in it than "
+                "letters, digits, '.', '_' and '-', 100 at most.",
                 remedy="give each operator an id of its own; its state is kept under it.",
             )
         if not 1 <= node.parallelism <= self.max_parallelism:
@@ -180,7 +182,8 @@ class Stream:
         """A row in, rows of ``schema`` out: convenient, and slow."""
 
         def by_row(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-            rows = [out for row in batch.to_pylist() for out in function(row)]
+            # Copies, as a generator may yield one object again and again.
+            rows = [{**out} for row in batch.to_pylist() for out in function(row)]
             return [pa.RecordBatch.from_pylist(rows, schema=schema)] if rows else []
 
         return self.flat_map(id_, by_row, **at)
@@ -270,7 +273,7 @@ class Stream:
         """Tumbling windows of event time, or sliding ones with ``slide``; see ``windows.Window``."""
         from abs_core.runtime.windows import Window
 
-        key, every, name = self.key(), slide or size, out or fold
+        key, every, name = self.key(), size if slide is None else slide, out or fold
         return self.apply(
             id_, "window", lambda c: Window(c, key, time, size, every, fold, column, name), **at
         )
@@ -281,13 +284,20 @@ class Stream:
         other: Stream,
         merge: Callable[[Row, Row], Row],
         schema: pa.Schema,
+        *,
+        codec: Codec[Row] = JSON,
         **at: int,
     ) -> Stream:
         """Inner join by key with another keyed stream; see ``joins.Join``."""
         from abs_core.runtime.joins import Join
 
         keys = (self.key(), other.key())
-        return self.apply(id_, "join", lambda c: Join(c, keys, merge, schema), other, **at)
+        if len(keys[0]) != len(keys[1]):
+            raise OptionError(
+                f"The join {id_} is {self.partition} on the left and {other.partition} on the right.",
+                remedy="key both sides by as many columns, in the same order.",
+            )
+        return self.apply(id_, "join", lambda c: Join(c, keys, merge, schema, codec), other, **at)
 
     def key(self) -> Sequence[str]:
         """The key's columns.

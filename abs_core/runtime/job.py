@@ -16,13 +16,14 @@ from abs_core.contracts import CoCommitter, Committer, RegisterStore, Sink
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError
 from abs_core.events import Observer, ignore
-from abs_core.model import JobState, job_key
+from abs_core.model import AND, JobState, job_key
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity
 from abs_core.runtime.conductor import Companion
 from abs_core.runtime.coordinator import Settings
 from abs_core.runtime.elements import Observe, unobserved
 from abs_core.runtime.graph import Graph
+from abs_core.runtime.graph import check as check_graph
 from abs_core.runtime.recovery import Restore, StoreKeeper, sinks_before
 from abs_core.runtime.sinks import SinksCommitter, check_decided
 from abs_core.runtime.threads import Execution
@@ -51,7 +52,8 @@ class Job:
         way: how snapshots are taken; see ``alignment``.
         savepoints: where a savepoint goes.
         retain: how many checkpoints are kept; always one more than may be in flight.
-        restarts: how often a region is restored before its error ends the job.
+        restarts: how often regions are restored, with no checkpoint decided in between, before an
+            error ends the job.
         capacity: elements in a channel.
         queries: serves the keyed state of the running job, read-only.
     """
@@ -78,7 +80,7 @@ class Job:
         When it returns because the data ended, everything is committed.
 
         Raises:
-            ConfigError: the register does not go with the sinks.
+            ConfigError: the graph cannot run, or the register does not go with the sinks.
             PreflightError: a sink cannot keep its promise.
             AbsError: see ``StoreKeeper.recover`` and ``Execution.run``.
         """
@@ -108,9 +110,10 @@ class Job:
         return self._asked.ask()
 
     def _keeper(self, restore: Restore) -> StoreKeeper:
+        check_graph(self.graph)
         sinks = {node.id: node.sink for node in self.graph.nodes.values() if node.sink is not None}
         own = self.register is None
-        if not sinks or (own and len(sinks) > 1):
+        if own and len(sinks) > 1:
             raise ConfigError(
                 f"The graph {self.graph.name} has {len(sinks)} sinks; a job without a `register` "
                 "of its own has one.",
@@ -132,7 +135,7 @@ class Job:
             for sink in sinks.values():
                 sink.fence(state)
 
-        target = " + ".join(sorted(set(targets.values())))
+        target = AND.join(sorted(set(targets.values())))
         identity = Identity(key, LINEAGE, secrets.token_hex(8), target, restore.adopt)
         coordinator = Coordinator(
             identity,

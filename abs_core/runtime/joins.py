@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 
 import pyarrow as pa
 
+from abs_core.errors import SchemaError
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.elements import Batch
 from abs_core.runtime.operators import Emit, Operator, Row, emit_rows
 from abs_core.state.codecs import JSON
-from abs_core.state.keygroups import encode_keys
+from abs_core.state.contracts import Codec
+from abs_core.state.keygroups import encode_keys, key_kind
 
 
 class Join(Operator):
@@ -19,6 +21,7 @@ class Join(Operator):
     Args:
         keys: of the left and of the right rows.
         merge: a left and a right row in, the joined row out.
+        codec: keeps the rows; ``PICKLE`` has also what JSON cannot say, such as timestamps and bytes.
     """
 
     def __init__(
@@ -27,16 +30,33 @@ class Join(Operator):
         keys: tuple[Sequence[str], Sequence[str]],
         merge: Callable[[Row, Row], Row],
         schema: pa.Schema,
+        codec: Codec[Row] = JSON,
     ) -> None:
         self._keys, self._merge, self._schema = keys, merge, schema
-        self._sides = (context.list("left", JSON), context.list("right", JSON))
+        self._sides = (context.list("left", codec), context.list("right", codec))
+        self._kinds: list[list[str] | None] = [None, None]
 
     def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
         rows: list[Row] = []
-        keys = encode_keys([batch.column(name) for name in self._keys[port]])
+        columns = [batch.column(name) for name in self._keys[port]]
+        keys = encode_keys(columns)
+        self._check(port, [key_kind(column.type) for column in columns])
         here, there = self._sides[port], self._sides[1 - port]
         for key, row in zip(keys, batch.to_pylist(), strict=True):
             here.append(key, row)
             others = there.get(key)
-            rows += [self._merge(*((row, o) if port == 0 else (o, row))) for o in others]
+            # A copy for each pair: `merge` may change what it is given.
+            pairs = (({**row}, o) if port == 0 else (o, {**row}) for o in others)
+            rows += [self._merge(*pair) for pair in pairs]
         emit_rows(rows, self._schema, emit)
+
+    def _check(self, port: int, kinds: list[str]) -> None:
+        """Raises ``SchemaError`` where equal keys of both sides would not be the same key."""
+        self._kinds[port] = kinds
+        left, right = self._kinds
+        if left is not None and right is not None and left != right:
+            raise SchemaError(
+                f"The left side of a join has keys of {left}, the right side of {right}: equal keys "
+                "would not meet.",
+                remedy="cast the key of one side before its `key_by`.",
+            )

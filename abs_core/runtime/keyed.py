@@ -13,15 +13,58 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_core.errors import OptionError
+from abs_core.errors import ConfigError, OptionError, RowError, SchemaError
 from abs_core.runtime.context import TaskContext
+from abs_core.runtime.elements import END_OF_TIME
 from abs_core.runtime.operators import Emit, Operator, Row, emit_rows
 from abs_core.state.codecs import INT64
 from abs_core.state.contracts import ArrayCodec
 from abs_core.state.keygroups import encode_keys
+from abs_core.state.timers import Timers
+
+
+def _sum(present: pa.Array, added: pa.Array) -> pa.Array:
+    try:
+        return pc.add_checked(present, added)
+    except pa.ArrowInvalid as error:
+        raise _beyond() from error
+
+
+def _beyond() -> RowError:
+    return RowError(
+        "A sum is beyond 64 bits.", remedy="sum a column of floats, or of a larger unit."
+    )
+
+
+WIDE = "\0wide"
+"""A column's name that no user gives."""
+
+
+def _narrowed(values: pa.Array, to: pa.DataType) -> pa.Array:
+    if _is_text(values.type) != _is_text(to):  # "10" is less than "9"
+        raise pa.ArrowTypeError(f"{values.type} is not of that kind")
+    try:
+        return values.cast(to)
+    except pa.ArrowInvalid as error:
+        if pa.types.is_decimal(values.type) and values.type.scale == 0 and to == pa.int64():
+            raise _beyond() from error
+        raise
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(is_(kind) for is_ in (pa.types.is_string, pa.types.is_large_string))
+
+
+def _may_wrap(column: pa.Array) -> bool:
+    """Whether some sum of these values could be beyond 64 bits: Arrow's own would wrap around."""
+    if not pa.types.is_integer(column.type):
+        return False
+    least, most = pc.min_max(column).as_py().values()
+    return least is not None and max(-least, most) * len(column) >= 1 << 63
+
 
 FOLDS: dict[str, Callable[..., pa.Array]] = {
-    "sum": pc.add,
+    "sum": _sum,
     "count": pc.add,
     "min": pc.min_element_wise,
     "max": pc.max_element_wise,
@@ -36,26 +79,45 @@ def folding(fold: str, column: str | None) -> Callable[..., pa.Array]:
         OptionError: there is no such fold, or it has no column to fold.
     """
     if fold not in FOLDS or (fold != "count" and column is None):
-        raise OptionError(f"There is no fold {fold!r} of {column!r}; choose of {[*FOLDS]}.")
+        raise OptionError(
+            f"There is no fold {fold!r} of {column!r}.",
+            remedy=f"choose of {[*FOLDS]}; all but count need a column.",
+        )
     return FOLDS[fold]
 
 
 def folded(
     batch: pa.RecordBatch, by: list[str], fold: str, column: str | None, to: pa.DataType
 ) -> tuple[list[pa.Array], pa.Array]:
-    """One batch folded: the columns ``by``, each combination once, and the value of each."""
+    """One batch folded: the columns ``by``, each combination once, and the value of each.
+
+    Nulls are left out.
+
+    Raises:
+        RowError: a sum is beyond 64 bits.
+        SchemaError: a column is missing, or cannot be folded so.
+    """
     over = column or by[0]
-    groups = pa.Table.from_batches([batch]).group_by(by)
-    grouped = groups.aggregate([(over, fold)]).combine_chunks()
-    columns = [grouped[name].chunk(0) for name in by]
-    return columns, grouped[f"{over}_{fold}"].chunk(0).cast(to)
+    try:
+        table = pa.Table.from_batches([batch])
+        if fold == "sum" and _may_wrap(batch[over]):
+            table = table.append_column(WIDE, table[over].cast(pa.decimal128(38)))
+            over = WIDE
+        grouped = table.group_by(by).aggregate([(over, fold)]).combine_chunks()
+        values = _narrowed(grouped[f"{over}_{fold}"].chunk(0), to)
+    except (pa.ArrowException, KeyError) as error:
+        raise SchemaError(
+            f"No {fold} of {column or by[0]} by {', '.join(by)} can be kept as {to}: {error}.",
+            remedy="cast the column before it; `reduce` keeps fractions with codec=FLOAT64.",
+        ) from error
+    return [grouped[name].chunk(0) for name in by], values
 
 
 class Reducing(Operator):
     """Folds a column by key, over the whole life of the job; emits the new value of each key it met.
 
     Args:
-        column: to fold; with ``count`` it is not looked at.
+        column: to fold; ``count`` counts what is not null in it, or without it, rows.
         fold: one of ``FOLDS``.
         out: name of the column that holds the result.
     """
@@ -83,23 +145,40 @@ def _never(present: Any, added: Any) -> Any:
     raise AssertionError("folded by whole arrays only")
 
 
+ROUNDS = 100_000
+"""So often timers may set timers that are due at once."""
+
+
 @dataclass(slots=True)
 class KeyedContext:
     """What a process function works with; ``context`` declares states, ``key`` names them.
 
     Args:
         key: of the row, or of the timer, as canonical bytes: pass it to the states.
-        time: event time that all inputs have got to; None before the first watermark.
+        time: event time that all inputs have got to; None before the first watermark,
+            ``END_OF_TIME`` after the last record.
     """
 
     context: TaskContext
     key: bytes = b""
     time: int | None = None
     states: dict[str, Any] = field(default_factory=dict)
+    timers: Timers | None = None
 
     def set_timer(self, at: int) -> None:
-        """Call ``on_timer`` for this key once event time has got to ``at``, or the data ends."""
-        self.states["timers"].register(self.key, at)
+        """Call ``on_timer`` for this key once event time has got to ``at``, or the data ends.
+
+        A timer that ``on_timer`` sets for a time that has come fires at once. So one that sets itself
+        again and again must stop when ``time`` is ``END_OF_TIME``: the data has ended.
+
+        Raises:
+            ConfigError: there is no ``on_timer``.
+        """
+        if self.timers is None:
+            raise ConfigError(
+                "A timer is set, and nothing would be called.", remedy="give `process` an on_timer."
+            )
+        self.timers.register(self.key, at)
 
 
 ProcessFunction = Callable[[Row, KeyedContext], Iterable[Row]]
@@ -126,29 +205,35 @@ class Process(Operator):
         self._key, self._function, self._schema = [*key], function, schema
         self._on_timer = on_timer
         self._context = KeyedContext(context, states=declare(context))
-        self._timers = context.timers() if on_timer is not None else None
-        self._context.states["timers"] = self._timers
+        self._context.timers = context.timers() if on_timer is not None else None
 
     def on_batch(self, port: int, batch: pa.RecordBatch, emit: Emit) -> None:
         rows: list[Row] = []
         keys = encode_keys([batch.column(name) for name in self._key])
         for key, row in zip(keys, batch.to_pylist(), strict=True):
             self._context.key = key
-            rows += self._function(row, self._context)
+            for out in self._function(row, self._context):
+                # A copy: a generator may yield one object again and again. By a loop: quickest.
+                rows.append({**out})  # noqa: PERF401
         emit_rows(rows, self._schema, emit)
 
     def on_watermark(self, time: int, emit: Emit) -> None:
         self._context.time = time
-        self._fire(time, emit)
+        if (timers := self._context.timers) is None or self._on_timer is None:
+            return
+        # What a timer sets is due now, too, if its time has come: not when the next watermark happens
+        # to come, which differs from run to run.
+        for _ in range(ROUNDS):
+            rows: list[Row] = []
+            for at, self._context.key in (due := timers.due(time)):
+                rows += [{**out} for out in self._on_timer(at, self._context)]
+            emit_rows(rows, self._schema, emit)
+            if not due:
+                return
+        raise ConfigError(
+            f"Timers have set timers that are due at once {ROUNDS:,} times.",
+            remedy="set none when `time` is END_OF_TIME: at the end of the data all are due.",
+        )
 
     def on_end(self, emit: Emit) -> None:
-        self._fire((1 << 63) - 1, emit)
-
-    def _fire(self, until: int, emit: Emit) -> None:
-        if self._timers is None or self._on_timer is None:
-            return
-        rows: list[Row] = []
-        for at, key in self._timers.due(until):
-            self._context.key = key
-            rows += self._on_timer(at, self._context)
-        emit_rows(rows, self._schema, emit)
+        self.on_watermark(END_OF_TIME, emit)

@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from abs_core.errors import RowError, SchemaError
 from abs_core.model import Committable
 from abs_core.runtime.elements import Batch
 
@@ -71,8 +72,27 @@ def passing(context: Any) -> Operator:
 
 
 def event_times(batch: pa.RecordBatch, column: str) -> pa.Array:
-    """A column of integers or timestamps, as integers in its own unit."""
+    """A column of integers or timestamps, as integers in its own unit.
+
+    Raises:
+        SchemaError: there is no such column, or it is of another type.
+        RowError: a row has no time.
+    """
+    if column not in batch.schema.names:
+        raise SchemaError(
+            f"The time {column!r} is not in the batch's columns {batch.schema.names}."
+        )
     times = batch.column(column)
+    if not (pa.types.is_integer(times.type) or pa.types.is_timestamp(times.type)):
+        raise SchemaError(
+            f"The time {column} is a {times.type}; it must be integer or timestamp.",
+            remedy="cast it; before a window a `map` can, for `EventTime` the source must.",
+        )
+    if times.null_count:
+        raise RowError(
+            f"A row has no time: {column} is null.",
+            remedy="filter such rows out before the window, or fill the column at the source.",
+        )
     return times.cast(pa.int64()) if pa.types.is_timestamp(times.type) else times
 
 

@@ -79,12 +79,13 @@ class ByKey:
     def split(self, batch: pa.RecordBatch, width: int, sender: int, turn: int) -> Parts:
         """Raises SchemaError where a key column is missing or of a type that cannot be a key."""
         if width == 1:
-            return ((0, batch),)
+            return ((0, batch),) if batch.num_rows else ()
         try:
             columns = [batch.column(name) for name in self.columns]
         except KeyError as error:
             raise SchemaError(
-                f"The key {list(self.columns)} is not in the batch's columns {batch.schema.names}."
+                f"The key {list(self.columns)} is not in the batch's columns {batch.schema.names}.",
+                remedy="key by columns that the operator before emits.",
             ) from error
         targets = owner(key_groups(columns, self.max_parallelism), width, self.max_parallelism)
         targets = targets.astype(np.uint16)  # 16 bits are sorted by radix, three times as fast

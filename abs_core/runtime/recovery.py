@@ -41,8 +41,9 @@ class Restore:
         source: the store that holds a savepoint.
         go_back: consent to restore an older snapshot than the sinks are committed to: what they
             have committed since is written again.
-        drop_state: consent to lose state whose operator the graph does not have any more; of a sink:
-            to leave behind what it has pre-committed and nobody has decided.
+        drop_state: consent to lose state whose operator the graph does not have any more, and states
+            that an operator's code does not declare any more; of a sink: to leave behind what it has
+            pre-committed and nobody has decided.
         adopt: consent to write to another set of targets, by the token that the refusal names.
     """
 
@@ -58,7 +59,8 @@ class Recovered:
     """Where a run begins.
 
     Args:
-        first: number of its first checkpoint; above every number that has left a trace in the store.
+        first: number of its first checkpoint; above what is restored, and above every number that has
+            left a trace in the store.
         restored: number of the snapshot that the parts are of; None where the job starts for the first
             time.
         parts: by operator; empty where the job starts for the first time.
@@ -131,8 +133,9 @@ class StoreKeeper:
             self.store.retire(number)
         self._register = state.register
         numbers = [int(key.partition("/")[0]) for key in self.store.blobs()]
-        first = max([*numbers, *completed, -1 if last is None else last]) + 1
         wanted = last if restore.checkpoint is None else restore.checkpoint
+        known = (number for number in (last, wanted) if number is not None)
+        first = max([*numbers, *completed, *known, -1]) + 1
         if wanted is None:
             return Recovered(state, first, {}, restore.source)
         source = restore.source or self.store

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from types import TracebackType
 
-from abs_core.errors import AbsError, ConfigError, UnavailableError
+from abs_core.errors import ConfigError, UnavailableError
 from abs_core.runtime.conductor import Companion
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.recovery import StoreKeeper
@@ -80,7 +80,7 @@ class Savepoints(Companion):
         try:
             record = replace(self._keeper.written, operators=by_operator(begun.parts))
             self._store.complete(checkpoint, record.to_bytes(), record.blobs)
-        except AbsError as error:
+        except Exception as error:  # noqa: BLE001 - stores may be anybody's
             self.failed(checkpoint, f"its record was not written, {error}")
             return
         for request in self._begun.pop(checkpoint).requests:

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from hashlib import sha256
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -65,14 +66,13 @@ def persist(copy: Copy, store: SnapshotStore, place: Place, *, whole: bool) -> D
     keyed = None
     if state.keyed is not None:
         keyed = state.keyed.savepoint(store) if whole else state.keyed.persist()
-    log: dict[int, list[pa.RecordBatch]] = {}
-    for port, batch in copy.log:
-        log.setdefault(port, []).append(batch)
     prefix = blob_prefix(copy.checkpoint, place)
-    refs = [
-        (port, store.put(f"{prefix}-log{port}.arrow", ipc_bytes(batches, batches[0].schema)))
-        for port, batches in sorted(log.items())
-    ]
+    refs: list[tuple[int, BlobRef]] = []
+    by_port = sorted(copy.log, key=lambda entry: entry[0])
+    # A stream of Arrow is of one schema, what comes into a port need not be: a union's is not.
+    for (port, schema), run in groupby(by_port, lambda entry: (entry[0], entry[1].schema)):
+        content = ipc_bytes([batch for _, batch in run], schema)
+        refs.append((port, store.put(f"{prefix}-log{port}.{len(refs)}.arrow", content)))
     return DurablePart(keyed, state.lists, tuple(refs))
 
 

@@ -14,6 +14,7 @@ from enum import Enum, auto
 from threading import Event
 from typing import Any, Protocol
 
+from abs_core.errors import ConfigError
 from abs_core.model import Committable
 from abs_core.runtime.alignment import IDLE, Alignment, Do, Inputs, Way, halted, logs, resumed
 from abs_core.runtime.channel import Channel, Tally
@@ -118,7 +119,7 @@ class Task:
         persist: makes a copy durable and acknowledges it; in the background unless told ``now``.
         loop: counts what is in the loop that this task is the head of.
         observe: is told of barriers and copies, for the trace.
-        ended: is told when all inputs have ended.
+        ended: is told when all inputs have ended, back-edges among them.
         wake: set when there may be something to do.
     """
 
@@ -146,6 +147,9 @@ class Task:
     _ended: bool = False
     _copies: dict[int, tuple[Any, tuple[Committable, ...]]] = field(default_factory=dict)
     _logs: dict[int, list[tuple[int, Batch]]] = field(default_factory=dict)
+    _copied: int = -1
+    _failed_early: set[int] = field(default_factory=set)
+    """Checkpoints that failed before their barrier was here: it comes all the same."""
 
     def __post_init__(self) -> None:
         back = frozenset(n for n, i in enumerate(self.inputs) if i.back)
@@ -225,6 +229,12 @@ class Task:
         elif kind is End:
             self._end(number)
         else:
+            if self._ended:
+                raise ConfigError(
+                    "Data comes round after the loop has ended.",
+                    remedy="what windows, timers and `on_end` in a loop emit at the end of the data "
+                    "must leave it at once.",
+                )
             if self.state.open:
                 for checkpoint in logs(self.state, number):
                     self._logs[checkpoint].append((source.port, element))
@@ -256,6 +266,10 @@ class Task:
     def _copy(self, checkpoint: int) -> None:
         handles = self.operator.pre_commit(checkpoint)
         self._copies[checkpoint] = (self.context.copy(checkpoint), handles)
+        self._copied = checkpoint
+        if checkpoint in self._failed_early:
+            self._failed_early.discard(checkpoint)
+            self.context.aborted(checkpoint)
         # Not in the middle of a replay: no input is read, and no world at rest, before its end.
         self._logs.setdefault(checkpoint, [])
         self.observe("copy", self.id, checkpoint)
@@ -282,7 +296,9 @@ class Task:
         if opens is not None:
             opens.done()
         self._open.discard(number)
-        if not self._open and self.loop is None:
+        if number in self._numbers.back:
+            self.ended(self)  # its own end has gone round: nothing can follow it
+        elif not self._open and self.loop is None:
             self._finish()
         self._advance()
 
@@ -297,7 +313,8 @@ class Task:
         self._ended = True
         self.operator.on_end(self.emit)
         self._broadcast(END)
-        self.ended(self)
+        if not self._numbers.back:
+            self.ended(self)
 
     def _poll(self) -> bool:
         if self.operator.finished:
@@ -316,5 +333,7 @@ class Task:
             self.state = halted(self.state, checkpoint)
         elif command is Command.RESUME:
             self.state = resumed(self.state, checkpoint)
+        elif checkpoint > self._copied:
+            self._failed_early.add(checkpoint)
         else:
             self.context.aborted(checkpoint)

@@ -6,6 +6,7 @@ region with it, which is restored from the last decision while other regions go 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -13,21 +14,22 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
-from threading import Event, Thread
+from itertools import product
+from threading import Event
 from typing import TYPE_CHECKING
 
 from abs_core.errors import AbsError, ConfigError, TargetError, UnavailableError
 from abs_core.model import job_key
 from abs_core.runtime.alignment import WAYS, Way
-from abs_core.runtime.assembly import Assembly, Crewing, Part, assemble
+from abs_core.runtime.assembly import Crewing, Part, assemble
 from abs_core.runtime.conductor import Companion, Conductor
-from abs_core.runtime.context import TaskContext
+from abs_core.runtime.context import TaskContext, settle_unclaimed
 from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Ended
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Node
 from abs_core.runtime.plan import loops, regions
 from abs_core.runtime.recovery import Recovered, Restore, StoreKeeper
+from abs_core.runtime.region import IDLE_SECONDS, Region
 from abs_core.runtime.snapshot import DurablePart, persist
 from abs_core.runtime.task import Copy, Task
 from abs_core.state.contracts import Place, StateBackend
@@ -36,16 +38,7 @@ from abs_core.state.keygroups import GroupRange
 if TYPE_CHECKING:
     from abs_core.runtime.job import Job
 
-IDLE_SECONDS = 0.05
-"""How long a task with nothing to do sleeps at most; it is woken when there is something."""
-
-
-@dataclass(slots=True)
-class _Region:
-    operators: frozenset[str]
-    assembly: Assembly
-    stop: Event = field(default_factory=Event)
-    threads: list[Thread] = field(default_factory=list)
+_log = logging.getLogger("abs_core.runtime")
 
 
 @dataclass(slots=True)
@@ -64,10 +57,12 @@ class Execution:
     companion: Companion
     conductor: Conductor = field(init=False)
     _way: Way = field(init=False)
-    _regions: dict[frozenset[str], _Region] = field(default_factory=dict)
+    _regions: dict[frozenset[str], Region] = field(default_factory=dict)
     _tasks: dict[TaskId, Task] = field(default_factory=dict)
-    _failed: deque[tuple[_Region, BaseException]] = field(default_factory=deque)
+    _failed: deque[tuple[Region, TaskId, BaseException]] = field(default_factory=deque)
     _restarts: int = 0
+    _in_a_row: tuple[int, int] = (-2, 0)
+    """How often it was restored since a checkpoint was decided: that one, and how often."""
     _woken: Event = field(default_factory=Event)
     _background: ThreadPoolExecutor = field(init=False)
 
@@ -83,7 +78,8 @@ class Execution:
         now = time.monotonic()
         try:
             for operators in regions(self.job.graph):
-                self._assemble(operators, self.recovered, 0)
+                region = self._assemble(operators, self.recovered, 0)
+                self._settle(region)
             self.conductor = Conductor(
                 self._way,
                 self.job.settings,
@@ -106,11 +102,12 @@ class Execution:
                     self._woken.wait(IDLE_SECONDS / 5)
         finally:
             with ExitStack() as ending:
+                ending.callback(self._tell_of_failures)  # the last of all
                 ending.callback(self._background.shutdown, cancel_futures=True)
                 for region in self._regions.values():
                     ending.callback(self._end, region)
 
-    def _assemble(self, operators: frozenset[str], from_: Recovered, attempt: int) -> _Region:
+    def _assemble(self, operators: frozenset[str], from_: Recovered, attempt: int) -> Region:
         new_task = partial(
             Task,
             way=self._way,
@@ -132,71 +129,87 @@ class Execution:
         assembly = assemble(crewing, operators, from_.parts)
         for task in assembly.tasks:
             self._tasks[task.id] = task
+            if task.loop is not None:
+                task.loop.woken.append(task.wake.set)
             for input_ in task.inputs:
                 input_.channel.woken = task.wake.set
             for output in task.outputs:
                 for channel in output.channels:
                     channel.taken = task.wake.set
-        region = self._regions[operators] = _Region(operators, assembly)
+        region = self._regions[operators] = Region(operators, assembly, self._fail)
         return region
 
-    def _start(self, region: _Region) -> None:
+    def _tell_of_failures(self) -> None:
+        """Of those that came too late to end the run, or to be recovered from."""
+        for _, task, error in self._failed:
+            _log.warning(
+                "job %s: %s failed while the run was ending; the next run begins from the last "
+                "decision: %s",
+                *(self.job.graph.name, task, error),
+                exc_info=error,
+            )
+
+    def _settle(self, region: Region) -> None:
+        contexts = [
+            c for task in region.assembly.tasks if isinstance(c := task.context, TaskContext)
+        ]
+        settle_unclaimed(self.job.graph.name, contexts, drop=self.restore.drop_state)
+
+    def _start(self, region: Region) -> None:
         self._publish(region.assembly.tasks)
-        for task in region.assembly.tasks:
-            thread = Thread(target=self._work, args=(region, task), name=str(task.id), daemon=True)
-            thread.start()
-            region.threads.append(thread)
+        region.start()
 
-    def _work(self, region: _Region, task: Task) -> None:
-        wake, stop, turns = task.wake, region.stop, count()
+    def _fail(self, region: Region, task: TaskId, error: BaseException) -> None:
+        self._failed.append((region, task, error))
+        self._woken.set()
 
-        def pick(ready: Sequence[int]) -> int:
-            return ready[next(turns) % len(ready)]
-
-        try:
-            while not stop.is_set():
-                wake.clear()
-                while not stop.is_set() and task.step(pick):
-                    pass
-                wake.wait(IDLE_SECONDS)
-        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
-            self._failed.append((region, error))
-            self._woken.set()
-
-    def _end(self, region: _Region) -> None:
-        region.stop.set()
-        for task in region.assembly.tasks:
-            task.wake.set()
-        for thread in region.threads:
-            thread.join()
+    def _end(self, region: Region, undecided: range = range(0)) -> None:
+        region.stop()
         # No copy is still being persisted when its state is closed, and perhaps restored anew.
         self._background.submit(lambda: None).result()
+        # What was written of them to another system must not count, nor hold locks, under this
+        # generation, which goes on.
+        for task, checkpoint in product(region.assembly.tasks, undecided):
+            task.context.aborted(checkpoint)
         if self.job.queries is not None:
             for operator in region.operators:
                 self.job.queries.withdraw(operator)
         region.assembly.close()
 
-    def _restore(self, failed: _Region, cause: BaseException) -> None:
+    def _restore(self, failed: Region, task: TaskId, cause: BaseException) -> None:
         """Restore the region that failed from the last decision, under the same generation."""
         if self._regions[failed.operators] is not failed:
             return  # restored since, for another of its tasks
         retryable = isinstance(cause, TargetError) or not isinstance(cause, AbsError)
-        if not retryable or self._restarts >= self.job.restarts:
-            if isinstance(cause, AbsError):
-                raise cause
-            raise UnavailableError(
-                f"An operator failed: {type(cause).__name__}.",
+        if not isinstance(cause, AbsError):
+            what = UnavailableError(
+                f"{type(cause).__name__}: {cause}.",
                 remedy="see the cause; what is decided stays, and a restart goes on from there.",
-            ) from cause
+            )
+            what.__cause__, cause = cause, what
+        cause.by(str(task), job_key(self.job.graph.name))
+        decided, before = self._in_a_row
+        row = before + 1 if decided == self.conductor.book.decided else 1
+        if not retryable or row > self.job.restarts:
+            raise cause
+        self._in_a_row = self.conductor.book.decided, row
         self._restarts += 1
-        self._end(failed)
-        self.job.observe("restored", None, self.conductor.book.decided)
-        state = self.keeper.coordinator.roll_forward()
+        _log.warning(
+            "restore %d of %d in a row, of all that is connected with the operator: %s",
+            *(row, self.job.restarts, cause),
+            exc_info=cause,
+        )
         book = self.conductor.book
+        self._end(failed, range(max(book.decided + 1, self.recovered.first), book.next))
+        self.job.observe("restored", None, book.decided)
+        state = self.keeper.coordinator.roll_forward()
         # Until this run has decided something, it begins where it was told to begin.
-        from_ = self.keeper.restored(state, self.restore if book.decided < 0 else Restore())
+        anew = book.decided < 0
+        from_ = self.keeper.restored(state, self.restore if anew else Restore())
         from_ = replace(from_, first=book.next)
         region = self._assemble(failed.operators, from_, self._restarts)
+        if anew:
+            self._settle(region)
         gone = frozenset(task.id for task in region.assembly.tasks)
         self.conductor.restart(gone, time.monotonic())
         self._start(region)
@@ -246,8 +259,9 @@ class Execution:
     def _persisted(self, copy: Copy) -> None:
         try:
             part = self._durable(copy)
-        except Exception as error:  # noqa: BLE001 - the checkpoint fails, not the job
-            self._say(Declined(copy.task, copy.attempt, copy.checkpoint, str(error)))
+        except BaseException as error:  # noqa: BLE001 - the checkpoint fails, not the job
+            why = f"{copy.task} could not make its part durable: {error}"
+            self._say(Declined(copy.task, copy.attempt, copy.checkpoint, why))
             return
         self.job.observe("persisted", copy.task, copy.checkpoint)
         self._say(Acknowledged(copy.task, copy.attempt, copy.checkpoint, part, copy.handles))

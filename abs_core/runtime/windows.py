@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_core.errors import OptionError
+from abs_core.errors import ConfigError, OptionError
 from abs_core.runtime.context import TaskContext
+from abs_core.runtime.elements import END_OF_TIME
 from abs_core.runtime.keyed import folded, folding
 from abs_core.runtime.operators import Emit, Operator, event_times
-from abs_core.state.codecs import BYTES, INT64
+from abs_core.state.codecs import BYTES, INT64, TEXT
 from abs_core.state.keygroups import decode_keys, encode_keys
-from abs_core.state.operator_state import Mode
+from abs_core.state.operator_state import Mode, OperatorList
 
 
 class Window(Operator):
@@ -40,13 +41,32 @@ class Window(Operator):
         out: str,
     ) -> None:
         if size <= 0 or slide <= 0:
-            raise OptionError(f"A window of {size} every {slide} can't be.")
+            raise OptionError(
+                f"A window of {size} every {slide} can't be.", remedy="give lengths above zero."
+            )
         self._over = folding(fold, column)
         self._key, self._time, self._size, self._slide = [*key], time, size, slide
         self._fold, self._column, self._out = fold, column, out
+        # Timers of its own name: those of a function that had this id are none of a window. Earlier
+        # releases kept both under one name.
+        earlier = {"windows", "timers"} <= {*context.unclaimed()}
         self._values = context.map("windows", INT64, INT64)
-        self._timers = context.timers()
+        self._timers = context.timers("timers" if earlier else "window timers")
         self._types = context.lists.list("key types", BYTES, Mode.UNION)
+        # One is enough: of the union of all tasks, each restart would make as many times more.
+        self._types.put(self._types.get()[:1])
+        self._check(context.lists.list("window", TEXT, Mode.UNION))
+
+    def _check(self, made: OperatorList[str]) -> None:
+        """Raises ``ConfigError`` where open windows are of another length or fold than the code's."""
+        now = f"{self._fold} over {self._size}"
+        before = sorted({*made.get()} - {now})
+        if before and len(self._timers):
+            raise ConfigError(
+                f"There are open windows of {', '.join(before)}; the code has {now}.",
+                remedy="give the window another id, and allow `drop_state` for the open ones.",
+            )
+        made.put([now])
 
     def on_batch(self, port: int, batch: pa.RecordBatch, emit: Emit) -> None:
         times = event_times(batch, self._time)
@@ -63,7 +83,7 @@ class Window(Operator):
         (*columns, begins), values = folded(batch, by, self._fold, self._column, pa.int64())
         keys, starts = encode_keys(columns), begins.to_pylist()
         before = pa.array(self._values.get_many(keys, starts), pa.int64())
-        now = pc.coalesce(self._over(before, values), values)
+        now = pc.coalesce(self._over(before, values), before, values)
         self._values.put_many(keys, starts, now.to_pylist())
         self._timers.register_many(keys, [start + self._size for start in starts])
         if not self._types.get():
@@ -82,10 +102,11 @@ class Window(Operator):
         ends = [at for at, _ in due]
         types = pa.ipc.read_schema(pa.py_buffer(self._types.get()[0])).types
         columns = decode_keys(keys, types)
-        emit(pa.record_batch([*columns, *map(pa.array, (starts, ends, values))], names=names))
+        numbers = (pa.array(each, pa.int64()) for each in (starts, ends, values))
+        emit(pa.record_batch([*columns, *numbers], names=names))
 
     def on_end(self, emit: Emit) -> None:
-        self.on_watermark((1 << 63) - 1, emit)
+        self.on_watermark(END_OF_TIME, emit)
 
 
 def _modulo(times: pa.Array, slide: int) -> pa.Array:

@@ -75,7 +75,21 @@ def _fixed(name: str, code: str, kind: pa.DataType) -> ArrayCodec[Any]:
     return OfArrays(name, layout.pack, lambda raw: layout.unpack(raw)[0], kind, pa.binary(8))
 
 
+def _check_names(value: Any) -> None:
+    """JSON would write the key 1 as "1", beside a "1" that was read back: two entries of one name."""
+    if isinstance(value, dict):
+        for name in value:
+            if not isinstance(name, str):
+                raise TypeError(f"the key {name!r} of a dict is no text")
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return
+    for item in value:
+        _check_names(item)
+
+
 def _to_json(value: Any) -> bytes:
+    _check_names(value)
     return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
 
 
@@ -84,7 +98,7 @@ FLOAT64: ArrayCodec[float] = _fixed("float64", "<d", pa.float64())
 TEXT: ArrayCodec[str] = OfArrays("text", str.encode, bytes.decode, pa.string(), pa.binary())
 BYTES: ArrayCodec[bytes] = OfArrays("bytes", bytes, bytes, pa.binary(), pa.binary())
 JSON: Codec[Any] = ByFunctions("json", _to_json, json.loads)
-"""What JSON can say; a tuple comes back as a list, NaN is refused."""
+"""What JSON can say; a tuple comes back as a list; NaN, and keys that are no text, are refused."""
 
 PICKLE: Codec[Any] = ByFunctions("pickle", pickle.dumps, pickle.loads)
 """Any Python object. Reading runs code: only where all who can write the snapshot store are trusted."""

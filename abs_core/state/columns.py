@@ -276,7 +276,10 @@ class ColumnTable(Table):
         store.there[slot] = True
 
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
-        return self.store.words.take(self.store.find(keys)).raw()
+        # From any thread: a slot is of this store, and its words are looked up after it.
+        store = self.store
+        at = store.find(keys)
+        return store.words.take(at).raw()
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
         try:

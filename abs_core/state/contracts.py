@@ -243,7 +243,8 @@ class Place:
 class StateBackend(Protocol):
     """Keeps the keyed state of one subtask. One thread uses it; ``read`` is for any.
 
-    A state whose name was restored and that nobody asks for is carried along in every snapshot.
+    A state whose name was restored and that nobody asks for is carried along in every snapshot, until
+    it is dropped.
     """
 
     def table(self, name: str, shape: str) -> Table:
@@ -256,6 +257,18 @@ class StateBackend(Protocol):
 
     def states(self) -> Sequence[tuple[str, str]]:
         """(name, shape) of all states there are, also of those that nobody asked for, sorted."""
+        ...
+
+    def unclaimed(self) -> Sequence[str]:
+        """Names of states that were restored, and that nobody has asked for since, sorted."""
+        ...
+
+    def drop(self, name: str) -> None:
+        """Forget an unclaimed state, before the first snapshot: no later one has it.
+
+        Raises:
+            ConfigError: it is not among the unclaimed.
+        """
         ...
 
     def restore(self, handles: Sequence[StateHandle], source: SnapshotStore | None = None) -> None:

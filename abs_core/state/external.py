@@ -10,9 +10,10 @@ One checkpoint is in flight at a time. Memory: what changed since the last compl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Protocol
 
-from abs_core.errors import ProtocolError
+from abs_core.errors import ProtocolError, UnavailableError
 from abs_core.state.contracts import Keys, Place, SnapshotStore, StateHandle, Table, Values, Version
 from abs_core.state.keygroups import GroupRange
 from abs_core.state.savepoint import FORMAT, Entries, overlapping, read, write
@@ -89,8 +90,9 @@ class ExternalBackend:
         self._shapes = Shapes()
         self.open: Written = {}
         self.sealed: Written = {}
-        self._in_flight: int | None = None
+        self._in_flight: ExternalSnapshot | None = None
         self._restored = False
+        self._starting = Lock()
 
     def table(self, name: str, shape: str) -> Table:
         self._shapes.declare(name, shape)
@@ -98,6 +100,17 @@ class ExternalBackend:
 
     def states(self) -> Sequence[tuple[str, str]]:
         return self._shapes.all()
+
+    def unclaimed(self) -> Sequence[str]:
+        return self._shapes.unclaimed()
+
+    def drop(self, name: str) -> None:
+        """Its entries are deleted with the next checkpoint: until then their keys are held here."""
+        self._shapes.forget(name)
+        table = ExternalTable(self, name)
+        gone = [(key, sub) for key, sub, _ in table.everything()]
+        keys, subs = [key for key, _ in gone], [sub for _, sub in gone]
+        table.put_many(keys, [None] * len(gone), subs)
 
     def restore(self, handles: Sequence[StateHandle], source: SnapshotStore | None = None) -> None:
         mine = overlapping(handles, self.place, [self.state.format, FORMAT])
@@ -112,6 +125,7 @@ class ExternalBackend:
         # A savepoint's entries count at once: they are committed as a checkpoint of its number.
         if self.open:
             self.sealed, self.open = self.open, {}
+            self.state.abort(mine[0].checkpoint)  # this run may have begun so before
             self.state.persist(mine[0].checkpoint, _changes(self.sealed))
             self.state.commit(mine[0].checkpoint)
             self.sealed = {}
@@ -119,23 +133,23 @@ class ExternalBackend:
     def snapshot(self, checkpoint: int) -> ExternalSnapshot:
         if self._in_flight is not None:
             raise ProtocolError(
-                f"Checkpoint {checkpoint} was begun while {self._in_flight} is in flight.",
+                f"Checkpoint {checkpoint} was begun while {self._in_flight.checkpoint} is in flight.",
                 epoch=checkpoint,
-                remedy="external state takes one checkpoint at a time: set the job so.",
+                remedy="external state takes one at a time: give the job Settings(in_flight=1).",
             )
         self.started()
-        self._in_flight = checkpoint
         self.sealed, self.open = self.open, {}
-        return ExternalSnapshot(self, checkpoint, self.sealed)
+        self._in_flight = ExternalSnapshot(self, checkpoint, self.sealed)
+        return self._in_flight
 
     def notify_complete(self, checkpoint: int) -> None:
-        if checkpoint == self._in_flight:
+        if self._in_flight is not None and checkpoint == self._in_flight.checkpoint:
             self.state.commit(checkpoint)
             self._in_flight, self.sealed = None, {}
 
     def notify_aborted(self, checkpoint: int) -> None:
-        if checkpoint == self._in_flight:
-            self.state.abort(checkpoint)
+        if self._in_flight is not None and checkpoint == self._in_flight.checkpoint:
+            self._in_flight.abort()
             for name, keys in self.sealed.items():
                 later = self.open.setdefault(name, {})
                 for key, entries in keys.items():
@@ -155,9 +169,10 @@ class ExternalBackend:
 
     def started(self) -> ExternalState:
         """The state, once it is this run's: without a checkpoint it begins empty."""
-        if not self._restored:
-            self._restored = True
-            self.state.restore([])
+        with self._starting:  # a query may be the first to ask
+            if not self._restored:
+                self.state.restore([])
+                self._restored = True
         return self.state
 
 
@@ -165,19 +180,30 @@ class ExternalSnapshot:
     """The changes up to a barrier. See ``Snapshot``."""
 
     def __init__(self, backend: ExternalBackend, checkpoint: int, sealed: Written) -> None:
+        self.checkpoint = checkpoint
         self._backend = backend
-        self._checkpoint = checkpoint
         self._sealed = sealed
         self._states = tuple(backend.states())
+        self._turn = Lock()
+        self._aborted = False
 
     def persist(self) -> StateHandle:
         state, groups = self._backend.state, self._backend.place.groups
-        extra = state.persist(self._checkpoint, _changes(self._sealed))
-        return StateHandle(state.format, self._checkpoint, groups, self._states, (), extra)
+        with self._turn:
+            if self._aborted:  # what is written now nobody would take back
+                raise UnavailableError("The checkpoint has failed already.", epoch=self.checkpoint)
+            extra = state.persist(self.checkpoint, _changes(self._sealed))
+        return StateHandle(state.format, self.checkpoint, groups, self._states, (), extra)
+
+    def abort(self) -> None:
+        """After ``persist`` or instead of it, never beside it."""
+        with self._turn:
+            self._aborted = True
+            self._backend.state.abort(self.checkpoint)
 
     def savepoint(self, store: SnapshotStore) -> StateHandle:
         place = self._backend.place
-        return write(store, place, self._checkpoint, self._states, self._entries())
+        return write(store, place, self.checkpoint, self._states, self._entries())
 
     def close(self) -> None:
         """Nothing is held that the backend does not need."""

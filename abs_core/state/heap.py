@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Any, Literal
 
+from abs_core.errors import UnavailableError
 from abs_core.state.columns import ColumnTable
 from abs_core.state.contracts import (
     BlobRef,
@@ -244,6 +245,7 @@ class HeapBackend:
         self._tables: dict[str, HeapTable | ColumnTable] = {}
         self._base: Base | None = None
         self._pending: dict[int, HeapSnapshot] = {}
+        self._closed = False
 
     def table(self, name: str, shape: str) -> HeapTable | ColumnTable:
         self._shapes.declare(name, shape)
@@ -254,6 +256,14 @@ class HeapBackend:
 
     def states(self) -> Sequence[tuple[str, str]]:
         return self._shapes.all()
+
+    def unclaimed(self) -> Sequence[str]:
+        return self._shapes.unclaimed()
+
+    def drop(self, name: str) -> None:
+        self._shapes.forget(name)
+        self._tables.pop(name, None)
+        self._base = None  # its blobs have the entries, and increments to them would
 
     def restore(self, handles: Sequence[StateHandle], source: SnapshotStore | None = None) -> None:
         mine = overlapping(handles, self.place, [FORMAT])
@@ -288,10 +298,13 @@ class HeapBackend:
         self._shapes.check_query(name)
         table = self._tables.get(name)
         if table is None:  # it was empty when it was saved, and nobody has asked for it yet
+            if self._closed:
+                raise UnavailableError(f"The state {name!r} was closed.", remedy="ask again.")
             return [None] * len(keys)
         return table.get_many(keys) if version is Version.LIVE else table.committed(keys)
 
     def close(self) -> None:
+        self._closed = True  # first: who finds no table looks at it
         self._tables.clear()
         self._pending.clear()
 

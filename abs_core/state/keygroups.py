@@ -152,6 +152,19 @@ def decode_keys(keys: Sequence[bytes], types: Sequence[pa.DataType]) -> list[pa.
     return [_array_of(raw, kind) for raw, kind in zip(parts, types, strict=True)]
 
 
+def key_kind(kind: pa.DataType) -> str:
+    """What key columns must have in common for the same bytes to be the same key.
+
+    Zones do not count: a timestamp with one is an instant. Units do.
+    """
+    if pa.types.is_dictionary(kind):
+        return key_kind(kind.value_type)
+    if pa.types.is_temporal(kind):
+        return f"timestamp[{kind.unit}]" if pa.types.is_timestamp(kind) else str(kind)
+    is_number = pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    return "integer" if is_number else "text"
+
+
 def _plain(column: pa.Array) -> pa.Array:
     """The column as int64 or binary, without nulls."""
     if column.null_count:

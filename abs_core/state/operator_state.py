@@ -73,6 +73,7 @@ class OperatorState:
 
     def __init__(self, restored: Contents = Contents()) -> None:
         self._lists = {name: (mode, list(items)) for name, mode, items in restored.lists}
+        self._unclaimed = set(self._lists)
 
     def list(self, name: str, codec: Codec[T], mode: Mode = Mode.SPLIT) -> OperatorList[T]:
         """The list of this name, empty if it is new.
@@ -80,9 +81,19 @@ class OperatorState:
         Raises:
             ConfigError: it was restored with another mode.
         """
+        self._unclaimed.discard(name)
         known, items = self._lists.setdefault(name, (mode, []))
         _same(name, known, mode)
         return OperatorList(items, codec)
+
+    def unclaimed(self) -> Sequence[str]:
+        """Restored, and not asked for since; sorted."""
+        return sorted(self._unclaimed)
+
+    def drop(self, name: str) -> None:
+        """Forget an unclaimed list."""
+        self._unclaimed.remove(name)
+        del self._lists[name]
 
     def snapshot(self) -> Contents:
         """The logical copy."""

@@ -117,6 +117,11 @@ class RocksTable(Table):
                     key, sub = key[4:end], key[end:]
                 yield key, sub, value
 
+    def clear(self) -> None:
+        for head in (self._heads[group] for group in self._place.groups):
+            # The last byte of a name in UTF-8 can be counted up, and so can a length of zero.
+            self._db.delete_range(head, head[:-1] + bytes([head[-1] + 1]))
+
     def names(self, keys: Sequence[bytes], subs: Sequence[bytes] | None = None) -> list[bytes]:
         """The names of entries."""
         groups = groups_of(keys, self._place.max_parallelism).tolist()
@@ -204,6 +209,16 @@ class RocksBackend:
 
     def states(self) -> Sequence[tuple[str, str]]:
         return self._shapes.all()
+
+    def unclaimed(self) -> Sequence[str]:
+        return self._shapes.unclaimed()
+
+    def drop(self, name: str) -> None:
+        self._shapes.forget(name)
+        self._tables.pop(name, None)
+        with _mapped("dropping state"):
+            RocksTable(self.db, name, self.place, nested=False).clear()
+        self._committed = self.db.snapshot()
 
     def restore(self, handles: Sequence[StateHandle], source: SnapshotStore | None = None) -> None:
         store, groups = source or self.store, self.place.groups

@@ -38,7 +38,8 @@ _SCHEMA = pa.schema(
         ("value", pa.binary()),
     ]
 )
-_SCOPE = re.compile(r"[A-Za-z0-9._-]{1,100}")
+OPERATOR_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
+"""Blobs are named by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def blob_prefix(checkpoint: int, place: Place) -> str:
     Raises:
         ConfigError: the operator's id can't be part of a name.
     """
-    if _SCOPE.fullmatch(place.operator) is None:
+    if OPERATOR_ID.fullmatch(place.operator) is None:
         raise ConfigError(f"{place.operator!r} is no operator id: use letters, digits, ., _ and -.")
     return f"{checkpoint}/{place.operator}.{place.subtask}-{secrets.token_hex(6)}"
 

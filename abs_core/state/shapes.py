@@ -25,9 +25,11 @@ class Shapes:
 
     def __init__(self) -> None:
         self._shapes: dict[str, str] = {}
+        self._unclaimed: set[str] = set()
 
     def declare(self, name: str, shape: str) -> None:
         """Raises ``ConfigError`` where the name is known with another shape."""
+        self._unclaimed.discard(name)
         known = self._shapes.setdefault(name, shape)
         if known != shape:
             raise ConfigError(
@@ -38,6 +40,21 @@ class Shapes:
     def restore(self, states: Iterable[tuple[str, str]]) -> None:
         for name, shape in states:
             self.declare(name, shape)
+            self._unclaimed.add(name)
+
+    def unclaimed(self) -> Sequence[str]:
+        """Restored, and not declared since."""
+        return sorted(self._unclaimed)
+
+    def forget(self, name: str) -> None:
+        """Raises ``ConfigError`` where the name is in use."""
+        if name not in self._unclaimed:
+            raise ConfigError(
+                f"The state {name!r} cannot be dropped: the operator uses it, or there is none.",
+                remedy="drop what `unclaimed` names.",
+            )
+        self._unclaimed.discard(name)
+        del self._shapes[name]
 
     def is_nested(self, name: str) -> bool:
         return nests(self._shapes[name])

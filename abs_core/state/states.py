@@ -90,6 +90,7 @@ class ReducingState(ValueState[T]):
 
         Args:
             keys: each once; aggregate the batch by key first (``pyarrow.Table.group_by``).
+            values: a null changes nothing.
 
         Raises:
             RowError: a key is there twice.
@@ -101,9 +102,13 @@ class ReducingState(ValueState[T]):
             )
         reduce, codec = self._reduce_arrays, _of_arrays(self._codec)
         added = _cast(values, codec.type)
-        return self._table.fold_array(
-            keys, codec, lambda present: pc.coalesce(reduce(present, added), added)
-        )
+
+        def fold(present: pa.Array) -> pa.Array:
+            folded = reduce(present, added)
+            # A null on either side leaves the other.
+            return pc.coalesce(folded, present, added) if folded.null_count else folded
+
+        return self._table.fold_array(keys, codec, fold)
 
 
 class MapState(Generic[K, T]):

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 from abs_core.errors import AbsError, ConfigError, CorruptionError
 from abs_core.state.contracts import NewBackend, Version
@@ -168,6 +169,30 @@ def a_state_that_nobody_asks_for_is_carried_along(case: StateCase) -> None:
         case.complete()
     case.crash(expect=saved)
     case.holds("restored for the fifth time")
+
+
+def a_state_that_nobody_asks_for_can_be_dropped(case: StateCase) -> None:
+    """For good: it is neither here nor in a later snapshot, and its name is free."""
+    for dropped, other in ((FLAT, NESTED), (NESTED, FLAT)):
+        case.fill("v")
+        case.crash(expect=case.complete())
+        for backend in case.backends:
+            assert list(backend.unclaimed()) == sorted(case.shapes), "restored, and not asked for"
+            backend.table(other, case.shapes[other])
+            backend.drop(dropped)
+            assert not backend.unclaimed()
+            raises(ConfigError, partial(backend.drop, other))
+        (case.model.flat if dropped == FLAT else case.model.deep).clear()
+        case.complete()
+        for handle in case.handles(case.checkpoint):
+            assert [name for name, _ in handle.states] == [other]
+        case.crash(3, expect=case.complete())
+        assert all(list(backend.unclaimed()) == [other] for backend in case.backends)
+        case.holds(f"{dropped} was dropped")
+        case.put(dict.fromkeys(KEYS[::5], b"new"))
+        case.put_deep({(KEYS[0], SUBS[2]): b"new"})
+        case.crash(2, expect=case.complete())
+        case.holds(f"{dropped} began anew")
 
 
 def increments_add_up_to_the_whole(case: StateCase) -> None:
@@ -465,6 +490,7 @@ RULES: tuple[Rule, ...] = (
     what_was_restored_is_what_was_saved,
     an_empty_state_can_be_saved_and_restored,
     a_state_that_nobody_asks_for_is_carried_along,
+    a_state_that_nobody_asks_for_can_be_dropped,
     increments_add_up_to_the_whole,
     a_sweep_leaves_what_the_kept_checkpoints_need,
     a_failed_checkpoint_is_part_of_the_next,

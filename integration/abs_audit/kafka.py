@@ -19,7 +19,16 @@ from abs_audit.families import Family, Type
 from abs_audit.report import LeftBehind, Pending
 from abs_audit.streams import streamed
 from abs_audit.textfiles import as_text, json_objects, text_schema
-from abs_core.errors import ConfigError, DataError, RefusedError, TargetError, UnavailableError
+from abs_audit.winners import Judge
+from abs_core.attempts import read_winners, side_topic
+from abs_core.errors import (
+    ConfigError,
+    DataError,
+    OptionError,
+    RefusedError,
+    TargetError,
+    UnavailableError,
+)
 
 POLL_RECORDS = 10_000
 
@@ -42,6 +51,9 @@ class KafkaTopic:
         value: ``json``: each value is one object, whose fields are the columns, untyped as in a
             JSON file; ``raw``: the columns ``key`` and ``value``, as bytes.
         fields: those of the JSON objects, where they are known: spares a look at every record.
+        winners: of a topic that ``protocol=idempotent`` wrote: true, what a reader with
+            ``winners=true`` gets; false, every record; None: not said, which is refused for such a
+            topic where its side topic may be seen.
         settings: more of ``kafka.KafkaConsumer``'s, such as ``security_protocol``; never shown (I9).
     """
 
@@ -49,6 +61,7 @@ class KafkaTopic:
     topic: str
     value: str = "json"
     fields: tuple[str, ...] = ()
+    winners: bool | None = None
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
 
     @property
@@ -91,7 +104,10 @@ class KafkaTopic:
             yield as_text(found, schema)
 
     def left_behind(self) -> LeftBehind:
-        """Partitions whose last stable offset is not their end: a transaction is open there."""
+        """Partitions whose last stable offset is not their end: a transaction is open there.
+
+        With ``winners``, also those where an attempt is not decided; all records are read for that.
+        """
         pending = []
         with (
             self._consumer("read_uncommitted") as every,
@@ -105,25 +121,60 @@ class KafkaTopic:
                     f"partition {partition.partition}: an open transaction holds {behind} records"
                 )
                 pending.append(Pending(f"{what} from offset {stables[partition]} on"))
+        if self.winners:
+            with self._consumer("read_committed") as consumer:
+                ends = self._ends(consumer)
+                judge = self._judge(consumer)
+                for one, records in self._read(consumer, ends):
+                    judge.counted(one.partition, records)
+            pending += judge.pending()
         return LeftBehind(pending=tuple(pending))
 
     def _batches(self) -> Iterator[list[Any]]:
-        """Every record, by partition, up to the last stable offset as it was at the beginning."""
+        """Every record that counts, by partition, up to the last stable offset of the beginning."""
         with self._consumer("read_committed") as consumer:
-            partitions = self._partitions(consumer)
-            ends = consumer.end_offsets(partitions)
-            consumer.assign(partitions)
-            consumer.seek_to_beginning()
-            heard = time.monotonic()
-            while any(consumer.position(one) < ends[one] for one in partitions):
-                before = [consumer.position(one) for one in partitions]
-                for one, records in consumer.poll(500, max_records=POLL_RECORDS).items():
-                    if kept := [record for record in records if record.offset < ends[one]]:
-                        yield kept
-                if before != [consumer.position(one) for one in partitions]:
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > SILENCE_SECONDS:
-                    raise UnavailableError(f"{self.name} cannot be read to its end: no answer.")
+            ends = self._ends(consumer)
+            if self.winners is None and consumer.partitions_for_topic(side_topic(self.topic)):
+                raise OptionError(
+                    f"{self.name} was written by protocol=idempotent: it holds the records of every "
+                    "attempt, of which one counts.",
+                    remedy="set winners=true to audit what readers with winners=true get (in a URL: "
+                    "?winners=true); winners=false audits all records.",
+                )
+            judge = self._judge(consumer) if self.winners else None
+            for one, records in self._read(consumer, ends):
+                kept = records if judge is None else judge.counted(one.partition, records)
+                if kept:
+                    yield kept
+
+    def _judge(self, consumer: KafkaConsumer) -> Judge:
+        side = TopicPartition(side_topic(self.topic), 0)
+        if not consumer.partitions_for_topic(side.topic):
+            return Judge(read_winners([]))
+        first, ends = consumer.beginning_offsets([side])[side], consumer.end_offsets([side])
+        values = [r.value for _, records in self._read(consumer, ends) for r in records]
+        return Judge(read_winners(values, complete=first == 0))
+
+    def _ends(self, consumer: KafkaConsumer) -> dict[TopicPartition, int]:
+        found: dict[TopicPartition, int] = consumer.end_offsets(self._partitions(consumer))
+        return found
+
+    def _read(
+        self, consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]
+    ) -> Iterator[tuple[TopicPartition, list[Any]]]:
+        """The records from the beginning to these ends, each partition's in order."""
+        consumer.assign(list(ends))
+        consumer.seek_to_beginning()
+        heard = time.monotonic()
+        while any(consumer.position(one) < end for one, end in ends.items()):
+            before = [consumer.position(one) for one in ends]
+            for one, records in consumer.poll(500, max_records=POLL_RECORDS).items():
+                if kept := [record for record in records if record.offset < ends[one]]:
+                    yield one, kept
+            if before != [consumer.position(one) for one in ends]:
+                heard = time.monotonic()
+            elif time.monotonic() - heard > SILENCE_SECONDS:
+                raise UnavailableError(f"{self.name} cannot be read to its end: no answer.")
 
     def _partitions(self, consumer: KafkaConsumer) -> list[TopicPartition]:
         found = consumer.partitions_for_topic(self.topic)

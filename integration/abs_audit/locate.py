@@ -34,7 +34,8 @@ def relation(
     Args:
         where: one libpq URI or keyword string (``host=... dbname=...``), one topic
             (``kafka://host:port,host:port/topic``, with ``?value=raw`` where its values are no JSON
-            objects, and ``config=FILE`` for settings of the client, passwords among them), one
+            objects, ``winners=true`` where ``protocol=idempotent`` wrote it, and ``config=FILE`` for
+            settings of the client, passwords among them), one
             prefix of a bucket (``s3://bucket/prefix``, with ``?endpoint=`` and
             ``&region=`` for servers that are not Amazon's), or one or more paths.
         table: the table, for PostgreSQL; quoted as in SQL.
@@ -80,15 +81,20 @@ def _topic(where: Sequence[str], table: str | None) -> Relation:
     servers, topic = parts.netloc, parts.path.strip("/")
     given = dict(parse_qsl(parts.query))
     value, config = given.pop("value", "json"), given.pop("config", None)
+    winners = given.pop("winners", None)
     if "@" in servers:
         raise OptionError("Credentials have no place in a topic's URL.", remedy="leave them out.")
-    if not servers or not topic or "/" in topic or given or value not in ("json", "raw"):
+    if given or value not in ("json", "raw") or winners not in (None, "true", "false"):
         raise OptionError(
-            "This is no topic's URL.",
-            remedy="write kafka://host:port/topic, with ?value=raw where values are no JSON objects, "
-            "and config=FILE for the client's settings.",
+            "A topic's URL has ?value=json or raw, winners=true or false, and config=FILE"
+            f"{', and no ' + ', '.join(sorted(given)) if given else ''}.",
+            remedy="set value=raw where values are no JSON objects, winners where protocol=idempotent "
+            "wrote the topic, and config to a file of the client's settings.",
         )
-    return KafkaTopic(servers, topic, value, settings=_client(servers, config))
+    if not servers or not topic or "/" in topic:
+        raise OptionError("This is no topic's URL.", remedy="write kafka://host:port/topic.")
+    counted = None if winners is None else winners == "true"
+    return KafkaTopic(servers, topic, value, winners=counted, settings=_client(servers, config))
 
 
 def _client(servers: str, config: str | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from abs_audit.families import Type, meet
+from abs_audit.families import Family, Type, meet
 from abs_core.errors import OptionError, SchemaError
 
 
@@ -59,6 +59,9 @@ def plan(
 ) -> Plan:
     """Match columns by name: the exact one, else the only one that differs in upper and lower case.
 
+    A side without any column is JSON without a record: it has those of the other side, and misses all
+    records.
+
     Args:
         key: the columns that identify a record; empty: the whole record does.
         columns: what to compare (the key is added); None: all, and both sides must have the same.
@@ -70,6 +73,7 @@ def plan(
     for given in (key, columns or ()):
         if len(set(given)) != len(given):
             raise OptionError("A column is named twice.", remedy="name each column once.")
+    expected, actual = _filled(expected, actual), _filled(actual, expected)
     keys = [_named(name, expected, "expected") for name in key]
     if columns is None:
         wanted = [*keys, *(name for name in expected if name not in keys)]
@@ -84,6 +88,10 @@ def plan(
         there = _named(name, actual, "actual")
         pairs.append(_pair(name, there, expected[name], actual[there]))
     return Plan(tuple(pairs), len(keys))
+
+
+def _filled(columns: Mapping[str, Type], other: Mapping[str, Type]) -> Mapping[str, Type]:
+    return columns or dict.fromkeys(other, Type(Family.UNTYPED))
 
 
 def _named(name: str, columns: Mapping[str, Type], side: str) -> str:

@@ -30,9 +30,9 @@ def audit(
         list[str],
         typer.Option(
             help="The target: a PostgreSQL URL (then --table too), kafka://host:port/topic (values "
-            "are JSON objects; ?value=raw: bytes), s3://bucket/prefix (?endpoint=...&region=...), or "
-            "files. A password is better off in this variable, in PGPASSWORD or in ~/.pgpass than "
-            "on a command line.",
+            "are JSON objects; ?value=raw: bytes; ?winners=true: of protocol=idempotent), "
+            "s3://bucket/prefix (?endpoint=...&region=...), or files. A password is better off in "
+            "this variable, in PGPASSWORD or in ~/.pgpass than on a command line.",
             envvar="ABS_AUDIT_ACTUAL",
             show_envvar=True,
         ),

@@ -17,12 +17,18 @@ from rich.table import Table
 
 from abs_cli.attempts import fate_of_attempt, topics_with_winners, undecided_attempts
 from abs_cli.codes import FAILED
+from abs_cli.lost import lost_handles
 from abs_cli.output import AsJson, errors, people, print_json, print_table
 from abs_cli.state import Job, Schema, State, Url, kafka_options
 from abs_cli.trail import noted, place_of
 from abs_core import protocol
 from abs_core.errors import ConfigError
 from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState
+
+_LEFT = (
+    "what is decided, and what the job's last run could decide if it is alive. To start the job again "
+    "ends it; where it never will: `abs register retire`, then --orphan for each"
+)
 
 app = typer.Typer(help="What is prepared and not committed.", no_args_is_help=True)
 
@@ -45,6 +51,9 @@ def list_handles(
 ) -> None:
     """Every handle, with its age and what will become of it. Exit code 1 if there is any.
 
+    Handles that were decided and are not there any more are listed, too; where the rest of their epoch
+    is, and the way out, is said on standard error.
+
     Without --attempts, what protocol=idempotent has sent to Kafka and not decided is not among them;
     which topics that may concern is said on standard error.
     """
@@ -58,6 +67,13 @@ def list_handles(
         fates += [
             (each, fate_of_attempt(states.get(each.handle.job), each.handle)) for each in sent
         ]
+    gone = []
+    for known in states.values():
+        if elsewhere := state.targets_elsewhere(known):
+            _print_elsewhere(known, elsewhere)
+        else:
+            gone += lost_handles(state, known)
+    fates += [(each.doubt, each.fate) for each in gone]
     if unread := [t for t in topics_with_winners(url) if t not in (attempts or ())]:
         errors.print(
             "not looked through for attempts of protocol=idempotent (--attempts TOPIC): "
@@ -73,8 +89,18 @@ def list_handles(
         people.print(
             f"nothing in doubt at {escape(place_of(url))}", highlight=False, soft_wrap=True
         )
+    for each in gone:
+        errors.print(escape(each.text), highlight=False, soft_wrap=True)
     if fates:
         raise typer.Exit(FAILED)
+
+
+def _print_elsewhere(state: JobState, targets: Sequence[str]) -> None:
+    errors.print(
+        f"not looked at: what job {escape(state.job)} has in doubt at {escape(', '.join(targets))}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @app.command()
@@ -86,8 +112,12 @@ def commit(job: Job, url: Url, stateschema: Schema = "abs") -> None:
         after = state.coordinator(before).roll_forward()
     handles = sum(len(decision.handles) for decision in before.open)
     errors.print(
-        f"[green]committed[/] {handles} handles of {len(before.open)} decided epochs; job {job} is "
-        f"finished up to epoch {after.frontier}",
+        f"[green]committed[/] {handles} handles of {len(before.open)} decided epochs; job {job} "
+        + (
+            "has finished no epoch"
+            if after.frontier is None
+            else f"is finished up to epoch {after.frontier}"
+        ),
         highlight=False,
     )
 
@@ -175,7 +205,8 @@ def abort(
             state.committer.abort(doomed)
     done = "would abort" if dry_run else "aborted"
     left = len(names) - len(doomed)
-    errors.print(f"[green]{done}[/] {len(doomed)} handles; {left} left", highlight=False)
+    why = f": {_LEFT}" if left else ""
+    errors.print(f"[green]{done}[/] {len(doomed)} handles; {left} left{why}", highlight=False)
 
 
 def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: bool) -> None:

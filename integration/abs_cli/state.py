@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlsplit
 import typer
 
 from abs_core.errors import ConfigError, OptionError
-from abs_core.model import JobState
+from abs_core.model import AND, JobState
 from abs_core.protocol import Identity
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from abs_core.coordinator import Coordinator
     from abs_core.model import Committable, HandleName, InDoubt, Inspection, Outcome
     from abs_sinks.kafka.options import KafkaOptions
+
+SYSTEMS = ("postgres", "kafka", "s3", "s3a", "s3n")
+"""How identities of targets begin, before their first colon."""
 
 Url = Annotated[
     str,
@@ -85,11 +88,13 @@ class State:
     """The registers of one place, and what acts on their handles.
 
     Args:
+        system: how the identities of targets begin that the committer knows.
         check_place: raises where the place that the URL names is not there; asked where it is empty.
     """
 
     register: Register
     committer: AnyCommitter
+    system: str
     check_place: Callable[[], None] | None = None
 
     @classmethod
@@ -146,8 +151,24 @@ class State:
             remedy=f"the jobs here are: {known}." if known else "there is none here.",
         )
 
+    def targets_elsewhere(self, state: JobState) -> list[str]:
+        """Targets of the job in another system: what its decisions name there nobody here knows."""
+        targets = state.target.split(AND)
+        others = tuple(f"{name}:" for name in SYSTEMS if not name.startswith(self.system))
+        return [target for target in targets if target.startswith(others)]
+
     def coordinator(self, state: JobState) -> Coordinator:
-        """Acts for the run that holds the job now: it raises no generation and fences nobody."""
+        """Acts for the run that holds the job now: it raises no generation and fences nobody.
+
+        Raises:
+            ConfigError: the job's register is here, and a target of it in another system.
+        """
+        if elsewhere := self.targets_elsewhere(state):
+            raise ConfigError(
+                f"The register of job {state.job} is here, and what it writes to is not: "
+                f"{', '.join(elsewhere)}. What became of its handles there cannot be seen from here.",
+                remedy="start the job again: that ends all that it has in doubt.",
+            )
         from abs_core.coordinator import Coordinator
 
         who = Identity(state.job, state.lineage, state.run, state.target)
@@ -163,7 +184,7 @@ def _postgres(url: str, schema: str) -> State:
     # The table is not looked at: handles are ended by name.
     named = {"url": url, "dbtable": f'"{schema}".register', "stateschema": schema}
     options = PostgresOptions.parse(named)
-    return State(PostgresRegister(options), PostgresCommitter(options, pa.schema([])))
+    return State(PostgresRegister(options), PostgresCommitter(options, pa.schema([])), "postgres")
 
 
 def _kafka(url: str) -> State:
@@ -182,7 +203,7 @@ def _kafka(url: str) -> State:
             )
 
     named = check_topic if parts.path.strip("/") else None
-    return State(KafkaRegister(options), TransactionCommitter(options), named)
+    return State(KafkaRegister(options), TransactionCommitter(options), "kafka", named)
 
 
 def kafka_options(url: str, **more: str) -> KafkaOptions:
@@ -219,4 +240,4 @@ def _s3(url: str) -> State:
     path, _, query = url.partition("?")
     options = S3Options.parse({**dict(parse_qsl(query)), "path": path})
     # It ends what any protocol left: which one a job used does not matter here.
-    return State(S3Register(options), S3CoCommitter(options, sized=True))
+    return State(S3Register(options), S3CoCommitter(options, sized=True), "s3")

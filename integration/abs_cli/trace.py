@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from abs_cli.output import errors
+from abs_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from abs_core.runtime.trace import Timeline
@@ -25,7 +26,15 @@ def trace(
 
     moments = read(path)
     chosen = checkpoint if checkpoint is not None else max(checkpoints(moments), default=0)
-    draw(timeline(moments, chosen), out)
+    shown = timeline(moments, chosen)
+    try:
+        draw(shown, out)
+    except (ImportError, OSError, ValueError) as error:
+        raise ConfigError(
+            f"The picture {out} can't be drawn: {error}.",
+            remedy="it needs matplotlib (`pip install 'abs-sinks[embedded]'`), a folder that is there, "
+            "and a name that ends in .png, .svg or .pdf.",
+        ) from error
     errors.print(f"checkpoint {chosen}: {out}")
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
@@ -18,7 +20,11 @@ from confluent_kafka.cimpl import NewTopic
 from abs_audit import Files, Report, audit, relation
 from abs_audit.kafka import KafkaTopic
 from abs_core.errors import ConfigError, DataError, OptionError, UnavailableError
+from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
+from abs_sinks.kafka.control import close_all
+from abs_sinks.kafka.register_session import close_sessions
+from abs_sinks.kafka.testing_modes import AttemptHarness, open_attempts
 
 pytestmark = pytest.mark.services
 
@@ -117,6 +123,63 @@ def test_raw_values_and_keys_are_compared_as_bytes(
     assert report.differences.actual == 51, "a tombstone counts"
 
 
+JOB, ONE, TWO = "copies", rows(0, 9), rows(100, 9)
+"""So many that each partition has some of each."""
+
+
+@pytest.fixture
+def attempts(kafka: KafkaService) -> Iterator[AttemptHarness]:
+    with open_attempts(kafka.bootstrap) as harness:
+        yield harness
+    close_sessions()
+    close_all()
+
+
+def test_of_attempts_the_winners_are_audited_and_what_is_not_decided_is_in_doubt(
+    kafka: KafkaService, attempts: AttemptHarness, tmp_path: Path
+) -> None:
+    case = Case(attempts)
+    job = case.run(JOB)
+    loser = job.attempt(0).write(*ONE)
+    loser.pre_commit()
+    job.epoch(0, ONE)
+    url = f"kafka://{kafka.bootstrap}/{attempts.topic}"
+    expected = tmp_path / "expected.parquet"
+    table = {"key": [b"%d" % n for n, _ in ONE], "value": [text.encode() for _, text in ONE]}
+    pq.write_table(pa.table(table), expected)
+
+    def audited(more: str) -> Report:
+        return audit(Files((str(expected),)), relation([f"{url}?value=raw{more}"]))
+
+    with pytest.raises(OptionError, match="winners=true"):
+        audited("")
+    report = audited("&winners=true")
+    assert report.clean, report.reasons
+    assert audited("&winners=false").differences.figures()["duplicate"] == len(ONE)
+
+    undecided = job.attempt(1).write(*TWO)
+    undecided.pre_commit()
+    report = audited("&winners=true")
+    assert report.differences.none
+    assert not report.clean
+    assert report.left_behind is not None
+    assert f":{JOB}:" in report.left_behind.pending[0].what
+    assert "not decided" in report.left_behind.pending[0].what
+    case.close()
+
+
+def test_a_topic_without_a_record_misses_them_all(
+    kafka: KafkaService, audited: str, tmp_path: Path
+) -> None:
+    differences = _audit(tmp_path, audited).differences
+    assert (differences.missing, differences.actual) == (len(ROWS), 0)
+    _write(kafka, audited, ROWS[:7])
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text("")
+    differences = audit(Files((str(empty),)), relation([audited]), key=["id"]).differences
+    assert (differences.unexpected, differences.expected) == (7, 0)
+
+
 def test_what_cannot_be_audited_is_a_clear_error(
     kafka: KafkaService, audited: str, tmp_path: Path
 ) -> None:
@@ -136,7 +199,15 @@ def test_brokers_that_cannot_be_reached_are_told_and_leave_no_thread_behind() ->
 
 
 @pytest.mark.parametrize(
-    "url", ["kafka://h:1", "kafka:///t", "kafka://h:1/t?value=xml", "kafka://u:secret@h:1/t"]
+    "url",
+    [
+        "kafka://h:1",
+        "kafka:///t",
+        "kafka://h:1/t?value=xml",
+        "kafka://u:secret@h:1/t",
+        "kafka://h:1/t?winners=maybe",
+        "kafka://h:1/t?winer=secret",
+    ],
 )
 def test_a_url_that_names_no_topic_is_refused_without_being_shown(url: str) -> None:
     with pytest.raises(OptionError) as refused:

@@ -10,12 +10,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
-from abs_core.errors import RefusedError
+from abs_core.errors import HandleLostError, RefusedError
 from abs_core.model import Wrote
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService
 from abs_sinks.kafka.control import close_all
+from abs_sinks.kafka.endtxn import end
+from abs_sinks.kafka.prepared import Prepared
 from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.testing_modes import AttemptHarness, open_attempts
@@ -47,7 +49,11 @@ def test_open_transactions_are_listed_committed_and_aborted_as_the_register_says
     assert "under way" in listed["fate"]
     assert harness.topic in listed["detail"]
     assert listed["age_seconds"] < 600
-    assert run(harness, "abort", JOB).exit_code == 0
+    everywhere = [each for each in listing(harness) if each["job"] == JOB]
+    told = run(harness, "abort", JOB)
+    assert (told.exit_code, f"{len(everywhere)} left: " in told.stderr) == (0, True)
+    assert "register retire" in told.stderr, "the way on is named"
+    assert "has finished no epoch" in run(harness, "commit", JOB).stderr
     assert [each["handle"] for each in found(harness)] == [held], "its run may be alive"
 
     halted = case.run(run=old.who.run, cut=Cut("commit"))
@@ -60,9 +66,46 @@ def test_open_transactions_are_listed_committed_and_aborted_as_the_register_says
     case.close()
 
 
+def test_a_lost_handle_is_listed_with_what_else_of_its_epoch_is_there_until_the_loss_is_accepted(
+    harness: TopicHarness,
+) -> None:
+    case = Case(harness)
+    job = case.run()
+    kept, lost = (job.task(0, number, rows(10 * number, 3)) for number in (0, 1))
+    assert isinstance(lost, Wrote)
+    assert lost.committable is not None
+    halted = case.run(run=job.who.run, cut=Cut("commit"))
+    raises(Halted, lambda: halted.commit(0, [kept, lost]))
+    prepared = Prepared.of(lost.committable)
+    assert prepared is not None
+    end(harness.options.kafka, [prepared.ending], commit=False)  # as its timeout would
+
+    fates = {each["handle"]: each["fate"] for each in found(harness)}
+    assert fates[str(lost.committable.handle)] == f"lost: `abs in-doubt accept-loss {JOB} 0`"
+    assert min(fates.values()) == "decided: will be committed"
+
+    assert isinstance(run(harness, "commit", JOB).exception, HandleLostError)
+    said = run(harness, "list")
+    assert said.exit_code == 1
+    assert f"Committed of the same epoch: {harness.topic}-" in said.stderr
+    assert str(lost.committable.handle) in said.stderr
+    assert "accept-loss" in said.stderr
+
+    assert run(harness, "accept-loss", JOB, "0", "--yes").exit_code == 0
+    assert found(harness) == []
+    case.run().epoch(1, rows(20, 3))
+    case.finished(rows(0, 3), rows(20, 3), when="after a loss was accepted")
+    case.close()
+
+
 def found(harness: TopicHarness) -> list[dict[str, Any]]:
+    return [each for each in listing(harness) if harness.topic in each["detail"]]
+
+
+def listing(harness: TopicHarness) -> list[dict[str, Any]]:
+    """What other tests have left open on the broker is among it, under other registers."""
     every: list[dict[str, Any]] = json.loads(run(harness, "list", "--json").stdout)
-    return [each for each in every if harness.topic in each["detail"]]
+    return every
 
 
 def run(harness: TopicHarness, *arguments: str) -> Result:
@@ -97,12 +140,13 @@ def test_what_idempotent_has_sent_and_not_decided_is_listed_where_it_is_asked_fo
     left = job.attempt(2, partition=7).write(*LOST)
     left.pre_commit()
     unasked = run(sent, "list", "--json")
-    assert json.loads(unasked.stdout) == []
-    assert unasked.exit_code == 0
+    others = json.loads(unasked.stdout)  # of other tests on this broker
+    assert not any(sent.topic in each["detail"] for each in others)
+    assert unasked.exit_code == bool(others)
     assert sent.topic in unasked.stderr, "it is said that the topic was not looked through"
 
     asked = run(sent, "list", "--json", "--attempts", sent.topic)
-    (listed,) = json.loads(asked.stdout)
+    (listed,) = [e for e in json.loads(asked.stdout) if sent.topic in e["detail"]]
     assert asked.exit_code == 1
     assert sent.topic not in asked.stderr
     assert (listed["job"], listed["epoch"], listed["partition"]) == (JOB, 2, 7)
@@ -140,5 +184,5 @@ def test_an_attempt_is_listed_until_its_job_has_decided_or_it_is_given_up(
 
 def undecided(harness: AttemptHarness) -> list[dict[str, Any]]:
     said = run(harness, "list", "--json", "--attempts", harness.topic)
-    found: list[dict[str, Any]] = json.loads(said.stdout)
-    return found
+    every: list[dict[str, Any]] = json.loads(said.stdout)
+    return [each for each in every if harness.topic in each["detail"]]

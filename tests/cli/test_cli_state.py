@@ -29,12 +29,12 @@ SCHEMA = pa.schema([("id", pa.int64())])
 class Job:
     """One run of a job that appends to the table ``t``, step by step."""
 
-    def __init__(self, url: str, run: str = "run-1") -> None:
+    def __init__(self, url: str, run: str = "run-1", more: str = "") -> None:
         self.url = url
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("create table if not exists t (id bigint)")
         self.sink = PostgresSink(PostgresOptions.parse({"url": url, "dbtable": "t"}), SCHEMA)
-        who = Identity("flights", "lineage", run, self.sink.target)
+        who = Identity("flights", "lineage", run, more + self.sink.target)
         self.coordinator = Coordinator(who, self.sink.register(), self.sink.committer())
 
     def prepare(self, epoch: int, *ids: int) -> Committable:
@@ -145,6 +145,10 @@ def test_a_lost_handle_is_accepted_only_by_consent_and_the_rest_is_committed(dat
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(f"rollback prepared '{committable.handle}'")
     assert isinstance(run("in-doubt", "commit", "flights", "--url", database).exception, AbsError)
+    listed = json.loads(run("in-doubt", "list", "--url", database, "--json").stdout)
+    assert [each["fate"] for each in listed] == [
+        "not found: `abs in-doubt commit flights` tells more"
+    ]
     asked = CliRunner().invoke(
         app, ["in-doubt", "accept-loss", "flights", "0", "--url", database], input="n\n"
     )
@@ -154,6 +158,23 @@ def test_a_lost_handle_is_accepted_only_by_consent_and_the_rest_is_committed(dat
     assert accepted.exit_code == 0
     assert parsed("register", "show", "flights", "--url", database)["frontier"] == 0
     assert job.prepare(1, 2).rows == 1
+
+
+def test_of_a_job_with_another_target_elsewhere_nothing_is_taken_for_lost(database: str) -> None:
+    """An embedded job with two sinks: the register's system knows nothing of the other's handles."""
+    job = Job(database, more="kafka:a-cluster/flights + ")
+    committable = job.prepare(0, 1)
+    job.decide(0, committable)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(f"rollback prepared '{committable.handle}'")
+    listed = run("in-doubt", "list", "--url", database)
+    assert listed.exit_code == 0
+    assert "job flights has in doubt at kafka:a-cluster/flights" in listed.stderr
+    for command in (["commit", "flights"], ["accept-loss", "flights", "0", "--yes"]):
+        refused = run("in-doubt", *command, "--url", database)
+        assert isinstance(refused.exception, ConfigError)
+        assert "kafka:a-cluster/flights" in str(refused.exception)
+    assert parsed("register", "show", "flights", "--url", database)["frontier"] is None
 
 
 def test_what_only_another_role_may_abort_stops_no_job(database: str) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from abs_cli.main import app
-from abs_core.errors import DataError
+from abs_core.errors import ConfigError, DataError
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.trace import Trace, read, timeline
 
@@ -41,3 +43,16 @@ def test_a_checkpoint_is_drawn(tmp_path: Path) -> None:
 def test_a_checkpoint_that_is_not_in_the_trace_is_an_error(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["trace", str(traced(tmp_path)), "--checkpoint", "9"])
     assert isinstance(done.exception, DataError)
+
+
+def test_a_picture_that_cannot_be_drawn_is_an_error_that_says_what_it_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = str(traced(tmp_path))
+    for out in ("trace.xyz", "nowhere/trace.png"):
+        done = CliRunner().invoke(app, ["trace", path, "--out", str(tmp_path / out)])
+        assert isinstance(done.exception, ConfigError), out
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    done = CliRunner().invoke(app, ["trace", path, "--out", str(tmp_path / "trace.png")])
+    assert isinstance(done.exception, ConfigError)
+    assert "pip install 'abs-sinks[embedded]'" in str(done.exception)

@@ -5,18 +5,29 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from abs_core.model import JobState
 from abs_services import KafkaService
+from abs_services.native.kafka_cluster import NativeKafkaCluster
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.testing import TopicHarness
-from abs_sinks.kafka.testing_modes import LogHarness
+from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
+from abs_sinks.kafka.testing_modes import LogHarness, open_attempts, open_log
 from abs_sources.kafka.testing import KafkaSourceHarness
 from tests.spark.jobs.stream_files import Job
 
 JOB = "job"
+
+
+def opened(bootstrap: str, protocol: str) -> AbstractContextManager[TopicHarness]:
+    """A topic to write to by this protocol; ``2pc-columnar``: with that producer."""
+    if protocol == "idempotent":
+        return open_attempts(bootstrap)
+    protocol, _, producer = protocol.partition("-")
+    variant = Variant(protocol, producer=producer or "librdkafka")
+    return open_log(bootstrap, variant) if protocol == "wal" else open_topic(bootstrap, variant)
 
 
 @dataclass(frozen=True)
@@ -30,7 +41,7 @@ class KafkaWorld:
     """
 
     folder: Path
-    kafka: KafkaService
+    kafka: KafkaService | NativeKafkaCluster
     source: KafkaSourceHarness
     target: TopicHarness
 

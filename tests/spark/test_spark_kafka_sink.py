@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from abs_services import KafkaService
 from abs_sinks.kafka.control import close_all
-from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
-from abs_sinks.kafka.testing_modes import open_attempts, open_log
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
 from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, start
-from tests.spark.kafka_world import KafkaWorld
+from tests.spark.kafka_world import KafkaWorld, opened
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -35,24 +34,22 @@ def new_world(kafka: KafkaService, tmp_path: Path) -> Iterator[NewWorld]:
     with ExitStack() as stack:
 
         def make(protocol: str) -> KafkaWorld:
-            target = stack.enter_context(_opened(kafka.bootstrap, protocol))
+            target = stack.enter_context(opened(kafka.bootstrap, protocol))
             return KafkaWorld(tmp_path, kafka, KafkaSourceHarness(kafka.bootstrap), target)
 
         yield make
     close_all()
 
 
-def _opened(bootstrap: str, protocol: str) -> AbstractContextManager[TopicHarness]:
-    if protocol == "idempotent":
-        return open_attempts(bootstrap)
-    protocol, _, producer = protocol.partition("-")
-    variant = Variant(protocol, producer=producer or "librdkafka")
-    return open_log(bootstrap, variant) if protocol == "wal" else open_topic(bootstrap, variant)
-
-
 def run(spark: SparkSession, job: Job) -> None:
+    """Run the job to its end; once more where Spark could not start a Python worker in time."""
     spark.dataSource.register(KafkaDataSource)
-    start(spark, job).awaitTermination()
+    try:
+        start(spark, job).awaitTermination()
+    except StreamingQueryException as error:
+        if "failed to connect back" not in str(error):
+            raise
+        start(spark, job).awaitTermination()
 
 
 SMALL = [

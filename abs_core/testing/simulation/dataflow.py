@@ -284,12 +284,16 @@ class Builder:
         )
 
     def _loop(self, stream: Stream, depth: int) -> Stream:
-        """A record goes round up to twice more; one that says a count leaves at once."""
+        """A record goes round up to twice more; one that says a count leaves at once.
+
+        Event time stops at the head: a window in the loop counts until all records have ended.
+        """
         id_ = self._id("loop")
         self.built.functions[id_] = self.built.functions[f"{id_}-tail"] = lambda r: [r]
 
         def body(head: Stream) -> tuple[Stream, Stream]:
-            inner = self._count(head) if self._shape.random() < 0.7 else head
+            kind = self._shape.random()
+            inner = self._count(head) if kind < 0.6 else self._window(head) if kind < 0.8 else head
             if depth == 0 and self._shape.random() < 0.25:
                 inner = self._loop(inner, 1)
             unit = 1 if depth else 16

@@ -1,4 +1,4 @@
-"""An Apache Kafka broker (KRaft, one node) as a process of this machine."""
+"""An Apache Kafka broker (KRaft) as a process of this machine: a whole cluster, or one node of one."""
 
 from __future__ import annotations
 
@@ -34,6 +34,13 @@ class Identity:
     password_port: int = 0
     certificate_port: int = 0
     store_password: str = field(default="", repr=False)
+    node: int = 1
+    voters: str = ""
+    """Of the controllers' quorum, as ``controller.quorum.voters``; itself alone where empty."""
+
+    @property
+    def voter(self) -> str:
+        return f"{self.node}@127.0.0.1:{self.controller_port}"
 
 
 class NativeKafka(NativeService):
@@ -51,6 +58,8 @@ class NativeKafka(NativeService):
             certificate of their own. None: nobody is.
         deadline_s: how long ``start()`` waits until the broker serves, in seconds; fetching its
             jars at the first use ever is not counted.
+        identity: of a node of a cluster, see :mod:`abs_services.native.kafka_cluster`; it serves as
+            soon as most of the others run. None: it is a cluster of its own.
 
     Plain text on 127.0.0.1, no authentication.
     """
@@ -66,8 +75,10 @@ class NativeKafka(NativeService):
         secured: bool = False,
         clients: Path | None = None,
         deadline_s: float = 90.0,
+        identity: Identity | None = None,
     ) -> None:
         super().__init__(folder, deadline_s=deadline_s)
+        self._given_identity = identity
         self._secured = secured
         self._clients = clients
         self._identity: Identity | None = None
@@ -106,7 +117,7 @@ class NativeKafka(NativeService):
         jars = broker_jars(java)
         path = self.folder / "identity.json"
         if not path.exists():
-            made = _new_identity()
+            made = self._given_identity or new_identity()
             if self._secured:
                 made = replace(made, store_password=make_certificate(java, self.folder))
             write_private(path, asdict(made))
@@ -134,8 +145,8 @@ class NativeKafka(NativeService):
             **self.settings,
             **more,
             "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@127.0.0.1:{known.controller_port}",
+            "node.id": str(known.node),
+            "controller.quorum.voters": known.voters or known.voter,
             "controller.listener.names": "CONTROLLER",
             "listeners": ",".join(listeners),
             "log.dirs": str(self.folder / "data"),
@@ -166,7 +177,8 @@ class NativeKafka(NativeService):
         return self._identity
 
 
-def _new_identity() -> Identity:
+def new_identity() -> Identity:
+    """Free ports, and a cluster of its own."""
     ports: set[int] = set()
     while len(ports) < 5:
         ports.add(free_port())

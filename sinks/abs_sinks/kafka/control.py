@@ -43,8 +43,12 @@ IN_FLIGHT = 64
 # It logs whole requests and every lost connection; what matters becomes an error here.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
+_Key = tuple[int, Settings, Over]
+
 _lock = threading.Lock()
-_clients: dict[tuple[int, Settings, Over], KafkaAdminClient] = {}
+_clients: dict[_Key, KafkaAdminClient] = {}
+_turns: dict[_Key, threading.Lock] = {}
+"""Who connects keeps waiting only those who want the same connection."""
 
 
 def admin(settings: Settings, over: Over = Over.CONTROL) -> KafkaAdminClient:
@@ -61,11 +65,18 @@ def admin(settings: Settings, over: Over = Over.CONTROL) -> KafkaAdminClient:
     with _lock:
         for gone in [k for k in _clients if k[0] != key[0]]:
             del _clients[gone]  # of the process that forked this one: its thread is not here
-        if key not in _clients:
-            if settings.is_guarded:
-                knock(settings)
-            _clients[key] = _connected(settings)
-        return _clients[key]
+        if key in _clients:
+            return _clients[key]
+        turn = _turns.setdefault(key, threading.Lock())
+    with turn:
+        if (there := _clients.get(key)) is not None:
+            return there
+        if settings.is_guarded:
+            knock(settings)
+        made = _connected(settings)
+        with _lock:
+            _clients[key] = made
+        return made
 
 
 def _connected(settings: Settings) -> KafkaAdminClient:
@@ -100,7 +111,7 @@ def forget(settings: Settings, over: Over = Over.CONTROL) -> None:
     with _lock:
         client = _clients.pop((os.getpid(), settings, over), None)
     if client is not None:
-        client.close()
+        _close(client)
 
 
 def close_all() -> None:
@@ -108,7 +119,12 @@ def close_all() -> None:
     with _lock:
         clients = [_clients.pop(key) for key in list(_clients) if key[0] == os.getpid()]
     for client in clients:
-        client.close()
+        _close(client)
+
+
+def _close(client: KafkaAdminClient) -> None:
+    client._net._exception = None  # one whose loop has failed would refuse even this
+    client.close()
 
 
 def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL) -> T:
@@ -138,6 +154,9 @@ def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL
             ) from error
         except BaseException:
             forget_places(client._manager)
+            # Its loop has failed, and nobody starts it again.
+            if client._net._exception is not None:
+                forget(settings, over)
             raise
         return found
 

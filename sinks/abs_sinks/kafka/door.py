@@ -10,15 +10,16 @@ import logging
 import os
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from abs_core.errors import OptionError
+from abs_core.errors import OptionError, UnavailableError
 from abs_sinks.kafka.client import CERTIFICATES_REMEDY
-from abs_sinks.kafka.faults import is_let_in_nowhere, to_abs_error
+from abs_sinks.kafka.faults import is_let_in_nowhere, mapped, to_abs_error
 from abs_sinks.kafka.settings import Settings
 
 KNOCK_SECONDS = 10.0
@@ -43,6 +44,24 @@ def admin_client(settings: Settings) -> AdminClient:
                 knock(settings)
             _admins[key] = _client(settings)
         return _admins[key]
+
+
+@contextmanager
+def asking(settings: Settings, doing: str) -> Iterator[AdminClient]:
+    """The client, for requests under ``with``; its errors are mapped as by ``faults.mapped``.
+
+    One that gets no answer is not asked again: librdkafka goes on to wait for a controller that has
+    died, for as long as it remembers it as that; a new client asks who it is.
+    """
+    client = admin_client(settings)
+    try:
+        with mapped(doing, settings):
+            yield client
+    except UnavailableError:
+        with _lock:
+            if _admins.get((os.getpid(), settings)) is client:
+                del _admins[os.getpid(), settings]
+        raise
 
 
 def knock(settings: Settings) -> None:
@@ -80,7 +99,8 @@ def _client(settings: Settings, **more: Any) -> AdminClient:
     try:
         return AdminClient(given)
     except KafkaException as error:  # what librdkafka reads only now: files, and their passwords
+        text = error.args[0].str()
+        named = "set them, as kafka.*." if "sasl." in text else CERTIFICATES_REMEDY
         raise OptionError(
-            f"librdkafka refuses the kafka.* settings: {error.args[0].str()}.",
-            remedy=CERTIFICATES_REMEDY,
+            f"librdkafka refuses the kafka.* settings: {text}.", remedy=named
         ) from error

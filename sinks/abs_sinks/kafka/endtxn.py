@@ -32,7 +32,7 @@ from kafka.protocol.admin.transactions import (
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
 from abs_sinks.kafka.control import IN_FLIGHT, Work, run
-from abs_sinks.kafka.places import coordinators_of, leaders_of, places_of
+from abs_sinks.kafka.places import brokers_of, coordinators_of, leaders_of, places_of
 from abs_sinks.kafka.settings import Settings
 
 PLAIN_END_TXN = 4
@@ -142,8 +142,13 @@ def listing(
     pattern: str | None,
     producer_ids: Sequence[int],
     longer_than_ms: int | None,
+    nodes: Iterable[int] | None = None,
 ) -> Work[dict[str, State]]:
-    """``listed``, to be run with others at once."""
+    """``listed``, to be run with others at once.
+
+    Args:
+        nodes: only what these brokers coordinate; all brokers where not given.
+    """
 
     async def work(manager: Any) -> dict[str, State]:
         version = manager.broker_version_data.api_version(ListTransactionsRequest)
@@ -156,9 +161,10 @@ def listing(
         if pattern is not None and version >= 2:
             given["transactional_id_pattern"] = pattern
         found: dict[str, State] = {}
-        for broker in manager.cluster.brokers():
-            request = ListTransactionsRequest(**given)
-            response = await manager.send(request, node_id=broker.node_id)
+        asked = await brokers_of(manager) if nodes is None else nodes
+        sent = [manager.send(ListTransactionsRequest(**given), node_id=each) for each in asked]
+        for future in sent:
+            response = await future
             _raise(response.error_code, "ListTransactions")
             for each in response.transaction_states:
                 found[each.transactional_id] = State(each.transaction_state)

@@ -12,6 +12,7 @@ from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdReq
 from abs_core.errors import AbsError
 from abs_sinks.kafka.control import admin, run
 from abs_sinks.kafka.faults import mapped
+from abs_sinks.kafka.places import brokers_of
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.topics import TopicFacts, topic_facts
 
@@ -66,7 +67,7 @@ def cluster_facts(settings: Settings) -> ClusterFacts:
             InitProducerIdRequest,
         )
         knows = all(_knows(versions, request) for request in needed)
-        return [broker.node_id for broker in manager.cluster.brokers()], knows
+        return await brokers_of(manager), knows
 
     nodes, can_end = run(settings, "asking for the brokers", work)
     return ClusterFacts(

@@ -192,6 +192,7 @@ def _facts(error: Any) -> tuple[int | None, str, bool]:
         error,
         kafka.errors.KafkaConnectionError
         | kafka.errors.NodeNotReadyError
+        | kafka.errors.UnknownBrokerIdError  # it has left since its address was last asked for
         | kafka.errors.KafkaTimeoutError
         | kafka.errors.RequestTimedOutError,
     )

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_core.attempts import side_topic
 from abs_core.errors import RowError, SchemaError
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, most_bytes, refuse, sizes_of
 from abs_sinks.kafka.topics import TopicFacts, topic_facts
-
-CLIENT_MAX = 1_000_000
-"""librdkafka's message.max.bytes, where it is not given."""
 
 
 class Fit:
@@ -19,7 +19,6 @@ class Fit:
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        self._client_max = int(options.kafka.get("message.max.bytes") or CLIENT_MAX)
 
     def check(self, records: Records, first_row: int) -> None:
         """Refuse what the topics would not take.
@@ -29,8 +28,9 @@ class Fit:
 
         Raises:
             SchemaError: the topic of the option does not exist.
-            RowError: a row names a topic that does not exist, a partition that its topic does not
-                have, or is larger than client and topic take.
+            RowError: a row names a topic that does not exist, or that holds registers or winners, a
+                partition that its topic does not have, is larger than client and topic take, or has
+                no key where its topic is compacted.
         """
         if records.topics is None:
             assert self._options.topic is not None
@@ -43,6 +43,7 @@ class Fit:
                 )
             self._check_one(records, facts[self._options.topic], None, first_row)
             return
+        self._refuse_own(records.topics, first_row)
         names = pc.unique(records.topics).to_pylist()
         facts = self._of(names)
         known = pa.array(list(facts), pa.string())
@@ -57,6 +58,18 @@ class Fit:
         for name in names:
             self._check_one(records, facts[name], pc.equal(records.topics, name), first_row)
 
+    def _refuse_own(self, topics: pa.StringArray, first_row: int) -> None:
+        """What registers and readers rely on: a copy of all topics would bring such rows along."""
+        register = self._options.registertopic
+        own: Any = pc.or_(pc.equal(topics, register), pc.ends_with(topics, side_topic("")))
+        refuse(
+            own,
+            first_row,
+            f"names a topic that is this sink's own ({register}, or one that ends with "
+            f"{side_topic('')})",
+            "leave out the rows of such topics; what they hold is of use nowhere else.",
+        )
+
     def _of(self, names: list[str], *, again: bool = False) -> dict[str, TopicFacts]:
         found = topic_facts(self._options.kafka, names, again=again)
         missing = [name for name in names if name not in found]
@@ -67,10 +80,13 @@ class Fit:
     def _check_one(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
     ) -> None:
-        limit = min(self._client_max, topic.max_message_bytes or self._client_max)
+        most = self._options.message_max_bytes
+        limit = min(most, topic.max_message_bytes or most)
         self._check_sizes(records, topic, limit - RECORD_OVERHEAD, among, first_row)
         if records.partitions is not None:
             self._check_partitions(records, topic, among, first_row)
+        if topic.compacted:
+            self._check_keys(records, topic, among, first_row)
 
     def _check_sizes(
         self,
@@ -114,6 +130,23 @@ class Fit:
             f"names a partition that topic {topic.name} does not have (it has {fresh.partitions})",
             "correct the column partition, or add partitions.",
         )
+
+    def _check_keys(
+        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
+    ) -> None:
+        none = pa.nulls(records.rows) if records.keys is None else records.keys
+        keyless = _both(pc.is_null(none), among)
+        if not pc.any(keyless).as_py():
+            return
+        # It may have ceased to be compacted since this process looked.
+        fresh = self._of([topic.name], again=True).get(topic.name)
+        if fresh is not None and fresh.compacted:
+            refuse(
+                keyless,
+                first_row,
+                f"has no key, and topic {topic.name} is compacted",
+                "give it a key, or set cleanup.policy=delete.",
+            )
 
 
 def _both(wrong: pa.BooleanArray, among: pa.BooleanArray | None) -> pa.BooleanArray:

@@ -28,8 +28,8 @@ _LIMITS = {
     "2pc": (
         (
             "Between pre-commit and commit a transaction is open: readers with read_committed wait "
-            "at its first record. One left behind by a killed process holds them up until "
-            "kafka.transaction.timeout.ms is over, or the job starts again."
+            "at its first record. One left behind by a killed process holds them up until the next "
+            "epoch's task on its machine, the job's next start, or kafka.transaction.timeout.ms."
         ),
         (
             "The broker aborts a transaction that is older than kafka.transaction.timeout.ms. If the "

@@ -21,6 +21,7 @@ from abs_sinks.kafka.endtxn import (
     produced,
 )
 from abs_sinks.kafka.faults import to_abs_error
+from abs_sinks.kafka.places import coordinators_of
 from abs_sinks.kafka.settings import Settings
 
 Partition = tuple[str, int]
@@ -99,8 +100,9 @@ def describe_and_late(
 
     async def list_late(manager: Any) -> frozenset[str]:
         found: set[str] = set()
+        nodes = set((await coordinators_of(manager, ids)).values()) if late else set()
         for producer_ids, longer_than_ms in late:
-            asking = listing((State.ONGOING,), None, producer_ids, longer_than_ms)
+            asking = listing((State.ONGOING,), None, producer_ids, longer_than_ms, nodes)
             try:
                 found |= set(await asking(manager))
             except errors.KafkaError as error:

@@ -5,12 +5,15 @@ Both move. A coordinator that is none any more says so (NOT_COORDINATOR), or doe
 coordinator may cost a try, and gives no wrong answer. A broker that has ceased to lead a partition may
 answer, and lag behind: whoever uses remembered leaders looks again before it believes that something
 is missing.
+
+A connection knows the addresses of the brokers that were there when it last asked; one that has come
+since, or come back, is asked for when something is there to be found (``_acquainted``).
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
@@ -27,6 +30,10 @@ _TRANSACTION = 1
 """FindCoordinator's key type."""
 
 Partition = tuple[str, int]
+
+
+class MissingPlaceError(errors.LeaderNotAvailableError):  # type: ignore[misc]
+    """The broker that was asked knows no such topic or partition. It may be new, so this passes."""
 
 
 @dataclass(slots=True)
@@ -63,7 +70,22 @@ async def coordinators_of(manager: Any, ids: Sequence[str]) -> dict[str, int]:
         asked = await _find_coordinators(manager, unknown)
         _remember(seen, asked)
         found |= asked
+    await _acquainted(manager, set(found.values()))
     return found
+
+
+async def brokers_of(manager: Any) -> list[int]:
+    """The nodes that are there now: what has come since the connection last asked is among them."""
+    await manager.cluster.refresh_metadata()
+    return [broker.node_id for broker in manager.cluster.brokers()]
+
+
+async def _acquainted(manager: Any, nodes: Iterable[int]) -> None:
+    """See that the connection has the address of each of these."""
+    if any(manager.cluster.broker_metadata(node) is None for node in nodes):
+        there = await brokers_of(manager)
+        if away := sorted(set(nodes) - set(there)):
+            raise errors.NodeNotReadyError(f"broker {away[0]} is not there")
 
 
 async def _find_coordinators(manager: Any, ids: Sequence[str]) -> dict[str, int]:
@@ -101,6 +123,7 @@ async def leaders_of(
         asked = await _find_leaders(manager, unknown)
         _remember(seen, asked)
         leaders |= asked
+    await _acquainted(manager, {leaders[each] for each in partitions})
     found: dict[int, list[Partition]] = defaultdict(list)
     for each in partitions:
         found[leaders[each]].append(each)
@@ -113,13 +136,21 @@ async def _find_leaders(manager: Any, partitions: Sequence[Partition]) -> dict[P
     response = await manager.send(
         MetadataRequest(topics=topics, allow_auto_topic_creation=False, min_version=4)
     )
+    for topic in response.topics:
+        kind = errors.for_code(topic.error_code)
+        if kind is errors.UnknownTopicOrPartitionError:
+            raise MissingPlaceError(f"there is no topic {topic.name}")
+        if kind is not errors.NoError:
+            raise kind(topic.name)
     leaders = {
         (topic.name, each.partition_index): each.leader_id
         for topic in response.topics
         for each in topic.partitions
     }
     for place in partitions:
-        if leaders.get(place, -1) < 0:
+        if place not in leaders:
+            raise MissingPlaceError(f"there is no partition {place[0]}-{place[1]}")
+        if leaders[place] < 0:
             raise errors.LeaderNotAvailableError(f"{place[0]}-{place[1]}")
     return {place: leaders[place] for place in partitions}
 

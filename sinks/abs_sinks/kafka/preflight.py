@@ -14,10 +14,10 @@ from abs_core.cell import DEFAULT_PATIENCE, Patience
 from abs_core.errors import AbsError, DataError, RefusedError, TargetError
 from abs_core.model import Finding, Severity
 from abs_sinks.kafka.facts import STATE_TOPIC, ClusterFacts, cluster_facts
-from abs_sinks.kafka.fit import CLIENT_MAX
 from abs_sinks.kafka.hanging import find_hanging
-from abs_sinks.kafka.options import DEFAULT_TRANSACTION_TIMEOUT_MS, KafkaOptions
+from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
+from abs_sinks.kafka.settings import DEFAULT_TRANSACTION_TIMEOUT_MS
 from abs_sinks.kafka.topics import TopicFacts, topic_facts
 
 SHORT_TIMEOUT_MS = round(4 * DEFAULT_PATIENCE.min_seconds_left * 1000)
@@ -31,9 +31,6 @@ PATIENCE = Patience(seconds=10.0)
 
 MARGIN_MS = 60_000
 """Added to the longest timeout: coordinators look for what is over every ten seconds, clocks differ."""
-
-_BATCH_SIZE = 1_000_000
-"""librdkafka's batch.size, where it is not given."""
 
 
 def preflight(
@@ -161,13 +158,7 @@ def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Fin
         )
     yield from _judge_replicas(topic)
     yield from _judge_size(topic, options)
-    if topic.compacted and options.protocol == "idempotent":
-        yield _error(
-            f"Topic {topic.name} is compacted, and protocol=idempotent writes records of attempts "
-            "that lose: one could be the newest of its key.",
-            "set protocol=2pc or wal.",
-        )
-    elif topic.compacted:
+    if topic.compacted and options.protocol != "idempotent":  # which ``winners`` refuses
         yield _note(f"Topic {topic.name} is compacted: each record needs a key.")
 
 
@@ -218,14 +209,14 @@ def _judge_size(topic: TopicFacts, options: KafkaOptions) -> Iterator[Finding]:
     limit = topic.max_message_bytes
     if limit is None:
         return
-    batch = int(options.kafka.get("batch.size") or _BATCH_SIZE)
+    batch = options.batch_size_bytes
     if batch > limit:
         yield _error(
             f"Topic {topic.name} takes {limit} bytes at a time (max.message.bytes), and batches may "
             f"have {batch}: the broker would refuse them.",
             f"set kafka.batch.size={limit * 9 // 10}, or raise max.message.bytes.",
         )
-    client = int(options.kafka.get("message.max.bytes") or CLIENT_MAX)
+    client = options.message_max_bytes
     if client > limit:
         yield _note(f"Records of more than {limit} bytes are refused by topic {topic.name}.")
 

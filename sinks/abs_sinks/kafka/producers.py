@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
+from abs_core.cell import Patience
 from abs_core.contracts import Task
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import HandleName
@@ -25,9 +26,13 @@ from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.initialised import INIT_SECONDS, Initialised, Opener, over_librdkafka
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.orphans import Claim, end_orphans
 
 HURRIED = 20
 """For so many transactions after one had to wait for its producer, they are made while it writes."""
+
+GIVE_UP_SECONDS = 10.0
+"""For how long an abort is tried, and a task that has failed waits for its own: most take some ms."""
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +52,7 @@ class Slot:
 
     Args:
         name: prints as the id.
-        handle: what was pre-committed under it, or is being written; None otherwise.
+        handle: what was pre-committed under it, is being written or aborted; None otherwise.
         aborting: whether a transaction is known to be open that must end.
     """
 
@@ -82,6 +87,7 @@ class Producers:
         self._opener = opener or partial(over_librdkafka, options)
         self._whose = register, job, generation
         self._incarnation = secrets.token_hex(6)
+        self._claim = Claim(*self._whose, self._incarnation)
         self._slots: list[Slot] = []
         self._changed = threading.Condition()
         self._work: queue.SimpleQueue[Slot | None] = queue.SimpleQueue()
@@ -110,6 +116,10 @@ class Producers:
             slot.use, slot.handle = Use.WRITING, task.handle
             if not any(s.use in (Use.READY, Use.MAKING) for s in self._slots):
                 self._later(self._new_slot())
+            begun = self._claim.extend(task.epoch, self._made)
+        if begun:  # once an epoch, and not while its task waits
+            look = partial(end_orphans, self._options, self._claim, task)
+            threading.Thread(target=look, name="abs-kafka-orphans", daemon=True).start()
         return slot
 
     def prepared(self, slot: Slot) -> None:
@@ -119,27 +129,41 @@ class Producers:
             self._changed.notify_all()
 
     def give_up(self, slot: Slot) -> None:
-        """The slot's transaction was never pre-committed: abort it, in the background."""
+        """The slot's transaction was never pre-committed: abort it.
+
+        Waits until it is done, ``GIVE_UP_SECONDS`` at most: Spark ends the process of a task that has
+        failed, and readers would wait at what it left open until its timeout.
+        """
         with self._changed:
             if slot.use is Use.WRITING:
                 self._renew(slot, aborting=True)
-                self._changed.notify_all()
+                self._await_abort(slot, GIVE_UP_SECONDS)
 
     def abort(self, handle: HandleName) -> bool:
         """Abort what was pre-committed here as this handle; whether there was such a thing.
 
         Waits until it is done; the caller has made sure that no decision can name it (I4).
+
+        Raises:
+            UnavailableError: it is not known to be done; call again.
         """
         with self._changed:
             slot = next((s for s in self._slots if s.handle == handle), None)
-            if slot is None or slot.use is not Use.PREPARED:
+            if slot is None or slot.use is Use.WRITING:
                 return False
-            self._renew(slot, aborting=True)
-            self._changed.wait_for(
-                lambda: self._closed or slot.use is not Use.MAKING or slot not in self._slots,
-                INIT_SECONDS,
-            )
-        return True
+            if not slot.aborting:
+                self._renew(slot, aborting=True)
+            self._await_abort(slot, INIT_SECONDS)
+            if slot.handle != handle:
+                return True
+        raise UnavailableError(
+            "The abort of what was pre-committed here is not done yet.",
+            job=handle.job,
+            epoch=handle.epoch,
+            handle=str(handle),
+            remedy="it is tried again with the next sweep; readers wait at it until then, or until "
+            "its timeout.",
+        )
 
     def held(self) -> dict[HandleName, HandleName | None]:
         """The ids of this process, with the handle that each has pre-committed; None: none."""
@@ -151,8 +175,12 @@ class Producers:
         with self._changed:
             self._closed = True
             self._slots.clear()
+            self._claim.release()
             self._changed.notify_all()
         self._work.put(None)
+
+    def _await_abort(self, slot: Slot, seconds: float) -> None:
+        self._changed.wait_for(lambda: self._closed or not slot.aborting, seconds)
 
     def _make_now(self, slot: Slot) -> None:
         """The first one: its writer has to wait for it."""
@@ -163,8 +191,11 @@ class Producers:
             raise
 
     def _drop(self, slot: Slot) -> None:
+        """Give the id up; what it was to abort stays known, for who aborts or recycles it next."""
         with self._changed:
-            if slot in self._slots:
+            if slot.aborting:
+                slot.use, slot.aborting = Use.PREPARED, False
+            elif slot in self._slots:
                 self._slots.remove(slot)
             self._changed.notify_all()
 
@@ -184,8 +215,9 @@ class Producers:
                     return slot
             if not any(slot.use is Use.MAKING for slot in self._slots):
                 return None
+            if not self._hurried:  # else the thread knows, and those who wait would wake each other
+                self._changed.notify_all()
             self._hurried = HURRIED
-            self._changed.notify_all()
             if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                 raise UnavailableError(
                     f"No transactional producer was initialised within {INIT_SECONDS:g} s.",
@@ -200,8 +232,11 @@ class Producers:
 
     def _renew(self, slot: Slot, *, aborting: bool = False) -> None:
         """Initialise the id again: that aborts what is open under it, and raises its epoch."""
-        slot.use, slot.handle, slot.aborting = Use.MAKING, None, aborting
+        slot.use, slot.aborting = Use.MAKING, aborting
+        if not aborting:
+            slot.handle = None
         self._later(slot)
+        self._changed.notify_all()  # an abort waits for no writer
 
     def _later(self, slot: Slot) -> None:
         self._work.put(slot)
@@ -217,9 +252,12 @@ class Producers:
                     self._make(slot)
                 elif slot.aborting:
                     fence_for_good(self._options, slot.name)
-            except AbsError as error:
-                # The id is given up: what it has open ends by its timeout, or with the next run.
-                log.warning("transactional id %s cannot be initialised: %s", slot.name, error)
+            except Exception as error:
+                # What it has open ends by its timeout, or with the next run, if nobody asks again.
+                what = None if isinstance(error, AbsError) else error
+                log.warning(
+                    "transactional id %s cannot be initialised: %s", slot.name, error, exc_info=what
+                )
                 self._drop(slot)
 
     def _await_turn(self) -> None:
@@ -243,8 +281,11 @@ class Producers:
         slot.producer = None  # the one before is destroyed; its transaction stays open
         if slot.aborting:
             # librdkafka would wait a second for the abort; readers wait with it.
-            fence_for_good(self._options, slot.name)
-            slot.aborting = False
+            patience = Patience(seconds=GIVE_UP_SECONDS)
+            patience.retry(lambda: fence_for_good(self._options, slot.name))
+            with self._changed:
+                slot.aborting, slot.handle = False, None
+                self._changed.notify_all()
         producer = self._opener(slot.name)
         with self._changed:
             slot.producer = producer

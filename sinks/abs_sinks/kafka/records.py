@@ -186,7 +186,8 @@ def records_of(batch: pa.RecordBatch, columns: Columns, first_row: int = 0) -> R
         first_row: how many rows of the task came before, to name a bad one.
 
     Raises:
-        RowError: a topic or a header's key is null, a partition or a timestamp is negative.
+        RowError: a topic or a header's key is null, a partition is negative, a timestamp is not after
+            the beginning of 1970.
     """
     taken = {
         name: None if (index := getattr(columns, name)) is None else batch.column(index)
@@ -287,47 +288,35 @@ def _length(column: pa.Array) -> pa.Int64Array:
 def _millis(column: pa.Array, first_row: int) -> pa.Int64Array:
     plain = column.cast(pa.timestamp("ms"), safe=False) if column.type.tz is None else column
     millis = plain.cast(pa.timestamp("ms", plain.type.tz), safe=False).cast(pa.int64())
-    early = pc.less(millis, 0)
-    refuse(early, first_row, "has a timestamp before 1970", "correct the column timestamp.")
+    early = pc.less_equal(millis, 0)  # librdkafka takes 0 for the time of sending
+    refuse(
+        early,
+        first_row,
+        "has a timestamp that is not after 1970-01-01 00:00:00 UTC",
+        "correct the column timestamp; null is the time of sending.",
+    )
     return millis
 
 
 def _headers(column: pa.Array, first_row: int) -> pa.ListArray:
-    wanted = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    renamed = _rename(column)
-    headers = renamed.cast(wanted)
-    items = headers.flatten()
-    if items.field(0).null_count or items.null_count:
-        parents = pc.list_parent_indices(headers)
-        missing: Any = pc.or_(items.is_null(), items.field(0).is_null())
-        bad = pc.is_in(pa.array(range(len(headers)), parents.type), parents.filter(missing))
-        refuse(bad, first_row, "has a header without a key", "give each header a key.")
-    return _without_attempts(headers)
+    """The headers, their fields by place whatever their names; without ``abs.attempt``.
 
-
-def _without_attempts(headers: pa.ListArray) -> pa.ListArray:
-    """Leave out ``abs.attempt``, which a record brings along that was read from Kafka.
-
-    It says which attempt wrote that record there. Here it would be false: a reader by winners would
-    wait for a decision that never comes, or take the record for a loser's.
+    That one says which attempt wrote a record that was read from Kafka. Here it would be false: a
+    reader by winners would wait for a decision that never comes, or take the record for a loser's.
     """
-    items = headers.flatten()
-    copied: Any = pc.equal(items.field(0), ATTEMPT)
-    if not pc.any(copied).as_py():
-        return headers
-    kept = pc.invert(copied)
-    rows = pc.list_parent_indices(headers).filter(kept).to_numpy(zero_copy_only=False)
-    ends = np.bincount(rows, minlength=len(headers)).cumsum()
+    items = column.flatten()  # leaves out what may lie beneath a null
+    keys, values = items.field(0).cast(pa.string()), _binary(items.field(1))
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    rows = np.repeat(np.arange(len(column)), lengths)
+    if keys.null_count or items.null_count:
+        missing: Any = pc.or_(items.is_null(), keys.is_null())
+        bad = np.isin(np.arange(len(column)), rows[missing.to_numpy(zero_copy_only=False)])
+        refuse(pa.array(bad), first_row, "has a header without a key", "give each header a key.")
+    kept: Any = pc.not_equal(keys, ATTEMPT)
+    ends = np.bincount(rows[kept.to_numpy(zero_copy_only=False)], minlength=len(column)).cumsum()
+    pairs = pa.StructArray.from_arrays([keys, values], ["key", "value"]).filter(kept)
     offsets = pa.array(np.concatenate(([0], ends)), pa.int32())
-    return pa.ListArray.from_arrays(offsets, items.filter(kept), mask=headers.is_null())
-
-
-def _rename(column: pa.Array) -> pa.Array:
-    """Fields of the struct by place, as Spark takes them, whatever their names."""
-    item = column.type.value_type
-    fields = [pa.field("key", item.field(0).type), pa.field("value", item.field(1).type)]
-    kind = pa.large_list if pa.types.is_large_list(column.type) else pa.list_
-    return column.cast(kind(pa.struct(fields))) if item.names != ["key", "value"] else column
+    return pa.ListArray.from_arrays(offsets, pairs, mask=column.is_null())
 
 
 def names_of(topics: Sequence[str] | pa.StringArray) -> list[str]:

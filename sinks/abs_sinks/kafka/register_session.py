@@ -28,7 +28,6 @@ class Session:
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
         self._lock = Lock()
-        self._probe: Consumer | None = None
         self._topic: RegisterTopic | None = None
         self._tails: dict[int, Tail] = {}
         self._producers: OrderedDict[str, FencedProducer] = OrderedDict()
@@ -41,13 +40,10 @@ class Session:
 
     def tail(self, partition: int) -> Tail:
         with self._lock:
-            if self._probe is None:
-                admin_client(self.options.kafka)  # says it at once where nobody is let in
-                given = {**reading(self.options.kafka), "isolation.level": "read_uncommitted"}
-                self._probe = Consumer(given)
             if partition not in self._tails:
+                admin_client(self.options.kafka)  # says it at once where nobody is let in
                 name = self.options.registertopic
-                self._tails[partition] = Tail(self.options.kafka, self._probe, name, partition)
+                self._tails[partition] = Tail(self.options.kafka, name, partition)
             return self._tails[partition]
 
     def forget_readers(self) -> None:
@@ -56,7 +52,7 @@ class Session:
         For seconds it goes on to say that there is none, although it was made, or allowed, since.
         """
         with self._lock:
-            self._tails, self._probe = {}, None
+            self._tails = {}
 
     def topic(self) -> RegisterTopic:
         """The topic, made where it is missing, and looked at once."""
@@ -110,9 +106,7 @@ class Session:
         with self._lock:
             for tail in self._tails.values():
                 tail.close()
-            if self._probe is not None:
-                self._probe.close()
-            self._tails, self._probe, self._topic = {}, None, None
+            self._tails, self._topic = {}, None
             self._producers.clear()
 
 

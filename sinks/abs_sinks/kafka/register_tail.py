@@ -13,9 +13,11 @@ import time
 from threading import Lock
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from abs_core.cell import Patience
 from abs_core.errors import UnavailableError
+from abs_sinks.kafka.ends import ends
 from abs_sinks.kafka.faults import mapped, to_abs_error
 from abs_sinks.kafka.register_cells import Cell, Cells
 from abs_sinks.kafka.settings import Settings
@@ -28,18 +30,16 @@ FRESH_SECONDS = 3600.0
 """A tail that was not looked at for so long begins anew: tombstones are compacted away after a day."""
 
 REPLY_SECONDS = 15.0
-_MISSING = {
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-}
-_MOVING = {KafkaError.LEADER_NOT_AVAILABLE, KafkaError.NOT_LEADER_FOR_PARTITION}
+"""For how long a partition may have no leader, or one that does not answer."""
 
 _PASSING = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
-    *_MISSING,
-    *_MOVING,
+    KafkaError._UNKNOWN_PARTITION,
+    KafkaError._UNKNOWN_TOPIC,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
     # No group is joined; what concerns the group's coordinator is no matter.
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -58,14 +58,10 @@ class MissingError(UnavailableError):
 
 
 class Tail:
-    """One partition, as far as it was read. Usable from several threads, one at a time.
+    """One partition, as far as it was read. Usable from several threads, one at a time."""
 
-    Args:
-        probe: tells where the partition ends, uncommitted records included.
-    """
-
-    def __init__(self, settings: Settings, probe: Consumer, topic: str, partition: int) -> None:
-        self._probe = probe
+    def __init__(self, settings: Settings, topic: str, partition: int) -> None:
+        self._settings = settings
         self._where = TopicPartition(topic, partition)
         self.name = f"{topic}/{partition}"
         self._lock = Lock()
@@ -153,22 +149,13 @@ class Tail:
         self._seen = 0.0
 
     def _ends(self) -> int:
-        deadline = time.monotonic() + REPLY_SECONDS
-        while True:
-            try:
-                found = self._probe.get_watermark_offsets(self._where, timeout=REPLY_SECONDS)
-            except KafkaException as error:
-                code = error.args[0].code()
-                if code in _MISSING:
-                    raise MissingError(f"There is no topic {self._where.topic}.") from error
-                if code in _MOVING and time.monotonic() < deadline:
-                    time.sleep(0.02)
-                    continue
-                if code in _MOVING:
-                    raise UnavailableError(f"Partition {self.name} has no leader.") from error
-                raise to_abs_error(error, f"looking for the end of {self.name}") from error
-            self._low, end = found
-            return int(end)
+        topic, partition = self._where.topic, self._where.partition
+        patience = Patience(REPLY_SECONDS, first_pause=0.01)
+        found = patience.retry(lambda: ends(self._settings, topic, partition))
+        if found is None:
+            raise MissingError(f"There is no topic {topic}, or it has no partition {partition}.")
+        self._low, end = found
+        return end
 
     def _begin_at(self, start: int) -> None:
         self._cells = Cells()

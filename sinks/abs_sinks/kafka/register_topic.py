@@ -12,6 +12,7 @@ lost; preflight looks.
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -22,10 +23,12 @@ from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from abs_core.errors import PreflightError, UnavailableError
-from abs_sinks.kafka.door import admin_client
+from abs_core.errors import PreflightError, SchemaError, UnavailableError
+from abs_sinks.kafka.door import asking
 from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.settings import Settings
+
+log = logging.getLogger(__name__)
 
 PARTITIONS = 4
 SEGMENT_BYTES = 4 << 20
@@ -62,8 +65,8 @@ def find_topic(settings: Settings, name: str) -> RegisterTopic | None:
     Raises:
         PreflightError: it is there and cannot hold registers.
     """
-    with mapped(f"looking for the register's topic {name}", settings):
-        found = admin_client(settings).list_topics(name, timeout=SECONDS).topics.get(name)
+    with asking(settings, f"looking for the register's topic {name}") as client:
+        found = client.list_topics(name, timeout=SECONDS).topics.get(name)
     if found is None:
         return None
     if found.error is not None:
@@ -71,7 +74,11 @@ def find_topic(settings: Settings, name: str) -> RegisterTopic | None:
             return None
         with mapped(f"looking for the register's topic {name}", settings):
             raise KafkaException(found.error)
-    config = topic_config(settings, name)
+    try:
+        config = topic_config(settings, name)
+    except SchemaError as error:  # the broker that was asked has not heard of it yet
+        log.debug("%s", error)
+        return None
     wrong = []
     if config["cleanup.policy"].replace(" ", "") != "compact":
         wrong.append(
@@ -119,11 +126,9 @@ def create(
         RefusedError: it may not be made.
     """
     new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=config)
-    with mapped(f"making the topic {name} (CREATE)", settings):
+    with asking(settings, f"making the topic {name} (CREATE)") as client:
         try:
-            asked = admin_client(settings).create_topics(
-                [new], operation_timeout=SECONDS, validate_only=dry
-            )
+            asked = client.create_topics([new], operation_timeout=SECONDS, validate_only=dry)
             asked[name].result(SECONDS)
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
@@ -133,7 +138,7 @@ def create(
 def topic_config(settings: Settings, name: str) -> dict[str, str]:
     """The settings of a topic, defaults included."""
     resource = ConfigResource(ResourceType.TOPIC, name)
-    with mapped(f"reading the settings of topic {name} (DESCRIBE_CONFIGS)", settings):
-        asked = admin_client(settings).describe_configs([resource])
+    with asking(settings, f"reading the settings of topic {name} (DESCRIBE_CONFIGS)") as client:
+        asked = client.describe_configs([resource])
         entries: dict[str, Any] = asked[resource].result(SECONDS)
     return {entry.name: str(entry.value) for entry in entries.values()}

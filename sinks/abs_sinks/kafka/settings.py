@@ -95,6 +95,18 @@ _NAMES = (
 
 _PROBE = "abs.no.such.setting"
 
+_OF_CONNECTIONS = (
+    "bootstrap.",
+    "metadata.broker.list",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "enable.ssl.",
+)
+
+DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
+"""15 minutes: the most that a broker grants by default (transaction.max.timeout.ms)."""
+
 
 def is_secret(name: str) -> bool:
     """Whether the value of this setting must never be shown (I9)."""
@@ -213,25 +225,50 @@ def _check_own_certificate(pairs: Mapping[str, str], problems: Problems) -> None
 
 
 def _try(pairs: Mapping[str, str], problems: Problems) -> None:
-    """Let librdkafka read names and values, without a client: the last setting exists nowhere.
+    """Let librdkafka read names and values, and then what contradicts a transaction.
 
     One thing that is wrong is found at a time, as librdkafka stops at the first.
     """
+    text = _refusal(pairs)
+    if text is None:
+        text = _contradiction(pairs)
+        if text is not None:
+            problems.add(
+                f"With these kafka.* settings there can be no transaction: {text}.",
+                "leave out or correct what it names.",
+            )
+        return
+    # By some names librdkafka means another: what was written down is looked for by itself.
+    culprit = next((n for n, v in pairs.items() if _refusal({n: v}) is not None), None)
+    if culprit is None:
+        problems.add(f"librdkafka refuses the kafka.* settings: {text}.")
+    elif "No such" in text:
+        near = difflib.get_close_matches(culprit, _NAMES.split(), n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(f'kafka.{n}' for n in near)}?" if near else ""
+        problems.add(f"There is no setting kafka.{culprit} in librdkafka.", hint)
+    else:
+        shown = "" if is_secret(culprit) else f": {text}"
+        problems.add(f"The value of kafka.{culprit} cannot be used{shown}.")
+
+
+def _refusal(pairs: Mapping[str, str]) -> str | None:
+    """Why librdkafka takes a name or value not; no client is made, as the last setting is nowhere."""
     try:
         Producer({**pairs, _PROBE: "1"})
     except KafkaException as error:
-        text = error.args[0].str()
-        if _PROBE in text:
-            return
-        culprit = next((n for n in sorted(pairs, key=len, reverse=True) if f'"{n}"' in text), None)
-        if culprit is None:
-            problems.add(f"librdkafka refuses the kafka.* settings: {text}.")
-        elif "No such" in text:
-            near = difflib.get_close_matches(culprit, _NAMES.split(), n=3, cutoff=0.5)
-            hint = f"did you mean {' or '.join(f'kafka.{n}' for n in near)}?" if near else ""
-            problems.add(f"There is no setting kafka.{culprit} in librdkafka.", hint)
-        else:
-            shown = "" if is_secret(culprit) else f": {text}"
-            problems.add(f"The value of kafka.{culprit} cannot be used{shown}.")
+        text = str(error.args[0].str()).strip()
+        return None if _PROBE in text else text
     except (TypeError, ValueError) as error:
-        problems.add(f"librdkafka refuses the kafka.* settings: {error}.")
+        return str(error)
+    return None
+
+
+def _contradiction(pairs: Mapping[str, str]) -> str | None:
+    """Why librdkafka makes no transactional producer with these; it connects to nobody."""
+    given = {n: v for n, v in pairs.items() if not n.startswith(_OF_CONNECTIONS)}
+    timeout = {"transaction.timeout.ms": str(DEFAULT_TRANSACTION_TIMEOUT_MS)}
+    try:
+        Producer({**timeout, **given, "transactional.id": _PROBE, "log_level": "0"})
+    except KafkaException as error:
+        return str(error.args[0].str()).strip().removeprefix("Failed to create producer: ")
+    return None

@@ -122,11 +122,15 @@ class KafkaSink:
     def _producers_of(self, task: Task) -> Producers:
         self._forget_after_fork()
         key = task.register, task.job, task.generation
-        if key not in self._producers:
-            for older in [k for k in self._producers if k[:2] == key[:2] and k[2] < key[2]]:
-                self._producers.pop(older).close()
-            self._producers[key] = Producers(self._options, *key, opener=self._opener())
-        return self._producers[key]
+        found = self._producers.get(key)
+        if found is None:
+            for older in [k for k in list(self._producers) if k[:2] == key[:2] and k[2] < key[2]]:
+                if gone := self._producers.pop(older, None):
+                    gone.close()
+            # Tasks of several threads begin at once; a second one has made nothing, and goes.
+            found = Producers(self._options, *key, opener=self._opener())
+            found = self._producers.setdefault(key, found)
+        return found
 
     def _opener(self) -> Opener:
         if self._options.producer == COLUMNAR:

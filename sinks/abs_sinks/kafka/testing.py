@@ -16,19 +16,20 @@ from functools import partial
 from itertools import count
 
 import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException
 from kafka import KafkaConsumer, TopicPartition
-from kafka.admin import NewTopic
 
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_core.testing import Row
-from abs_sinks.kafka.control import admin
+from abs_sinks.kafka.door import admin_client
 from abs_sinks.kafka.endtxn import State, describe, listed
 from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import parse_id
 from abs_sinks.kafka.logread import committed
 from abs_sinks.kafka.options import LIBRDKAFKA, KafkaOptions
 from abs_sinks.kafka.register_session import close_session
+from abs_sinks.kafka.register_topic import create
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.topics import topic_facts
@@ -197,7 +198,7 @@ class TopicHarness:
         close_session(self.options)
         made = [self.topic, self.options.registertopic]
         there = topic_facts(self.options.kafka, made, again=True)
-        admin(self.options.kafka).delete_topics([name for name in made if name in there])
+        delete_topics(self.options.kafka, [name for name in made if name in there])
 
     def _await_markers(self) -> None:
         deadline = time.monotonic() + READ_SECONDS
@@ -227,12 +228,21 @@ def make_topic(
     configs: Mapping[str, str] | None = None,
 ) -> None:
     """Make a topic, and return when the brokers know it."""
-    topic = NewTopic(name, partitions, 1, topic_configs=dict(configs or {}))
-    admin(settings).create_topics([topic])
+    create(settings, name, partitions, dict(configs or {}))
     deadline = time.monotonic() + READ_SECONDS
     while name not in topic_facts(settings, [name], again=True):
         assert time.monotonic() < deadline, f"topic {name} does not appear"
         time.sleep(0.005)
+
+
+def delete_topics(settings: Settings, names: Sequence[str]) -> None:
+    """Delete these; one that has gone meanwhile is none's concern."""
+    for deleted in admin_client(settings).delete_topics(list(names)).values() if names else ():
+        try:
+            deleted.result(READ_SECONDS)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise
 
 
 @contextmanager

@@ -9,19 +9,17 @@ from __future__ import annotations
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 from kafka import TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
-from kafka.errors import UnknownTopicOrPartitionError
 
 from abs_core.attempts import HEADER, read_winners, side_topic
 from abs_core.wal import FolderSegments
-from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant
+from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant, delete_topics
 from abs_sinks.kafka.topics import topic_facts
 
 EMPTY_LEDGER = '{"committed": []}'
@@ -40,8 +38,7 @@ class RegisterHarness(TopicHarness):
         super().close()
         names = [self.options.registertopic, side_topic(self.topic)]
         made = topic_facts(self.options.kafka, names, again=True)
-        with suppress(UnknownTopicOrPartitionError):  # where the request is sent again
-            admin(self.options.kafka).delete_topics(list(made))
+        delete_topics(self.options.kafka, list(made))
 
     def offsets_used(self) -> int:
         """How many offsets records, aborted records and markers have taken, over all partitions."""

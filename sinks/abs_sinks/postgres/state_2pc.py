@@ -110,8 +110,8 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
         with self.writing() as connection:
             for statement in (_DELETE, _PUT, mark):
                 connection.execute(self.sql(statement), values)
+            self._gid = gid  # before: where the reply is lost, it may be there and hold locks
             connection.execute(sql.SQL("PREPARE TRANSACTION {}").format(gid))
-        self._gid = gid
         return (("gid", gid),)
 
     def commit(self, checkpoint: int) -> None:

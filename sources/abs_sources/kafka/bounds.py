@@ -35,14 +35,14 @@ def a_start(text: str) -> Bound:
     word = text.strip().lower()
     if word in ("earliest", "latest"):
         return Bound(everywhere=EARLIEST if word == "earliest" else LATEST)
-    return Bound(offsets=_by_partition(text, least=EARLIEST))
+    return Bound(offsets=_by_partition(text, least=EARLIEST, words="earliest, latest or "))
 
 
 def an_end(text: str) -> Bound:
     """``latest``, or JSON with an offset per partition (-1 latest)."""
     if text.strip().lower() == "latest":
         return Bound(everywhere=LATEST)
-    return Bound(offsets=_by_partition(text, least=LATEST))
+    return Bound(offsets=_by_partition(text, least=LATEST, words="latest or "))
 
 
 def a_time(text: str) -> Bound:
@@ -59,11 +59,12 @@ def times(text: str) -> Bound:
 
 def assigned(text: str) -> tuple[Partition, ...]:
     """JSON with a list of partitions per topic."""
-    found = _json(text)
+    shape = 'JSON like {"topic": [0, 1]}'
+    found = _json(text, shape)
     try:
         partitions = [(topic, _whole(n, 0)) for topic, numbers in found.items() for n in numbers]
     except (TypeError, ValueError) as error:
-        raise ValueError('JSON like {"topic": [0, 1]}') from error
+        raise ValueError(shape) from error
     if not partitions or len(set(partitions)) != len(partitions):
         raise ValueError("a list with at least one partition, and none twice")
     return tuple(sorted(partitions))
@@ -77,9 +78,9 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def _by_partition(text: str, least: int) -> dict[Partition, int]:
-    found = _json(text)
+def _by_partition(text: str, least: int, words: str = "") -> dict[Partition, int]:
     shape = 'JSON like {"topic": {"0": 12, "1": 3}}'
+    found = _json(text, f"{words}{shape}")
     try:
         values = {
             (topic, int(number)): _whole(value, least)
@@ -99,13 +100,13 @@ def _whole(value: Any, least: int) -> int:
     return value
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json(text: str, wanted: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
     except ValueError as error:
-        raise ValueError("earliest, latest or JSON") from error
+        raise ValueError(wanted) from error
     if not isinstance(found, dict):
-        raise ValueError("a JSON object, by topic")  # noqa: TRY004 - read_options wants ValueError
+        raise ValueError(wanted)  # noqa: TRY004 - read_options wants ValueError
     return found
 
 

@@ -113,5 +113,11 @@ def consumer_settings(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def admin_settings(settings: Mapping[str, str]) -> dict[str, Any]:
-    """For the client that asks for topics and offsets: what only a consumer knows is left out."""
-    return {k: v for k, v in settings.items() if not k.startswith(_CONSUMER_ONLY)}
+    """For the client that asks for topics and offsets: what only a consumer knows is left out.
+
+    It keeps quiet on connections that fail: they are tried again, ten times a second, and what fails
+    for good is an error.
+    """
+    return {"log_level": "2"} | {
+        k: v for k, v in settings.items() if not k.startswith(_CONSUMER_ONLY)
+    }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import threading
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from confluent_kafka import (
+    OFFSET_INVALID,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -31,8 +33,10 @@ T = TypeVar("T")
 _EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
-REQUEST_SECONDS = 10.0
-PATIENCE_SECONDS = 30.0
+REQUEST_SECONDS = 2.0
+"""How long the first request may take; each next one may take twice as long."""
+
+PATIENCE_SECONDS = 60.0
 """For how long a cluster that does not answer, or elects leaders, is asked again."""
 
 
@@ -61,25 +65,31 @@ class Cluster:
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._who = principal(settings)
         self._events: deque[KafkaError] = deque(maxlen=16)
-        given: dict[str, Any] = {**admin_settings(settings), "error_cb": self._events.append}
-        with translated("setting up the client"):
-            self._admin = AdminClient(given, logger=log)
+        self._settings: dict[str, Any] = {
+            **admin_settings(settings),
+            "error_cb": self._events.append,
+        }
+        self._admin = self._new_client()
         uncommitted = settings.get("isolation.level") == "read_uncommitted"
         self._isolation = (
             IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
         )
 
+    def _new_client(self) -> AdminClient:
+        with translated("setting up the client"):
+            return AdminClient(self._settings, logger=log)
+
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of the topics that exist."""
         wanted = sorted(names)
-        return self._patiently(lambda: self._describe(wanted)) if wanted else {}
+        return self._patiently(lambda s: self._describe(wanted, s)) if wanted else {}
 
     def matching(self, pattern: str) -> dict[str, Topic]:
         """The topics whose whole name matches, without Kafka's internal ones and side topics."""
 
-        def find() -> list[str]:
+        def find(seconds: float) -> list[str]:
             with translated("listing the topics", self._who):
-                there = self._admin.list_topics(timeout=REQUEST_SECONDS).topics
+                there = self._admin.list_topics(timeout=seconds).topics
             return [n for n in there if re.fullmatch(pattern, n) and not _is_internal(n)]
 
         return self.topics(self._patiently(find))
@@ -101,22 +111,29 @@ class Cluster:
         return {p: None if offset < 0 else offset for p, offset in found.items()}
 
     def _offsets(self, asked: Mapping[Partition, OffsetSpec]) -> dict[Partition, int]:
-        return self._patiently(lambda: self._list_offsets(asked)) if asked else {}
+        return self._patiently(lambda s: self._list_offsets(asked, s)) if asked else {}
 
-    def _list_offsets(self, asked: Mapping[Partition, OffsetSpec]) -> dict[Partition, int]:
+    def _list_offsets(
+        self, asked: Mapping[Partition, OffsetSpec], seconds: float
+    ) -> dict[Partition, int]:
         with translated("asking for offsets", self._who):
             answers = self._admin.list_offsets(
                 {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()},
                 isolation_level=self._isolation,
-                request_timeout=REQUEST_SECONDS,
+                request_timeout=seconds,
             )
-            return {(p.topic, p.partition): answer.result().offset for p, answer in answers.items()}
+            found = {(p.topic, p.partition): each.result().offset for p, each in answers.items()}
+        for (topic, partition), offset in found.items():
+            if offset == OFFSET_INVALID:  # librdkafka's answer, without an error, for a dead leader
+                raise UnavailableError(
+                    f"Kafka: the leader of {topic}/{partition} does not tell its offsets.",
+                    remedy="see that the partition has a leader; then start again.",
+                )
+        return found
 
-    def _describe(self, names: list[str]) -> dict[str, Topic]:
+    def _describe(self, names: list[str], seconds: float) -> dict[str, Topic]:
         with translated("looking up the topics", self._who):
-            answers = self._admin.describe_topics(
-                TopicCollection(names), request_timeout=REQUEST_SECONDS
-            )
+            answers = self._admin.describe_topics(TopicCollection(names), request_timeout=seconds)
         found = {}
         for name, answer in answers.items():
             with translated(f"looking up the topic {name}", self._who):
@@ -130,28 +147,35 @@ class Cluster:
             found[name] = Topic(str(said.topic_id), numbers)
         return found
 
-    def _patiently(self, ask: Callable[[], T]) -> T:
+    def _patiently(self, ask: Callable[[float], T]) -> T:
         retrying = Retrying(
             retry=retry_if_exception_type(UnavailableError),
             stop=stop_after_delay(PATIENCE_SECONDS),
             wait=wait_random_exponential(0.05, max=2),
             reraise=True,
         )
-        return retrying(lambda: self._let_in(ask))
+        doubling = itertools.accumulate(itertools.repeat(REQUEST_SECONDS), lambda s, _: 2 * s)
+        return retrying(lambda: self._let_in(ask, next(doubling)))
 
-    def _let_in(self, ask: Callable[[], T]) -> T:
+    def _let_in(self, ask: Callable[[float], T], seconds: float) -> T:
         """Ask; where no answer comes because the brokers let us not in, that is the error.
 
-        librdkafka tells of a refused password or certificate as an event, and goes on trying.
+        librdkafka tells of a refused password or certificate as an event, and goes on trying. And it
+        goes on to wait for a controller that has died, for as long as it remembers it as that: the
+        next request is by a new client.
         """
         try:
-            return ask()
+            answer = ask(seconds)
         except UnavailableError as error:
             self._admin.poll(0.1)
             told = next((e for e in reversed(self._events) if is_let_in_nowhere(e)), None)
+            self._admin = self._new_client()
             if told is None:
                 raise
             raise mapped(told, "connecting", self._who) from error
+        self._admin.poll(0)
+        self._events.clear()  # who gets an answer is let in: what was refused before has passed
+        return answer
 
 
 def _is_internal(topic: str) -> bool:

@@ -131,7 +131,7 @@ class KafkaSourceOptions:
         problems = Problems(NAME)
         values = read_options(given, _OWN, problems, elsewhere=_ELSEWHERE, prefix=PREFIX)
         client = client_settings(given, problems)
-        _check_together(values, problems, batch=batch)
+        _check_together(given, values, problems, batch=batch)
         problems.raise_any()
         start = _first(values, _STARTS)
         strategy = values["startingOffsetsByTimestampStrategy"]
@@ -170,8 +170,11 @@ def _first(values: Mapping[str, Any], given: tuple[str, ...]) -> Bound | None:
     return next((values[name] for name in given if values[name] is not None), None)
 
 
-def _check_together(values: Mapping[str, Any], problems: Problems, *, batch: bool) -> None:
-    what = [n for n in ("subscribe", "assign", "subscribePattern") if values[n] is not None]
+def _check_together(
+    given: Mapping[str, str], values: Mapping[str, Any], problems: Problems, *, batch: bool
+) -> None:
+    there = {name.lower() for name in given}  # a malformed one is told of, and has no value
+    what = [n for n in ("subscribe", "assign", "subscribePattern") if n.lower() in there]
     if len(what) != 1:
         problems.add(
             f"Exactly one of subscribe, assign and subscribePattern says what is read, not "

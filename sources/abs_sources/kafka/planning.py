@@ -55,17 +55,22 @@ def losses(start: Place, facts: Facts) -> list[str]:
 
 
 def begins(start: Place, facts: Facts) -> dict[Partition, int]:
-    """Where each partition of now is read from: where it was, or from 0 on where it is new."""
+    """Where each partition of now is read from: where it was, or from 0 on where it is new.
+
+    One that ends before that has lost records; what follows has offsets from its end on.
+    """
     return {
-        (topic, number): start.next.get((topic, number), 0)
+        (topic, number): min(start.next.get((topic, number), 0), end)
         if start.same_topic(facts.ends, topic)
         else 0
-        for topic, number in facts.end
+        for (topic, number), end in facts.end.items()
     }
 
 
 def advance(start: Place, facts: Facts, most: int | None, closed: Place | None = None) -> Place:
     """The furthest place after ``start``, with at most so many offsets in between.
+
+    What is away keeps its place: if the same topic comes back it is not read a second time.
 
     Args:
         most: offsets that one epoch may take; it is shared out by how far behind partitions are.
@@ -83,8 +88,14 @@ def advance(start: Place, facts: Facts, most: int | None, closed: Place | None =
         ends[partition] = max(starts[partition], min(end, bound))
     if most is not None:
         ends = share_out(starts, ends, most)
-    topics = {topic for topic, _ in ends}
-    return Place({topic: facts.ids[topic] for topic in topics}, ends)
+    ids = {**start.ids, **facts.ids}
+    away = {
+        partition: offset
+        for partition, offset in start.next.items()
+        if partition not in facts.end and ids[partition[0]] == start.ids[partition[0]]
+    }
+    ends |= away
+    return Place({topic: ids[topic] for topic, _ in ends}, ends)
 
 
 def share_out(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from abs_sources.kafka.client import consumer_settings, log, principal
 from abs_sources.kafka.cluster import cluster
 from abs_sources.kafka.columns import batch_of
 from abs_sources.kafka.errors import DATA_LOSS_REMEDY, mapped, translated
-from abs_sources.kafka.offsets import Range
+from abs_sources.kafka.offsets import Partition, Range
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.verdicts import verdicts
 
@@ -30,6 +30,8 @@ _SHORT_SECONDS = 10.0
 """For how long a partition may end before the range does: a new leader can lag behind the old one."""
 _AGAIN_SECONDS = 0.1
 """How long a record that is not decided is left alone before it is looked at again."""
+SILENT_SECONDS = 60.0
+"""For how long nothing may come of a range whose records are there."""
 _PIECE = 1000
 """Messages that are turned into columns at a time: so many are still in the processor's cache."""
 
@@ -86,7 +88,7 @@ class KafkaReader:
         self._check_topic()
         with translated("setting up the consumer"):
             self._consumer = Consumer(consumer_settings(options.client), logger=log)
-        self._assign(part.start)
+        self._assign(self._at)
 
     @property
     def position(self) -> Split:
@@ -242,6 +244,7 @@ class KafkaReader:
         end = self._part.end
         if end is None or self._at >= end:
             self._at = self._at if end is None else end
+            self._short_since = None
             return
         now = time.monotonic()
         self._short_since = self._short_since or now
@@ -256,13 +259,25 @@ class KafkaReader:
         partition = (self._part.topic, self._part.partition)
         first = cluster(self._options.client).first([partition])[partition]
         if first <= self._at:
-            raise UnavailableError(
-                f"Kafka: {self._name} has no offset {self._at}, though its first is {first}.",
-                remedy="a leader may lag behind: the range is read again with the next try.",
-            )
+            self._beyond_the_end(partition)
+            return
         self._lost(f"the records {self._at} to {first - 1} of {self._name} are deleted")
         end = self._part.end
         self._at = first if end is None else min(first, end)
+        if not self._at_end:
+            self._assign(self._at)
+
+    def _beyond_the_end(self, partition: Partition) -> None:
+        """The log is shorter than it was: of a leader that lags behind, or for good."""
+        now = time.monotonic()
+        self._short_since = self._short_since or now
+        if now - self._short_since < _SHORT_SECONDS:
+            time.sleep(_AGAIN_SECONDS)
+        else:
+            end = cluster(self._options.client).end([partition])[partition]
+            self._lost(f"{self._name} ends at {end}, and is to be read from {self._at} on")
+            self._at = min(self._at, end) if self._part.end is None else self._part.end
+            self._short_since = None
         if not self._at_end:
             self._assign(self._at)
 
@@ -270,10 +285,14 @@ class KafkaReader:
         """The topic is there, and it is the one that was planned with."""
         topic = self._part.topic
         found = cluster(self._options.client).topics([topic]).get(topic)
-        if found is None:
-            self._lost(f"the topic {topic} is gone")
-        elif found.id != self._part.topic_id:
-            self._lost(f"the topic {topic} was deleted and made anew")
+        if found is not None and found.id == self._part.topic_id:
+            return
+        self._lost(
+            f"the topic {topic} {'is gone' if found is None else 'was deleted and made anew'}"
+        )
+        if self._part.end is not None:
+            # The records of another topic are none of this range: they are planned by themselves.
+            self._at, self._checked = self._part.end, True
 
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
@@ -294,8 +313,31 @@ def decided_until(options: KafkaSourceOptions, part: Range) -> int:
     """
     reader = KafkaReader(options, part, waits=True)
     try:
-        while not (reader.finished or reader.waiting):
-            reader.read(1.0)
+        for _ in rest_of(reader):
+            pass
         return Range.of(reader.position).start
     finally:
         reader.close()
+
+
+def rest_of(reader: KafkaReader) -> Iterator[pa.RecordBatch]:
+    """The batches of what is left of a range, up to a record that is not decided yet.
+
+    Raises:
+        ReplayMismatchError, CorruptionError, UnavailableError: as ``read``; and where there was no
+            progress for ``SILENT_SECONDS``.
+    """
+    give_up = time.monotonic() + SILENT_SECONDS
+    while not (reader.finished or reader.waiting):
+        before = reader.position
+        batch = reader.read(1.0)
+        if batch is not None:
+            yield batch
+        if reader.position != before:
+            give_up = time.monotonic() + SILENT_SECONDS
+        elif time.monotonic() > give_up:
+            raise UnavailableError(
+                f"Kafka: nothing came from {before.source} in {SILENT_SECONDS:g} s, at {before.start} "
+                f"of a range that ends at {before.end}.",
+                remedy="look whether the partition has a leader; then start again.",
+            )

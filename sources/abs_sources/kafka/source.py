@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import pyarrow as pa
 
@@ -82,7 +83,7 @@ class KafkaSource:
         """
         begin = Place.parse(start)
         facts = self._facts(begin)
-        self._report(losses(begin, facts))
+        self._report(start, losses(begin, facts))
         if self.options.end is not None:
             facts = replace(facts, end=self._ending(facts, begins(begin, facts)))
         closed = None if self.closed is None else Place.parse(self.closed)
@@ -100,7 +101,7 @@ class KafkaSource:
             )
             return [part.split for part in parts]
         facts = self._facts(begin)
-        self._report(losses(begin, facts))
+        self._report(start, losses(begin, facts))
         whole = ranges(begin, replace(facts.ends, next=dict.fromkeys(facts.end, 2**63 - 1)))
         return [replace(part, end=None).split for part in whole]
 
@@ -165,10 +166,10 @@ class KafkaSource:
     def _check_there(
         self, topics: Collection[str], there: list[Partition], known: Collection[str]
     ) -> None:
-        asked = {
-            (topic, f"{topic}-{n}") for topic, n in set(self.options.assign or ()) - set(there)
-        }
-        asked |= {(topic, topic) for topic in set(self.options.subscribe or ()) - set(topics)}
+        partitions = set(self.options.assign or ()) - set(there)
+        asked = {(topic, f"partition {topic}-{number}") for topic, number in partitions}
+        names = set(self.options.subscribe or ()) - set(topics)
+        asked |= {(topic, f"topic {topic}") for topic in names}
         missing = sorted(name for topic, name in asked if topic not in known)
         if missing:
             raise RefusedError(
@@ -198,9 +199,15 @@ class KafkaSource:
                 )
         return found
 
-    def _report(self, found: Sequence[str]) -> None:
+    def _report(self, start: Offsets, found: Sequence[str]) -> None:
         if not found:
             return
         if self.options.fail_on_data_loss:
             raise ReplayMismatchError(f"Kafka: {'; '.join(found)}.", remedy=DATA_LOSS_REMEDY)
-        log.warning("failOnDataLoss=false, so the job goes on: %s.", "; ".join(found))
+        _warn(start, "; ".join(found))
+
+
+@lru_cache(maxsize=64)
+def _warn(_start: Offsets, lost: str) -> None:
+    """Once for a place: an engine asks again and again while there is nothing new."""
+    log.warning("failOnDataLoss=false, so the job goes on: %s.", lost)

@@ -80,7 +80,7 @@ class KafkaSourceHarness:
 
     def create(self) -> None:
         """Make the topic; waits while one of its name is being deleted, and until it is known."""
-        topic = NewTopic(self.topic, PARTITIONS, 1)
+        topic = NewTopic(self.topic, PARTITIONS, -1)
 
         def made() -> bool:
             try:

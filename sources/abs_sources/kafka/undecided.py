@@ -17,7 +17,9 @@ import pyarrow.compute as pc
 from abs_core.attempts import HEADER, attempt_of
 from abs_core.model import HandleName
 from abs_core.source import Limit
+from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
+from abs_sources.kafka.reader import KafkaReader, rest_of
 from abs_sources.kafka.source import KafkaSource
 from abs_sources.kafka.verdicts import verdicts
 
@@ -77,11 +79,8 @@ def undecided(client: Mapping[str, str], topic: str) -> list[Undecided]:
 def _batches(source: KafkaSource) -> Iterator[pa.RecordBatch]:
     start = source.initial()
     for split in source.splits(start, source.latest(start, Limit())):
-        with closing(source.open(split)) as reader:
-            while not reader.finished:
-                batch = reader.read(1.0)
-                if batch is not None:
-                    yield batch
+        with closing(KafkaReader(source.options, Range.of(split))) as reader:
+            yield from rest_of(reader)
 
 
 def _attempts(batch: pa.RecordBatch) -> list[Undecided]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Message
@@ -15,9 +16,6 @@ from abs_core.attempts import HEADER, Judged, Winners, side_topic
 from abs_sources.kafka.cluster import cluster
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
-
-if TYPE_CHECKING:
-    from abs_sources.kafka.reader import KafkaReader
 
 
 class Verdicts:
@@ -66,7 +64,7 @@ class Verdicts:
             return self._read_on()
 
     def _read_on(self) -> Winners:
-        from abs_sources.kafka.reader import KafkaReader
+        from abs_sources.kafka.reader import KafkaReader, rest_of
 
         ask, place = cluster(self._options.client), (self._side, 0)
         found = ask.topics([self._side]).get(self._side)
@@ -79,19 +77,12 @@ class Verdicts:
         end = ask.end([place])[place]
         if end > self._next:
             part = Range(self._side, self._topic_id or found.id, 0, self._next, end)
-            self._take(KafkaReader(self._options, part), self._winners)
+            with closing(KafkaReader(self._options, part)) as reader:
+                for batch in rest_of(reader):
+                    for value in batch.column("value").to_pylist():
+                        self._winners.add(value)
             self._next = end
         return self._winners
-
-    @staticmethod
-    def _take(reader: KafkaReader, winners: Winners) -> None:
-        try:
-            while not reader.finished:
-                batch = reader.read(1.0)
-                for value in [] if batch is None else batch.column("value").to_pylist():
-                    winners.add(value)
-        finally:
-            reader.close()
 
 
 def _attempt(message: Message) -> bytes | None:

@@ -42,6 +42,21 @@ def test_files_are_read_once_each_over_stops_and_starts(tmp_path: Path) -> None:
     assert sorted(id_ for id_, _ in bench.rows()) == list(range(500))
 
 
+def test_a_source_under_the_id_that_another_operator_had_begins_at_its_beginning(
+    tmp_path: Path,
+) -> None:
+    bench = Bench(tmp_path)
+    table = pa.table({"id": range(300), "value": ["x"] * 300})
+    before = Graph("ids")
+    before.source("rows", TableSource([table])).map("more", lambda b: b).sink("out", bench.sink)
+    bench.job(before).run()
+    after = Graph("ids")
+    rows = after.source("rows", TableSource([table]))
+    rows.union("both", after.source("more", TableSource([table]))).sink("out", bench.sink)
+    bench.job(after).run()
+    assert sorted(id_ for id_, _ in bench.rows()) == sorted([*range(300), *range(300)])
+
+
 def test_the_log_of_an_endless_job_is_folded_up_to_what_a_kept_snapshot_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

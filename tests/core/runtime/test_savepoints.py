@@ -76,10 +76,11 @@ class Refusing(LocalSnapshotStore):
     """Refuses the completion records of some checkpoints."""
 
     refused: Callable[[int], bool]
+    error: Exception = UnavailableError("planted: no record")
 
     def complete(self, checkpoint: int, record: bytes, blobs: Iterable[BlobRef]) -> None:
         if self.refused(checkpoint):
-            raise UnavailableError("planted: no record")
+            raise self.error
         super().complete(checkpoint, record, blobs)
 
 
@@ -95,10 +96,12 @@ def test_a_savepoint_whose_checkpoint_is_not_decided_is_not_complete_in_its_stor
     bench.check(6_000)
 
 
+@pytest.mark.parametrize("raised", [UnavailableError("planted"), OSError("planted")])
 def test_a_savepoint_that_cannot_be_completed_is_answered_and_its_checkpoint_stands(
-    bench: Bench, tmp_path: Path
+    bench: Bench, tmp_path: Path, raised: Exception
 ) -> None:
     refusing = bench.savepoints = Refusing(tmp_path / "refusing")
+    refusing.error = raised
     refusing.refused = lambda checkpoint: True
     requests: list[Future[int]] = []
     asking(bench, requests).run()

@@ -16,7 +16,7 @@ from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import FencedError, UnavailableError
 from abs_core.model import JobState
 from abs_core.registers.memory import MemoryRegister
-from abs_core.runtime.lease import Lease
+from abs_core.runtime.lease import Lease, lead
 from abs_core.state.contracts import BlobRef
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.fakes import FakeTarget
@@ -61,7 +61,7 @@ def test_a_standby_takes_over_within_twice_the_lease(tmp_path: Path) -> None:
         while not (tmp_path / "lease").exists():
             assert time.monotonic() < deadline
         leader.send_signal(signal.SIGKILL)
-        killed = time.time()
+        killed = time.monotonic()
         leader.wait()
         assert until(tmp_path / "b.leads") - killed < 2 * LEASE
         assert standby.wait(timeout=120) == 0
@@ -134,6 +134,33 @@ def test_a_standby_outlives_answers_that_are_lost() -> None:
     assert standby.acquire(Event())
     assert not store.lost
     standby.renew()
+
+
+class _Hiccup(MemoryRegister):
+    """The first renewal ends in an error that is none of the project's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes = 0
+        self.renewed = Event()
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        self.changes += 1
+        if self.changes == 2:
+            raise RuntimeError("planted")
+        if self.changes == 4:
+            self.renewed.set()
+        return super().compare_and_set(job, expected, state)
+
+
+def test_a_leader_renews_on_after_an_error_of_whatever_kind() -> None:
+    store = _Hiccup()
+    renewed: list[bool] = []
+    leader = Lease(store, "job", 0.4, "a")
+    assert lead(leader, lambda stop: renewed.append(store.renewed.wait(10)), Event(), lambda: None)
+    assert renewed == [True]
 
 
 class _OldLeader(LocalSnapshotStore):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from threading import Barrier, Event, Timer
 from typing import Any
@@ -23,9 +23,20 @@ from abs_core.errors import (
     ProtocolError,
     UnavailableError,
 )
-from abs_core.runtime import WAYS, EventTime, Graph, Job, Restore, Settings, describe, mermaid
+from abs_core.runtime import (
+    WAYS,
+    EventTime,
+    Graph,
+    Job,
+    Restore,
+    Settings,
+    describe,
+    mermaid,
+    region,
+)
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.operators import Operator
+from abs_core.runtime.region import Region
 from abs_core.runtime.tables import TableReader, TableSource
 from abs_core.source import Split
 from abs_core.state.contracts import BlobRef, Snapshot, StateHandle
@@ -176,6 +187,65 @@ def test_a_region_that_fails_for_ever_ends_the_job(bench: Bench) -> None:
     assert bench.rows() == []
 
 
+def test_a_function_that_ends_its_thread_is_an_error_like_any_other(bench: Bench) -> None:
+    def leave(batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise SystemExit("planted")
+
+    stop, built = Event(), Graph("leaving")
+    built.source("rows", TableSource(tables(100))).map("leaves", leave).sink("out", bench.sink)
+    deadline = Timer(30, stop.set)
+    deadline.start()
+    with pytest.raises(UnavailableError, match="leaves/0: SystemExit: planted"):
+        bench.job(built, restarts=1).run(stop=stop)
+    deadline.cancel()
+
+
+def test_a_store_that_ends_the_thread_of_persisting_fails_the_checkpoint(
+    bench: Bench, tmp_path: Path
+) -> None:
+    class Leaving(LocalSnapshotStore):
+        def put(self, key: str, content: bytes) -> BlobRef:
+            if key.startswith("0/"):
+                raise SystemExit("planted")
+            return super().put(key, content)
+
+    bench.store = Leaving(tmp_path / "snapshots")
+    said: list[tuple[str, int]] = []
+    stop, built = Event(), graph(bench.sink, rows=2_000)
+    deadline = Timer(30, stop.set)
+    deadline.start()
+    bench.job(built, observe=lambda what, task, n: said.append((what, n))).run(stop=stop)
+    deadline.cancel()
+    assert ("aborted", 0) in said
+    bench.check(2_000)
+
+
+def test_failures_that_come_now_and_then_never_end_a_job(bench: Bench) -> None:
+    """What counts is how often it failed since a checkpoint was decided."""
+    decided = Event()
+    failures: list[int] = []
+
+    def fail(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if decided.is_set() and len(failures) < 5:
+            decided.clear()
+            failures.append(1)
+            raise RuntimeError("planted")
+        return batch
+
+    def observe(what: str, task: object, checkpoint: int) -> None:
+        if what == "committed":
+            decided.set()
+
+    built = Graph("unlucky")
+    rows = built.source("rows", TableSource(tables(6_000), 1)).map("fails", fail).key_by("key")
+    rows.process("count", count, SCHEMA, lambda c: {"count": c.value("count")}).sink(
+        "out", bench.sink
+    )
+    bench.job(built, restarts=1, observe=observe).run()
+    assert len(failures) == 5
+    bench.check(6_000)
+
+
 def stop_with_savepoint(bench: Bench, what: Graph) -> int:
     """Run until a savepoint is committed; its checkpoint."""
     stop = Event()
@@ -206,6 +276,23 @@ def test_a_job_goes_on_from_a_savepoint_with_another_parallelism(
         restore = Restore()  # a checkpoint came after it: the sinks are committed to that one
     bench.job(graph(bench.sink, parallelism=parallelism, rows=rows)).run(restore)
     bench.check(rows)
+
+
+def test_a_job_that_begins_from_anothers_savepoint_counts_on_from_its_number(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """State in another system is told apart by the numbers: a lower one would not be seen."""
+    at = stop_with_savepoint(bench, graph(bench.sink, rows=20_000))
+    (tmp_path / "other").mkdir()
+    other, committed = Bench(tmp_path / "other"), list[int]()
+
+    def observe(what: str, task: object, checkpoint: int) -> None:
+        if what == "committed":
+            committed.append(checkpoint)
+
+    job = other.job(graph(other.sink, rows=20_000), observe=observe)
+    job.run(Restore(at, bench.savepoints, go_back=True))
+    assert committed[0] > at
 
 
 def test_an_older_snapshot_needs_consent(bench: Bench) -> None:
@@ -433,6 +520,31 @@ def test_a_loop_yields_each_record_once(bench: Bench, way: str) -> None:
     assert sorted(bench.rows()) == [(n, str(steps(n))) for n in range(1, 200)]
 
 
+@pytest.fixture
+def deadline(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
+    """Tasks look for work by themselves now and then: here later than when the job is stopped."""
+    monkeypatch.setattr(region, "IDLE_SECONDS", 60)
+    stop = Event()
+    timer = Timer(30, stop.set)
+    timer.start()
+    yield stop
+    timer.cancel()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_whoever_makes_work_for_a_task_wakes_it(bench: Bench, way: str, deadline: Event) -> None:
+    bench.job(graph(bench.sink, rows=2_000), way, settings=Settings(interval=1e6)).run(
+        None, deadline
+    )
+    bench.check(2_000)
+
+
+@pytest.mark.parametrize("way", ["aligned", "unaligned", "stop_the_world"])
+def test_the_last_to_leave_a_loop_wakes_its_heads(bench: Bench, way: str, deadline: Event) -> None:
+    bench.job(collatz(bench), way, settings=Settings(interval=1e6)).run(None, deadline)
+    assert len(bench.rows()) == 199
+
+
 def as_text(name: str):  # type: ignore[no-untyped-def]
     return lambda b: pa.record_batch([b["key"], b[name].cast(pa.string())], schema=SCHEMA)
 
@@ -507,6 +619,25 @@ def test_event_time_goes_on_where_a_task_of_the_source_has_nothing_to_read(bench
     assert sorted(bench.rows()) == [(0, "3"), (0, "4"), (1, "3"), (1, "4"), (2, "3"), (2, "3")]
 
 
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_a_batch_that_a_function_leaves_without_rows_is_nothing_to_fold(
+    bench: Bench, parallelism: int
+) -> None:
+    built = Graph("empty", parallelism=parallelism)
+    rows = built.source("rows", TableSource(tables(100), 10))
+    late = rows.map("late", lambda batch: batch.filter(pc.greater_equal(batch["id"], 50)))
+    summed = (
+        late.key_by("id")
+        .reduce("sum", "sum", "key")
+        .map(
+            "text", lambda b: pa.record_batch([b["id"], b["sum"].cast(pa.string())], schema=SCHEMA)
+        )
+    )
+    summed.sink("out", bench.sink)
+    bench.job(built).run()
+    assert sorted(id_ for id_, _ in bench.rows()) == list(range(50, 100))
+
+
 def test_a_join_yields_each_pair_once(bench: Bench) -> None:
     left = pa.table({"key": [n % 10 for n in range(100)], "l": list(range(100))})
     right = pa.table({"key": [n % 20 for n in range(60)], "r": list(range(60))})
@@ -542,6 +673,12 @@ def test_a_parallelism_of_none_at_all_is_refused(bench: Bench) -> None:
         Graph("idle").source("rows", TableSource(tables(1)), parallelism=0)
 
 
+@pytest.mark.parametrize("id_", ["", "two words", "a/b", "x" * 101])
+def test_an_id_that_names_no_blob_is_refused_before_it_keeps_anything(id_: str) -> None:
+    with pytest.raises(OptionError, match="operator id"):
+        Graph("named").source(id_, TableSource(tables(1)))
+
+
 @pytest.mark.parametrize(("tasks", "groups"), [(1, 32_769), (1, 0), (9, 8), (0, 8)])
 def test_a_graph_with_key_groups_that_cannot_be_is_refused(tasks: int, groups: int) -> None:
     with pytest.raises(ConfigError, match=f"{tasks} does not go with {groups} key groups"):
@@ -572,3 +709,26 @@ def test_the_plan_is_told_as_a_picture(bench: Bench) -> None:
     assert told.startswith("flowchart LR\n")
     assert told.count("-.->") == 1
     assert told.count("-->") == len(collatz(bench).nodes) - 1
+
+
+def test_a_failure_while_a_run_is_stopped_is_logged(
+    bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, ending, end = Event(), Event(), Region.stop
+
+    def ends(region: Region) -> None:
+        ending.set()
+        end(region)
+
+    monkeypatch.setattr(Region, "stop", ends)
+
+    def fails(batch: pa.RecordBatch) -> pa.RecordBatch:
+        stop.set()
+        assert ending.wait(20)
+        raise OSError("planted")
+
+    built = Graph("stopped")
+    built.source("rows", TableSource(tables(10))).map("fails", fails).sink("out", bench.sink)
+    bench.job(built, restarts=0).run(stop=stop)
+    assert "job stopped: fails/0 failed while the run was ending" in caplog.text
+    assert "planted" in caplog.text

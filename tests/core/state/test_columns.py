@@ -192,6 +192,25 @@ def test_a_query_beside_a_writer_sees_no_value_that_never_was() -> None:
     assert not wrong, f"{wrong[0]!r} was read, which never was a value"
 
 
+class _Racing(list[bytes]):
+    """Keys of a query; while they are being looked up, the writer does something."""
+
+    def __init__(self, keys: list[bytes], meanwhile: Callable[[], object]) -> None:
+        super().__init__(keys)
+        self.meanwhile = meanwhile
+
+    def __iter__(self) -> Iterator[bytes]:
+        self.meanwhile()
+        return super().__iter__()
+
+
+def test_a_query_that_a_table_outgrows_finds_the_new_keys() -> None:
+    table = ColumnTable("t", 128)
+    new = [b"new-%d" % n for n in range(2 * len(table.store.stamps))]
+    keys = _Racing(new, lambda: table.put_many(new, [INT64.encode(7)] * len(new)))
+    assert table.get_many(keys) == [INT64.encode(7)] * len(new)
+
+
 def test_doubles_come_back_bit_by_bit(new_store: Callable[[], LocalSnapshotStore]) -> None:
     backend = HeapBackend(new_store(), PLACE)
     state = ValueState(backend, "doubles", FLOAT64)

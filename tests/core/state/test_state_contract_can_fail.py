@@ -118,6 +118,17 @@ def unclaimed_state_is_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HeapBackend, "tables", claimed)
 
 
+def a_dropped_state_stays_in_the_base(patch: pytest.MonkeyPatch) -> None:
+    drop = HeapBackend.drop
+
+    def careless(self: HeapBackend, name: str) -> None:
+        base = self._base
+        drop(self, name)
+        self._base = base
+
+    patch.setattr(HeapBackend, "drop", careless)
+
+
 def a_restored_savepoint_is_a_base(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint names blobs that lie in another store."""
     restore = HeapBackend.restore
@@ -275,6 +286,7 @@ CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
     half_of_the_key_groups_is_left_out: rules.what_was_restored_is_what_was_saved,
     only_one_handle_is_restored: rules.each_key_is_kept_once_over_a_rescale,
     unclaimed_state_is_dropped: rules.a_state_that_nobody_asks_for_is_carried_along,
+    a_dropped_state_stays_in_the_base: rules.a_state_that_nobody_asks_for_can_be_dropped,
     a_restored_savepoint_is_a_base: rules.a_savepoint_can_be_read_by_every_backend,
     blobs_are_not_checked: rules.damage_is_named,
     committed_is_live: rules.a_query_tells_live_from_committed,
@@ -303,5 +315,5 @@ def test_the_check_catches(
     rule = {**CAUGHT, **CAUGHT_IN_COLUMNS}[bug]
     check_state(subject, [rule])
     bug(monkeypatch)
-    with pytest.raises((AssertionError, CorruptionError)):
+    with pytest.raises((AssertionError, CorruptionError, KeyError)):
         check_state(subject, [rule])

@@ -117,6 +117,18 @@ def test_a_withdrawn_or_ended_server_is_a_clear_error(
         client.read("count", "total", KEYS)
 
 
+def test_a_state_that_is_closed_meanwhile_is_no_answer_that_there_is_no_value(
+    subtasks: list[tuple[Place, HeapBackend]], client: QueryClient
+) -> None:
+    add(subtasks, 1)
+    complete(subtasks, 1)
+    for _, backend in subtasks:
+        backend.close()
+    for version in Version:
+        with pytest.raises(UnavailableError, match="closed"):
+            client.read("count", "total", KEYS, version)
+
+
 def test_it_listens_on_loopback_or_with_a_certificate_and_never_without_a_token() -> None:
     with pytest.raises(ConfigError, match="in the clear"):
         QueryServer(TOKEN, host="0.0.0.0")

@@ -124,6 +124,9 @@ def test_every_codec_gives_back_what_it_was_given(data: Any) -> None:
         (lambda: INT64.encode("1"), RowError),  # type: ignore[arg-type]
         (lambda: TEXT.encode("\ud800"), RowError),
         (lambda: JSON.encode(float("nan")), RowError),
+        # Read back they would be text, and a count that goes on under the number begins anew.
+        (lambda: JSON.encode({1: "a"}), RowError),
+        (lambda: JSON.encode([{"a": ({None: "b"},)}]), RowError),
         (lambda: PICKLE.encode(lambda: 1), RowError),
         (lambda: PICKLE.decode(b"no pickle"), CorruptionError),
         (lambda: INT64.decode(b"short"), CorruptionError),

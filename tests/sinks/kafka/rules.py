@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from abs_core.crash import CrashPoint
+from abs_core.errors import AbsError
 from abs_core.testing import (
     Killed,
     Nursery,
@@ -19,6 +20,8 @@ from abs_core.testing import (
     check_crashes,
     run_check,
 )
+from abs_core.testing.engine import Run
+from abs_core.testing.harness import Row
 
 AT_ONCE = 6
 
@@ -53,6 +56,19 @@ def survives(opener: Opener, points: Iterable[CrashPoint], passages: int = 1000)
 def survives_pairs(opener: Opener, pairs: Iterable[tuple[CrashPoint, CrashPoint]]) -> Killed:
     """``check_crash_pairs``."""
     return _all(lambda pair, n: check_crash_pairs(opener, n, [pair]), list(pairs))
+
+
+def through(start: Callable[[], Run], run: Run, epoch: int, parts: Sequence[Sequence[Row]]) -> Run:
+    """Bring the epoch to its end, as an engine does that starts its query again; the last run."""
+    for _restart in range(10):
+        try:
+            run.commit(epoch, run.tasks(epoch, *parts))
+        except AbsError as error:
+            print(f"epoch {epoch}: {error}")
+            run = start()
+        else:
+            return run
+    raise AssertionError(f"ten restarts did not bring epoch {epoch} to its end")
 
 
 def _all(work: Callable[[T, Nursery], Killed], items: Sequence[T]) -> Killed:

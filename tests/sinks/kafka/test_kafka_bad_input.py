@@ -9,13 +9,17 @@ import pyarrow as pa
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from abs_core.attempts import side_topic
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, RowError, SchemaError, TargetError, UnavailableError
+from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
 from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.endtxn import Produced
-from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant, open_topic
+from abs_sinks.kafka.register_topic import topic_config
+from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant, make_topic, open_topic
+from abs_sinks.kafka.topics import topic_facts
 from abs_sinks.kafka.writer_2pc import TransactionWriter
 
 pytestmark = pytest.mark.services
@@ -95,6 +99,36 @@ def test_a_topic_that_does_not_exist_is_named(writer_of: WriterOf, harness: Topi
     assert isinstance(error, RowError)
 
 
+@pytest.mark.parametrize("of", ["register", "winners"])
+def test_a_row_that_would_go_among_registers_or_winners_is_named(
+    harness: TopicHarness, writer_of: WriterOf, of: str
+) -> None:
+    if harness.options.producer == "columnar":
+        return  # it takes no column topic
+    name = harness.options.registertopic if of == "register" else side_topic(harness.topic)
+    if not topic_facts(harness.options.kafka, [name], again=True):
+        make_topic(harness.options.kafka, name)
+    schema = pa.schema([("key", pa.string()), ("value", pa.string()), ("topic", pa.string())])
+    given = batch(key=["j", "j"], value=["a", "b"], topic=[harness.topic, name])
+    error = refused(writer_of(schema, topic=None), given, "Row 1", "this sink's own")
+    assert isinstance(error, RowError)
+
+
+def test_a_record_without_a_key_is_named_where_its_topic_is_compacted(
+    harness: TopicHarness, writer_of: WriterOf
+) -> None:
+    name = f"{harness.topic}-compacted"
+    make_topic(harness.options.kafka, name, 1, {"cleanup.policy": "compact"})
+    keyed = pa.schema([("key", pa.string()), ("value", pa.string())])
+    given = batch(key=["a", None], value=["v", "w"])
+    error = refused(writer_of(keyed, topic=name), given, "Row 1", "no key", name)
+    assert isinstance(error, RowError)
+    refused(writer_of(topic=name), batch(value=["v"]), "Row 0", "no key", name)
+    writer_of(keyed, topic=name).write(batch(key=["a"], value=["v"]))
+    _configure(harness, name, "cleanup.policy", "delete")  # behind the writers' back
+    writer_of(keyed, topic=name).write(given)
+
+
 def test_a_record_that_the_broker_refuses_is_never_pre_committed(
     harness: TopicHarness, writer_of: WriterOf
 ) -> None:
@@ -161,7 +195,10 @@ def _write_and_pre_commit(writer: Writer, given: pa.RecordBatch) -> None:
 
 
 def _limit(harness: TopicHarness, size: int) -> None:
-    resource = ConfigResource(
-        ConfigResourceType.TOPIC, harness.topic, {"max.message.bytes": str(size)}
-    )
-    admin(harness.options.kafka).alter_configs([resource])
+    _configure(harness, harness.topic, "max.message.bytes", str(size))
+
+
+def _configure(harness: TopicHarness, topic: str, name: str, value: str) -> None:
+    settings = harness.options.kafka
+    admin(settings).alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})])
+    assert within(20, lambda: topic_config(settings, topic)[name] == value)

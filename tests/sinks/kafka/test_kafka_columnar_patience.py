@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from abs_core.errors import RowError, UnavailableError
+from abs_core.errors import RowError, SchemaError, UnavailableError
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
 from abs_sinks.kafka.columnar import sender as sending
@@ -20,6 +20,7 @@ from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.columnar.sender import ColumnarSender
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer
+from abs_sinks.kafka.places import MissingPlaceError
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.topics import TopicFacts
 
@@ -64,6 +65,9 @@ class Scripted:
         if self.fates and self.fates[0] == "no leader":
             self.fates.popleft()
             raise UnavailableError("There is no leader.")
+        if self.fates and self.fates[0] == "unknown":
+            self.fates.popleft()
+            raise UnavailableError("There is no topic.") from MissingPlaceError("t")
         return {partition: partition % 2 for partition in partitions}
 
     def send(self, node: int, batches: Sequence[Batch]) -> None:
@@ -71,7 +75,9 @@ class Scripted:
         if fate == "silence":
             self.clock.now += 15.0
         for number, batch in enumerate(batches):
-            code = {"moved": 6, "one": 6 * (number == 0), "silence": NO_ANSWER}.get(fate, 0)
+            code = {"moved": 6, "one": 6 * (number == 0), "silence": NO_ANSWER, "gone": 3}.get(
+                fate, 0
+            )
             if not code:
                 self.delivered.append(batch)
             self.answers.append(Answer(batch, code))
@@ -108,10 +114,14 @@ def _send(sender: ColumnarSender, batches: int) -> None:
     sender.flush()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200)
+@settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=200, deadline=None
+)
 @given(
     st.lists(
-        st.sampled_from(["fine", "moved", "one", "silence", "no leader", "no coordinator"]),
+        st.sampled_from(
+            ["fine", "moved", "one", "silence", "gone", "no leader", "no coordinator", "unknown"]
+        ),
         max_size=5,
     ),
     st.integers(0, 12),
@@ -134,6 +144,26 @@ def test_brokers_that_never_answer_are_given_up_when_patience_ends_with_the_reas
     with pytest.raises(UnavailableError, match="There is no leader"):
         _send(sender, 1)
     assert PATIENCE <= clock.now < PATIENCE + 2
+
+
+@pytest.mark.parametrize("fate", ["gone", "unknown"])
+def test_a_topic_that_no_broker_knows_for_a_while_is_told_long_before_patience_ends(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, fate: str
+) -> None:
+    sender, script = _sender(clock, [fate] * 100_000, monkeypatch)
+    with pytest.raises(SchemaError, match="Topic t was there and is not any more"):
+        _send(sender, 1)
+    assert 10 < clock.now < 20
+    assert not script.delivered
+
+
+def test_a_topic_that_some_broker_knows_now_and_then_is_not_given_up(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sender, script = _sender(clock, ["gone", "unknown", "gone", "moved"] * 20, monkeypatch)
+    _send(sender, 1)
+    assert clock.now > 20
+    assert sum(batch.count for batch in script.delivered) == 20
 
 
 def test_an_acknowledgement_now_and_then_is_progress(

@@ -23,6 +23,7 @@ from abs_sinks.kafka.columnar.outbox import FLYING
 from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.control import admin, close_all
 from abs_sinks.kafka.endtxn import Ending, describe, end
+from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
 from abs_sinks.kafka.partitioner import partitions_of
@@ -71,14 +72,18 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
     given = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic, "producer": "columnar"}
     plain = KafkaOptions.parse(given)
     make_topic(plain.kafka, topic)
+    names: list[HandleName] = []
 
     def make(*, name: HandleName | None = None, patience: float = SECONDS, **more: str) -> Line:
         options = KafkaOptions.parse(
             given | {f"kafka.{n.replace('_', '.')}": text for n, text in more.items()}
         )
-        return Line(options, name or _name(), patience)
+        names.append(name or _name())
+        return Line(options, names[-1], patience)
 
     yield make
+    for name in names:
+        fence_for_good(plain, name)  # a transaction that a test has left open
     admin(plain.kafka).delete_topics([topic])
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
+from abs_core.cell import Patience
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka.endtxn import (
@@ -28,6 +29,9 @@ from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.testing import make_topic
 
 pytestmark = pytest.mark.services
+
+PATIENCE = Patience(seconds=20.0)
+"""With a broker that was started just now: its coordinators come with the first that asks."""
 
 
 @pytest.fixture
@@ -57,7 +61,7 @@ def opened(settings: Settings, topic: str) -> Iterator[tuple[str, Producer, Desc
 
 
 def fence_whole(settings: Settings, name: str) -> None:
-    assert within(20, lambda: fence(settings, name, 60_000))
+    assert within(20, lambda: PATIENCE.retry(lambda: fence(settings, name, 60_000)))
 
 
 def ending(name: str, now: Description, version: int = 4) -> Ending:
@@ -82,7 +86,7 @@ def test_an_open_transaction_is_described(
 
 def test_an_unknown_id_is_told_from_an_empty_one(settings: Settings) -> None:
     name = f"x-{secrets.token_hex(4)}"
-    assert describe(settings, [name]) == {name: None}
+    assert PATIENCE.retry(lambda: describe(settings, [name])) == {name: None}
     fence_whole(settings, name)
     assert state_of(settings, name)[0] is State.EMPTY
 

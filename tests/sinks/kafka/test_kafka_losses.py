@@ -13,7 +13,9 @@ from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
+from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
+from abs_sinks.kafka.testing_modes import open_attempts, open_log
 
 pytestmark = pytest.mark.services
 
@@ -90,6 +92,27 @@ def test_a_loss_at_what_our_own_producer_asks_loses_and_doubles_nothing(
     case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
     assert harness.hidden() == 0
     case.close()
+
+
+@pytest.mark.parametrize("mode", ["wal", "idempotent"])
+@pytest.mark.parametrize("nth", [1, 2, pytest.param(3, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.REPLY])
+def test_a_loss_at_the_end_of_a_whole_epochs_transaction_loses_and_doubles_nothing(
+    kafka: KafkaService, proxy: LossyBroker, mode: str, nth: int, loss: Loss
+) -> None:
+    """The first ends the transaction in which the job starts, the next two those of its epochs."""
+    opened = open_attempts(kafka.bootstrap) if mode == "idempotent" else None
+    with opened or open_log(kafka.bootstrap, Variant(mode)) as harness:
+        harness.through(proxy.bootstrap)
+        proxy.lose(loss, Api.END_TXN, nth)
+        case = Case(harness)
+        _whole_job(case)
+        assert proxy.fired, f"there were no {nth} requests to end a transaction"
+        case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
+        assert harness.hidden() == 0
+        case.close()
+        close_sessions()
+    close_all()
 
 
 def test_a_commit_that_arrives_after_the_id_is_used_again_commits_nothing(

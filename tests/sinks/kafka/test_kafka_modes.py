@@ -22,6 +22,7 @@ from abs_core.errors import (
     NotPreparedError,
     OptionError,
     PreflightError,
+    RefusedError,
     UnavailableError,
 )
 from abs_core.model import Severity
@@ -29,6 +30,7 @@ from abs_core.testing import Opener
 from abs_core.testing.case import Case, raises, rows
 from abs_core.testing.crash_points import CO_COMMIT, TWO_STEP, WORST
 from abs_services import KafkaService
+from abs_sinks.kafka import segments
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_producer import FencedProducer
 from abs_sinks.kafka.sink import KafkaSink
@@ -185,6 +187,24 @@ def test_a_damaged_segment_is_named_and_nothing_is_visible(open_wal: OpenLog, da
         case.close()
 
 
+def test_records_that_take_too_long_for_one_transaction_are_refused_and_none_is_visible(
+    open_wal: OpenLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open_wal() as harness:
+        case = Case(harness)
+        run = case.run()
+        shares = run.tasks(0, LEFT, RIGHT)
+        with monkeypatch.context() as patch:
+            patch.setattr(segments, "ROOM", 0.0)
+            error = raises(RefusedError, lambda: run.commit(0, shares))
+        assert "kafka.transaction.timeout.ms" in str(error)
+        assert harness.read() == []
+        assert harness.hidden() == 0, "the transaction is left open"
+        case.run().epoch(0, LEFT, RIGHT)
+        case.finished(LEFT, RIGHT, when="after there was time enough")
+        case.close()
+
+
 def test_a_damaged_segment_is_not_decided(openers: dict[str, Opener]) -> None:
     """Where the register is elsewhere a decision is for good, so it is looked at before."""
     with openers["wal-foreign-register"]() as harness:
@@ -226,6 +246,10 @@ def test_a_compacted_topic_is_refused_before_a_record_is_sent(kafka: KafkaServic
     given = {"kafka.bootstrap.servers": kafka.bootstrap, "protocol": "idempotent", "topic": topic}
     options = KafkaOptions.parse(given)
     make_topic(options.kafka, topic, 1, {"cleanup.policy": "compact"})
+    (told,) = [
+        f for f in KafkaSink(options, KEYED).preflight("job") if f.severity is Severity.ERROR
+    ]
+    assert "compacted" in told.what
     writer = KafkaSink(options, KEYED).writer(Task("0" * 16, "job", 1, 0, 0, "ab"))
     batch = pa.record_batch({"key": ["1"], "value": ["one"]}, schema=KEYED)
     with pytest.raises(PreflightError, match="compacted"):

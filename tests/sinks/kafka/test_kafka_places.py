@@ -14,9 +14,38 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from abs_sinks.kafka.endtxn import describing
-from abs_sinks.kafka.places import coordinators_of, forget_places, leaders_of
+from abs_sinks.kafka.faults import to_abs_error
+from abs_sinks.kafka.places import (
+    MissingPlaceError,
+    brokers_of,
+    coordinators_of,
+    forget_places,
+    leaders_of,
+)
 
 NAME = "abs1:an id"
+
+
+@dataclass(eq=False)
+class Cluster:
+    """What the connection has heard of brokers; it hears of those that are there when it asks.
+
+    Args:
+        heard: nodes whose address it has.
+        there: nodes that there are.
+    """
+
+    heard: frozenset[int] = frozenset({1, 2})
+    there: frozenset[int] = frozenset({1, 2})
+
+    def broker_metadata(self, node: int) -> SimpleNamespace | None:
+        return SimpleNamespace(node_id=node) if node in self.heard else None
+
+    def brokers(self) -> list[SimpleNamespace]:
+        return [SimpleNamespace(node_id=node) for node in sorted(self.heard)]
+
+    async def refresh_metadata(self) -> None:
+        self.heard = self.there
 
 
 @dataclass(eq=False)
@@ -32,6 +61,8 @@ class Manager:
     leader: int = 1
     knows: frozenset[int] = frozenset({1, 2})
     asked: list[str] = field(default_factory=list)
+    topic_error: int = 0
+    cluster: Cluster = field(default_factory=Cluster)
     broker_version_data: Any = field(
         default_factory=lambda: SimpleNamespace(api_version=lambda request: 6)
     )
@@ -46,7 +77,8 @@ class Manager:
             return SimpleNamespace(coordinators=rows)
         if isinstance(request, MetadataRequest):
             partition = SimpleNamespace(partition_index=0, leader_id=self.leader)
-            return SimpleNamespace(topics=[SimpleNamespace(name="t", partitions=[partition])])
+            topic = SimpleNamespace(name="t", error_code=self.topic_error, partitions=[partition])
+            return SimpleNamespace(topics=[topic])
         assert isinstance(request, DescribeTransactionsRequest)
         return SimpleNamespace(transaction_states=[self._state(node_id)])
 
@@ -103,6 +135,42 @@ def test_leaders_are_asked_for_every_time_unless_the_remembered_will_do(manager:
     assert _run(lambda: leaders_of(manager, [place], remembered=True)) == {1: [place]}
     assert _run(lambda: leaders_of(manager, [place])) == {2: [place]}
     assert _run(lambda: leaders_of(manager, [place], remembered=True)) == {2: [place]}
+
+
+@pytest.mark.parametrize("find", ["coordinator", "leader"])
+def test_a_broker_that_came_since_the_connection_last_asked_is_found(
+    manager: Manager, find: str
+) -> None:
+    setattr(manager, find, 3)
+    manager.cluster.there = frozenset({1, 2, 3})
+    if find == "leader":
+        assert _run(lambda: leaders_of(manager, [("t", 0)])) == {3: [("t", 0)]}
+    else:
+        assert _run(lambda: coordinators_of(manager, [NAME])) == {NAME: 3}
+    assert manager.cluster.broker_metadata(3) is not None
+
+
+def test_a_broker_that_has_left_is_not_there_for_now(manager: Manager) -> None:
+    manager.leader = 3
+    with pytest.raises(errors.NodeNotReadyError, match="broker 3") as caught:
+        _run(lambda: leaders_of(manager, [("t", 0)]))
+    assert to_abs_error(caught.value, "looking").retryable
+
+
+def test_all_brokers_are_those_of_now(manager: Manager) -> None:
+    manager.cluster.there = frozenset({2, 4})
+    assert _run(lambda: brokers_of(manager)) == [2, 4]
+
+
+@pytest.mark.parametrize("place", [("t", 0), ("t", 7)])
+def test_a_missing_topic_or_partition_is_told_as_such_and_may_yet_appear(
+    manager: Manager, place: tuple[str, int]
+) -> None:
+    if place[1] == 0:
+        manager.topic_error = errors.UnknownTopicOrPartitionError.errno
+    with pytest.raises(MissingPlaceError) as caught:
+        _run(lambda: leaders_of(manager, [place]))
+    assert to_abs_error(caught.value, "looking").retryable
 
 
 def _run(work: Callable[[], Any]) -> Any:

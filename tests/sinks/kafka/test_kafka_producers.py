@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from abs_core.contracts import Task
+from abs_core.errors import UnavailableError
+from abs_core.model import HandleName
 from abs_core.testing.case import within
 from abs_services import KafkaService
+from abs_sinks.kafka import producers as pools
+from abs_sinks.kafka import sink as sinks
+from abs_sinks.kafka.columnar.sender import initialised
+from abs_sinks.kafka.control import forget
 from abs_sinks.kafka.looking import look
+from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
+from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producers import Producers, Use
+from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.writer_2pc import TransactionWriter
 
 pytestmark = pytest.mark.services
 
-TASK = Task("0123456789abcdef", "job", 1, 0, 0, "0123456789ab")
+TASK = Task("0123456789abcdef", "producers", 1, 0, 0, "0123456789ab")
 SCHEMA = pa.schema([("value", pa.string())])
 
 
@@ -54,9 +66,23 @@ def test_an_abort_waits_for_no_writer(pool: Producers) -> None:
     pool.prepared(first)
     assert within(20, lambda: _uses(pool)[Use.READY] == 1)
     pool.take(replace(TASK, partition=1))
+    assert within(20, pool._work.empty), "the next one's making waits for the writer"
     assert pool.abort(TASK.handle)
     assert first.use is not Use.PREPARED
     assert not first.aborting
+
+
+def test_what_a_failed_task_wrote_is_aborted_before_its_process_may_end(
+    harness: TopicHarness, pool: Producers
+) -> None:
+    writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
+    writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
+    assert writer._sender is not None
+    writer._sender.flush()
+    assert harness.open_ids()
+    writer.abort()
+    assert not harness.open_ids()
+    assert harness.hidden() == 0, "readers would wait at its first record"
 
 
 def test_what_was_guessed_wrong_is_looked_up(harness: TopicHarness, pool: Producers) -> None:
@@ -70,6 +96,124 @@ def test_what_was_guessed_wrong_is_looked_up(harness: TopicHarness, pool: Produc
         looked = look(harness.options.kafka, str(slot.name), guess)
         assert looked.found is not None
         assert sum(p.last_sequence + 1 for p in looked.found.values() if p) == 3
+
+
+def test_no_failure_to_make_a_producer_keeps_the_next_task_from_one(
+    harness: TopicHarness,
+) -> None:
+    fails = iter([False, True, False, False])
+
+    def opener(name: HandleName) -> Any:
+        if next(fails):
+            raise RuntimeError("can't start new thread")
+        return initialised(harness.options, name)
+
+    pool = Producers(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
+    pool.prepared(pool.take(TASK))
+    assert within(20, lambda: _uses(pool)[Use.MAKING] == 0), "it waits for one that nobody makes"
+    assert pool.take(replace(TASK, partition=1)).producer is not None
+    pool.close()
+
+
+def test_tasks_that_wait_for_their_producers_do_not_wake_each_other(
+    harness: TopicHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_be_made = threading.Event()
+    may_be_made.set()
+
+    def opener(name: HandleName) -> Any:
+        assert may_be_made.wait(20)
+        return initialised(harness.options, name)
+
+    pool = Producers(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
+    pool.take(TASK)
+    may_be_made.clear()
+    waits: list[float | None] = []
+    wait = pool._changed.wait
+
+    def counted(seconds: float | None = None) -> bool:
+        waits.append(seconds)
+        return wait(seconds)
+
+    monkeypatch.setattr(pool._changed, "wait", counted)
+    with ThreadPoolExecutor(2) as threads:
+        taken = [threads.submit(pool.take, replace(TASK, partition=n)) for n in (1, 2)]
+        assert within(20, lambda: len(waits) >= 2)
+        assert not within(0.3, lambda: len(waits) > 20)
+        may_be_made.set()
+        assert len({each.result(20).name for each in taken}) == 2
+    pool.close()
+
+
+@pytest.mark.parametrize("loss", [Loss.REQUEST, Loss.REPLY])
+def test_a_coordinator_that_is_away_for_a_moment_does_not_leave_readers_waiting(
+    harness: TopicHarness, loss: Loss
+) -> None:
+    with LossyBroker(harness.bootstrap) as broker:
+        options = _through(broker, harness)
+        pool = Producers(options, TASK.register, TASK.job, TASK.generation)
+        pool.take(replace(TASK, partition=1))
+        writer = TransactionWriter(options, SCHEMA, TASK, pool)
+        writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
+        assert writer._sender is not None
+        writer._sender.flush()
+        assert within(20, lambda: _uses(pool)[Use.READY] == 1), "the abort's request is the next"
+        broker.lose(loss, Api.INIT_PRODUCER_ID)
+        writer.abort()
+        assert broker.fired
+        assert not harness.open_ids()
+        pool.close()
+        forget(options.kafka)  # before the relay goes: else the client would look for it
+
+
+def test_an_abort_that_is_not_done_says_so_and_can_be_repeated(
+    harness: TopicHarness, pool: Producers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
+    writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
+    assert writer.pre_commit() is not None
+    with monkeypatch.context() as away:
+        away.setattr(pools, "GIVE_UP_SECONDS", 0.1)
+        away.setattr(pools, "fence_for_good", _is_away)
+        with pytest.raises(UnavailableError, match="abort"):
+            pool.abort(TASK.handle)
+    assert harness.open_ids()
+    assert TASK.handle in pool.held().values(), "the next sweep finds it"
+    assert pool.abort(TASK.handle)
+    assert not harness.open_ids()
+    assert not pool.abort(TASK.handle)
+
+
+def test_tasks_that_begin_at_once_share_the_producers_of_their_process(
+    harness: TopicHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = KafkaSink(harness.options, SCHEMA)
+    found: list[Producers] = []
+
+    class Slow(Producers):
+        def __init__(self, *args: Any, **more: Any) -> None:
+            super().__init__(*args, **more)
+            if threading.current_thread() is threading.main_thread():
+                faster = threading.Thread(target=lambda: found.append(sink._producers_of(TASK)))
+                faster.start()
+                faster.join(5)
+
+    monkeypatch.setattr(sinks, "Producers", Slow)
+    found.append(sink._producers_of(replace(TASK, partition=1)))
+    assert within(5, lambda: len(found) == 2)
+    assert found[0] is found[1], "what one has pre-committed the sink's committer must find"
+    assert sink._all_producers() == found[:1]
+    sink.close()
+
+
+def _through(broker: LossyBroker, harness: TopicHarness) -> KafkaOptions:
+    pairs = {**dict(harness.options.kafka.pairs), "bootstrap.servers": broker.bootstrap}
+    settings = replace(harness.options.kafka, pairs=tuple(sorted(pairs.items())))
+    return replace(harness.options, kafka=settings)
+
+
+def _is_away(*_: object) -> tuple[int, int]:
+    raise UnavailableError("The coordinator is away.")
 
 
 def _uses(pool: Producers) -> dict[Use, int]:

@@ -81,6 +81,31 @@ def test_partition_timestamp_and_headers_are_taken() -> None:
     ]
 
 
+@pytest.mark.parametrize("names", [("key", "v"), ("_1", "_2"), ("value", "key"), ("same", "same")])
+def test_the_fields_of_headers_are_taken_by_place_whatever_their_names(
+    names: tuple[str, str],
+) -> None:
+    pairs = pa.StructArray.from_arrays(
+        [pa.array(["h"]), pa.array([b"1"])],
+        fields=[pa.field(names[0], pa.string()), pa.field(names[1], pa.binary())],
+    )
+    headers = pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), pairs)
+    batch = pa.record_batch({"value": ["a"], "headers": headers})
+    assert [row[-1] for row in sent(batch)] == [[("h", b"1")]]
+
+
+@pytest.mark.parametrize("name", ["h", "abs.attempt"])
+def test_what_lies_beneath_a_null_is_no_header_of_any_record(name: str) -> None:
+    whole = pa.array([[("x", b"1")], [(name, b"2"), ("h", b"3")], [("y", b"4")]], HEADERS)
+    headers = pa.ListArray.from_arrays(
+        whole.offsets, whole.values, mask=pa.array([False, True, False])
+    )
+    batch = pa.record_batch({"value": ["a", "b", "c"], "headers": headers})
+    assert [row[-1] for row in sent(batch)] == [[("x", b"1")], None, [("y", b"4")]]
+    records = records_of(batch.slice(1), plan_columns(batch.schema, "t"))
+    assert sizes_of(records).to_pylist() == [1, 3]
+
+
 def test_slices_of_a_batch_are_sent_as_such() -> None:
     whole = pa.record_batch(
         {
@@ -159,7 +184,10 @@ def test_a_type_that_does_not_fit_is_answered_with_the_cast_in_sql(
     [
         ("topic", pa.array(["t", None]), None),
         ("partition", pa.array([0, -1], pa.int32()), "t"),
-        ("timestamp", pa.array([0, -1000], pa.timestamp("us", "UTC")), "t"),
+        ("timestamp", pa.array([1000, -1000], pa.timestamp("us", "UTC")), "t"),
+        # librdkafka takes a time of 0 for none, and would write the time of sending.
+        ("timestamp", pa.array([1000, 0], pa.timestamp("us", "UTC")), "t"),
+        ("timestamp", pa.array([1000, -999], pa.timestamp("us")), "t"),
         ("headers", pa.array([None, [{"key": None, "value": b""}]], HEADERS), "t"),
     ],
 )

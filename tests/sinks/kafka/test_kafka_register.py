@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 import pytest
@@ -145,6 +145,19 @@ def test_a_state_larger_than_a_message_is_kept_in_parts(kafka: KafkaService) -> 
     assert register.load("job") == Stored(STATE, str(last))
     alive = {key for key, value in _everything(options, partition_of("job")).items() if value}
     assert [key for key in alive if key.startswith(b"job#")] == []
+
+
+@pytest.mark.parametrize("client", [{}, {"kafka.message.max.bytes": "100000"}])
+def test_a_state_of_megabytes_is_kept_although_the_client_takes_less_than_the_topic(
+    kafka: KafkaService, job: str, client: dict[str, str]
+) -> None:
+    options = _options(kafka, client)
+    large = replace(STATE, job=job, superseded=tuple(secrets.token_hex(16) for _ in range(60_000)))
+    assert len(state_to_text(large)) > 2_000_000
+    version = KafkaRegister(options).compare_and_set(job, None, large)
+    cold = Session(options)
+    assert KafkaRegister(options, cold).load(job) == Stored(large, str(version))
+    cold.close()
 
 
 def test_a_part_that_is_missing_or_damaged_is_named() -> None:
@@ -295,12 +308,13 @@ def test_a_register_outlives_a_killed_broker(
     assert register.load(job) == Stored(newer, str(version))
 
 
-def _options(kafka: KafkaService) -> KafkaOptions:
+def _options(kafka: KafkaService, more: Mapping[str, str] | None = None) -> KafkaOptions:
     return KafkaOptions.parse(
         {
             "kafka.bootstrap.servers": kafka.bootstrap,
             "topic": "data",
             "registertopic": f"register-{secrets.token_hex(4)}",
+            **(more or {}),
         }
     )
 

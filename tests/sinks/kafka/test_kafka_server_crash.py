@@ -20,6 +20,7 @@ from abs_core.testing.harness import Row
 from abs_services import KafkaService
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.testing_modes import open_attempts, open_log
+from tests.sinks.kafka.rules import through
 
 pytestmark = [
     pytest.mark.services,
@@ -122,7 +123,7 @@ def test_a_broker_that_is_killed_five_times_in_a_run_loses_and_doubles_nothing(
             killer = Timer(chance.uniform(0, 0.5), _bounce, [server])
             if epoch % 2:
                 killer.start()
-            run = _through(case, run, epoch, parts)
+            run = through(lambda: _started(case), run, epoch, parts)
             if epoch % 2:
                 killer.join()
             written += parts
@@ -136,19 +137,6 @@ def _parts(epoch: int) -> list[list[Row]]:
     if epoch % 4 == 3:
         return [[], []]
     return [rows(100 * epoch, 20), [], rows(100 * epoch + 50, 20)]
-
-
-def _through(case: Case, run: Run, epoch: int, parts: list[list[Row]]) -> Run:
-    """Bring the epoch to its end, as an engine does that starts its query again; the last run."""
-    for _restart in range(10):
-        try:
-            run.commit(epoch, run.tasks(epoch, *parts))
-        except AbsError as error:
-            print(f"epoch {epoch}: {error}")
-            run = _started(case)
-        else:
-            return run
-    raise AssertionError(f"ten restarts did not bring epoch {epoch} to its end")
 
 
 def _started(case: Case) -> Run:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from psycopg import Connection
 
-from abs_core.errors import AbsError, FencedError, HandleLostError, ProtocolError
+from abs_core.errors import (
+    AbsError,
+    FencedError,
+    HandleLostError,
+    ProtocolError,
+    UnavailableError,
+)
 from abs_core.state.contracts import NewBackend, SnapshotStore
 from abs_core.state.external import Changes
 from abs_core.state.local_store import LocalSnapshotStore
@@ -132,10 +141,40 @@ def test_no_prepared_transaction_is_left(case: StateCase, shared_database: str) 
     case.persist(case.snapshot())
     case.crash(expect=Model())
     case.table(case.backends[0]).get_many(KEYS[:1])
-    with psycopg.connect(shared_database) as connection:
-        scope = case.backends[0].state.scope  # type: ignore[attr-defined]
+    assert _prepared(case, shared_database) == 0
+
+
+@pytest.mark.parametrize("way", ["2pc"], indirect=True)
+def test_what_is_prepared_although_the_reply_was_lost_is_taken_back(
+    case: StateCase, shared_database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writing = TwoPhaseState.writing
+
+    @contextmanager
+    def losing(self: TwoPhaseState) -> Iterator[Connection[Any]]:
+        with writing(self) as connection:
+            yield connection
+        raise UnavailableError("planted: the reply to PREPARE is lost")
+
+    case.fill("1")
+    with monkeypatch.context() as patch:
+        patch.setattr(TwoPhaseState, "writing", losing)
+        number = case.snapshot()
+        with pytest.raises(UnavailableError):
+            case.persist(number)
+    case.abort(number)
+    assert _prepared(case, shared_database) == 0
+    case.fill("2")
+    case.complete()  # would wait for the locks
+    case.holds("written again after a lost reply")
+
+
+def _prepared(case: StateCase, url: str) -> int:
+    scope = case.backends[0].state.scope  # type: ignore[attr-defined]
+    with psycopg.connect(url) as connection:
         left = "select count(*) from pg_prepared_xacts where gid like %s"
-        assert connection.execute(left, (f"abs-state:{scope}:%",)).fetchone() == (0,)
+        (count,) = connection.execute(left, (f"abs-state:{scope}:%",)).fetchone() or (0,)
+    return int(count)
 
 
 def all_generations_count(patch: pytest.MonkeyPatch) -> None:

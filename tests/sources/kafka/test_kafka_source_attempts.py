@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -12,14 +12,17 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from abs_core.attempts import Decided, header_of, side_topic
-from abs_core.errors import OptionError, ReplayMismatchError
+from abs_core.errors import OptionError, ReplayMismatchError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.source import Limit, Offsets
 from abs_core.testing.ranges import SourceCase
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
+from abs_sources.kafka import reader as readers
 from abs_sources.kafka.cluster import cluster
 from abs_sources.kafka.testing import KafkaSourceHarness
+from abs_sources.kafka.undecided import undecided
+from abs_sources.kafka.verdicts import verdicts
 
 pytestmark = pytest.mark.services
 
@@ -143,6 +146,27 @@ def test_a_range_whose_winners_are_lost_is_an_error_in_a_new_process(
     monkeypatch.setattr("abs_sources.kafka.verdicts._KNOWN", {})
     with pytest.raises(ReplayMismatchError, match="not decided any more"):
         values_of(attempts.source(), start, end)
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("asks", ["how far is decided", "who has won", "what is not decided"])
+def test_a_partition_that_falls_silent_is_told_and_not_waited_for_without_an_end(
+    attempts: Attempts, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch, asks: str
+) -> None:
+    attempts.decide(0, attempts.write(0, "a", ["0"]))
+    source = attempts.source()
+    start = source.initial()
+    monkeypatch.setattr(readers, "SILENT_SECONDS", 0.2)
+    monkeypatch.setattr(readers.KafkaReader, "_consume", lambda *_: [])
+    calls: dict[str, Callable[[], object]] = {
+        "how far is decided": lambda: source.latest(start, Limit()),
+        "who has won": lambda: verdicts(source.options, attempts.topic).winners(),
+        "what is not decided": lambda: undecided(
+            {"bootstrap.servers": kafka.bootstrap}, attempts.topic
+        ),
+    }
+    with pytest.raises(UnavailableError, match=f"nothing came from {attempts.topic}"):
+        calls[asks]()
 
 
 def test_what_is_to_be_read_of_such_a_topic_must_be_said(

@@ -59,6 +59,8 @@ def test_a_start_is_read_as_spark_reads_it() -> None:
     ("given", "said"),
     [
         ({"startingOffsets": "newest"}, "startingOffsets must be earliest, latest or JSON"),
+        ({"startingOffsets": "[1]"}, "startingOffsets must be earliest, latest or JSON like"),
+        ({"startingOffsetsByTimestamp": "5"}, 'must be JSON like {"topic": {"0": 12'),
         ({"startingOffsets": '{"t": {"0": -3}}'}, "numbers from -2 on"),
         ({"startingOffsets": '{"t": 3}'}, "JSON like"),
         ({"startingOffsets": "{}"}, "not empty"),
@@ -67,7 +69,7 @@ def test_a_start_is_read_as_spark_reads_it() -> None:
         ({"assign": '{"t": [0]}'}, "Exactly one of subscribe, assign and subscribePattern"),
         ({"subscribe": "a,,b"}, "none empty"),
         ({"maxOffsetPerTrigger": "1"}, "maxOffsetsPerTrigger"),
-        ({"minOffsetsPerTrigger": "1"}, "not one of ours"),
+        ({"minoffsetspertrigger": "1"}, "minOffsetsPerTrigger is not one of ours"),
         ({"topic": "t"}, "subscribe"),
         ({"kafka.auto.offset.reset": "latest"}, "use startingOffsets"),
         ({"kafka.enable.auto.commit": "true"}, "the engine keeps the offsets"),
@@ -78,6 +80,29 @@ def test_a_start_is_read_as_spark_reads_it() -> None:
 )
 def test_what_cannot_be_is_refused_by_name(given: dict[str, str], said: str) -> None:
     assert said in refused(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("assign", '{"t": [0', "kafka: The option assign must be JSON like"),
+        ("subscribe", " ", "kafka: The option subscribe must be a list of topics"),
+        (
+            "subscribePattern",
+            "t(",
+            "kafka: The option subscribePattern must be a regular expression",
+        ),
+    ],
+)
+def test_what_is_malformed_is_not_told_to_be_missing(name: str, value: str, said: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        KafkaSourceOptions.parse({"kafka.bootstrap.servers": "a:1", name: value})
+    assert said in str(caught.value)
+    assert "Exactly one" not in str(caught.value)
+
+
+def test_an_end_is_no_beginning() -> None:
+    assert "must be latest or JSON like" in refused({"endingOffsets": "earliest"}, batch=True)
 
 
 def test_a_batch_that_starts_at_the_end_is_refused() -> None:

@@ -130,6 +130,35 @@ def test_a_topic_made_anew_is_read_from_its_beginning() -> None:
     assert whole(list(ranges(start, end))) == {("t", 0): [(0, 4)]}
 
 
+@pytest.mark.parametrize("away", [Facts({}, {}, {}), facts([0], [9])])
+@pytest.mark.parametrize("closed", [None, place(9, 9)])
+def test_what_was_away_and_comes_back_is_not_read_a_second_time(
+    away: Facts, closed: Place | None
+) -> None:
+    before, back = place(9, 5), facts([0, 0], [9, 7])
+    meanwhile = advance(before, away, None, closed)
+    assert list(ranges(before, meanwhile)) == []
+    end = advance(meanwhile, back, None)
+    assert whole(list(ranges(meanwhile, end))) == {("t", 1): [(5, 7)]}
+
+
+def test_a_topic_that_was_away_and_is_another_is_read_from_its_beginning() -> None:
+    meanwhile = advance(place(5), Facts({}, {}, {}), None)
+    end = advance(meanwhile, facts([0], [3], "other"), None)
+    assert end == place(3, name="other")
+    assert whole(list(ranges(meanwhile, end))) == {("t", 0): [(0, 3)]}
+
+
+@pytest.mark.parametrize("most", [None, 4])
+def test_what_is_written_after_a_partition_has_lost_its_end_is_read(most: int | None) -> None:
+    before, cut = place(10, 0), facts([0, 0], [5, 3])
+    end = advance(before, cut, most)
+    assert end == place(5, 3)
+    assert whole(list(ranges(before, end))) == {("t", 1): [(0, 3)]}
+    later = advance(end, facts([0, 0], [7, 3]), most)
+    assert whole(list(ranges(end, later))) == {("t", 0): [(5, 7)]}
+
+
 def test_a_closed_source_knows_no_later_partitions_and_never_goes_back() -> None:
     closed, now = place(10), facts([0, 0], [20, 5])
     assert advance(place(3), now, None, closed) == closed

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from abs_core.errors import OptionError, RefusedError, ReplayMismatchError, UnavailableError
 from abs_core.source import Limit, Offsets, Reader
+from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka import cluster as clusters
@@ -125,6 +126,33 @@ def test_a_place_before_the_first_record_is_an_error_or_a_warning(
     assert found == [*added[0::2][4:], *added[1::2]]
 
 
+@pytest.mark.parametrize("anew", [0, 4, 40], ids=["gone", "made anew", "made anew and longer"])
+def test_of_a_topic_that_is_not_there_any_more_nothing_is_read_where_the_job_goes_on(
+    harness: KafkaSourceHarness, kafka: KafkaService, anew: int
+) -> None:
+    lossy = source(harness, kafka, failOnDataLoss="false")
+    first = lossy.initial()
+    harness.add(10)
+    start = lossy.latest(first, Limit())
+    harness.add(10)
+    (split, _) = lossy.splits(start, lossy.latest(start, Limit()))
+    harness.delete()
+    if anew:
+        harness.create()
+        harness.add(anew)
+    reader = lossy.open(split)
+    found: list[bytes] = []
+
+    def is_read() -> bool:
+        batch = reader.read(1.0)
+        found.extend([] if batch is None else batch.column("value").to_pylist())
+        return reader.finished
+
+    assert within(20, is_read)
+    assert found == []
+    reader.close()
+
+
 def test_a_range_that_goes_beyond_the_end_of_its_partition_is_an_error(
     harness: KafkaSourceHarness, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +165,80 @@ def test_a_range_that_goes_beyond_the_end_of_its_partition_is_an_error(
     with pytest.raises(ReplayMismatchError, match="and the range that was planned at 1000"):
         rows_of(reader)
     reader.close()
+
+
+def test_a_range_that_begins_beyond_the_end_of_its_partition_is_an_error_or_a_warning(
+    harness: KafkaSourceHarness,
+    kafka: KafkaService,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(readers, "_SHORT_SECONDS", 0.5)
+    harness.add(10)
+    place = json.loads(source(harness, kafka, startingOffsets="latest").initial())
+    end = place[harness.topic]["offsets"]["1"]
+    lost = f"{harness.topic}-1 ends at {end}, and is to be read from {end + 5} on"
+    place[harness.topic]["offsets"]["1"] = end + 5
+    start = json.dumps(place)
+    place[harness.topic]["offsets"]["1"] = end + 9
+    planned = json.dumps(place)
+    (split,) = source(harness, kafka).splits(start, planned)
+    reader = source(harness, kafka).open(split)
+    with pytest.raises(ReplayMismatchError, match=lost):
+        rows_of(reader)
+    reader.close()
+    lossy = source(harness, kafka, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING, "abs_sources.kafka"):
+        reader = lossy.open(split)
+        assert within(20, lambda: reader.read(1.0) is None and reader.finished)
+        reader.close()
+    assert lost in caplog.text
+    end_now = lossy.latest(planned, Limit())
+    assert next_of(end_now, harness)["1"] == end
+    added = harness.add(4)
+    assert values_of(lossy, end_now, lossy.latest(end_now, Limit())) == [*added[0::2], *added[1::2]]
+
+
+def test_a_reader_without_an_end_goes_on_where_its_partition_has_lost_its_end(
+    harness: KafkaSourceHarness, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers, "_SHORT_SECONDS", 0.5)
+    harness.add(10)
+    place = json.loads(source(harness, kafka, startingOffsets="latest").initial())
+    place[harness.topic]["offsets"]["1"] += 5
+    lossy = source(harness, kafka, failOnDataLoss="false")
+    (split,) = (s for s in lossy.splits(json.dumps(place), None) if s.source.endswith("-1"))
+    reader = lossy.open(split)
+    assert within(20, lambda: reader.read(1.0) is None and reader.position.start != split.start)
+    added = harness.add(4)[1::2]
+    found: list[bytes] = []
+
+    def has_all() -> bool:
+        batch = reader.read(1.0)
+        found.extend([] if batch is None else batch.column("value").to_pylist())
+        return len(found) >= len(added)
+
+    assert within(20, has_all)
+    assert found == list(added)
+    reader.close()
+
+
+def test_a_topic_that_is_away_keeps_its_place_and_is_told_of_once(
+    harness: KafkaSourceHarness,
+    kafka: KafkaService,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lossy = source(harness, kafka, failOnDataLoss="false")
+    harness.add(10)
+    start = lossy.latest(lossy.initial(), Limit())
+    with monkeypatch.context() as away, caplog.at_level(logging.WARNING, "abs_sources.kafka"):
+        # As a broker says that has just started, and has not heard of the topic yet.
+        away.setattr(clusters.Cluster, "topics", lambda *_: {})
+        assert [lossy.latest(start, Limit()) for _ in range(2)] == [start, start]
+    assert caplog.text.count(f"the topic {harness.topic} is gone") == 1
+    added = harness.add(4)
+    assert values_of(lossy, start, lossy.latest(start, Limit())) == [*added[0::2], *added[1::2]]
 
 
 def test_a_read_that_fails_gives_the_same_rows_again(
@@ -207,9 +309,9 @@ def test_what_is_not_there_is_refused(
     harness: KafkaSourceHarness, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": "nobody-made-this"}
-    with pytest.raises(RefusedError, match="there is no nobody-made-this"):
+    with pytest.raises(RefusedError, match="there is no topic nobody-made-this"):
         KafkaSource(KafkaSourceOptions.parse(given)).initial()
-    with pytest.raises(RefusedError, match=f"there is no {harness.topic}-7"):
+    with pytest.raises(RefusedError, match=f"there is no partition {harness.topic}-7"):
         source(harness, kafka, assign=json.dumps({harness.topic: [7]})).initial()
     with pytest.raises(OptionError, match="no\\.such\\.setting"):
         source(harness, kafka, **{"kafka.no.such.setting": "1"}).initial()

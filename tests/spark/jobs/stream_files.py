@@ -32,6 +32,7 @@ class Job:
         scramble: rows go to partitions at random, so that a replay partitions them otherwise.
         tasks: partitions of each epoch; 0 leaves that to the source.
         source: another format to read than Parquet files, with ``source_options``.
+        attempts: how often a task is tried.
     """
 
     input: str
@@ -45,6 +46,7 @@ class Job:
     tasks: int = 0
     source: str | None = None
     source_options: dict[str, str] = field(default_factory=dict)
+    attempts: int = 1
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -77,7 +79,7 @@ def main() -> int:
     job = Job(**json.loads(Path(sys.argv[1]).read_text()))
     from tests.spark.jobs.session import small_session
 
-    spark = small_session(Path(job.scratch))
+    spark = small_session(Path(job.scratch), **{"spark.master": f"local[2,{job.attempts}]"})
     if job.format == "abs-folder":
         from tests.spark.jobs.folder_sink import FolderDataSource
 

@@ -14,7 +14,7 @@ from abs_sinks.kafka.columnar.compression import Compression
 from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.placement import Cut, cuts, placed
 from abs_sinks.kafka.columnar.recordbatch import Identity, record_batch
-from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.options import LIBRDKAFKA_BYTES, KafkaOptions
 from abs_sinks.kafka.records import Records, sliced
 from abs_sinks.kafka.topics import topic_facts
 
@@ -22,9 +22,6 @@ GATHERED_BYTES = 2 << 20
 """Keys and values that are encoded at once: enough for batches that are worth a request."""
 
 PIECE_BYTES = 4 * GATHERED_BYTES
-
-BATCH_BYTES = 1_000_000
-"""librdkafka's batch.size and message.max.bytes, where they are not given."""
 
 _SEQUENCES = 1 << 31
 
@@ -76,7 +73,7 @@ class Encoder:
                 f"Topic {self._topic} is gone.",
                 remedy="create it again; nothing of the epoch is committed.",
             )
-        limit = min(batch_bytes(self._options), facts.max_message_bytes or BATCH_BYTES)
+        limit = min(batch_bytes(self._options), facts.max_message_bytes or LIBRDKAFKA_BYTES)
         places = placed(records, facts.partitions, by_key=self._by_key, turn=self._turn)
         self._turn += records.rows
         now_ms = time.time_ns() // 1_000_000
@@ -106,8 +103,7 @@ def compression(options: KafkaOptions) -> Compression:
 
 def batch_bytes(options: KafkaOptions) -> int:
     """Of a batch at most, before it is compressed: what client and settings allow."""
-    names = ("batch.size", "message.max.bytes")
-    return min(int(options.kafka.get(name) or BATCH_BYTES) for name in names)
+    return min(options.batch_size_bytes, options.message_max_bytes)
 
 
 def _joined(parts: Sequence[Records]) -> Records:

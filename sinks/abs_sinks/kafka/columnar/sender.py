@@ -10,7 +10,7 @@ from typing import NoReturn
 import kafka.errors
 
 from abs_core.cell import Patience
-from abs_core.errors import AbsError, TargetError, UnavailableError
+from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
 from abs_core.model import HandleName
 from abs_sinks.kafka.columnar.encoder import Encoder, pieces
 from abs_sinks.kafka.columnar.outbox import Batch, Outbox, Verdict
@@ -22,6 +22,7 @@ from abs_sinks.kafka.faults import to_abs_error
 from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.initialised import INIT_SECONDS
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.places import MissingPlaceError
 from abs_sinks.kafka.records import Records
 from abs_sinks.kafka.topics import forget, topic_facts
 
@@ -36,6 +37,9 @@ WAITING_BYTES = 16 << 20
 
 TOO_LARGE = 10
 """MESSAGE_TOO_LARGE: of a whole batch."""
+
+MISSING_TRIES = 20
+"""So many times in a row no broker may know the topic, some 15 s: of a new one some hear later."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
 """Seconds before something is sent again."""
@@ -93,6 +97,7 @@ class ColumnarSender:
         self._outbox = Outbox()
         self._transport = Transport(options.kafka, who, options.topic)
         self._pause = Pause()
+        self._missing = 0
 
     @property
     def digest(self) -> str:
@@ -161,6 +166,7 @@ class ColumnarSender:
             self._grown_too_large(batch)
         if verdict is Verdict.ACKNOWLEDGED:
             self._pause.over()
+            self._missing = 0
             return time.monotonic()
         error = to_abs_error(
             kafka.errors.for_code(answer.code)(answer.text),
@@ -170,8 +176,28 @@ class ColumnarSender:
         if verdict is Verdict.REFUSED:
             raise error
         self._leaders.pop(batch.partition, None)
-        self._pause.longer(error)
+        self._later(error)
         return last
+
+    def _later(self, error: AbsError) -> None:
+        """What has failed may pass.
+
+        Raises:
+            SchemaError: the topic is gone.
+        """
+        missing = _says_missing(error)
+        if not missing:
+            self._missing = 0
+        if not self._pause.longer(error):
+            return
+        self._missing += missing
+        if self._missing > MISSING_TRIES:
+            raise SchemaError(
+                f"Topic {self._topic} was there and is not any more, or has fewer partitions: no "
+                f"broker has known it for {MISSING_TRIES} times.",
+                remedy="see who has deleted it; create it, and start again: nothing of the epoch is "
+                "committed.",
+            ) from error
 
     def _grown_too_large(self, batch: Batch) -> NoReturn:
         """The topic takes less than it did when this process looked, or it may not be looked at."""
@@ -198,7 +224,7 @@ class ColumnarSender:
             if passing is not None:
                 for batch in batches:
                     self._outbox.answered(batch, NO_ANSWER)
-                self._pause.longer(passing)
+                self._later(passing)
                 return
             by_node: dict[int, list[Batch]] = {}
             for batch in batches:
@@ -225,6 +251,11 @@ class ColumnarSender:
         return None
 
 
+def _says_missing(error: AbsError) -> bool:
+    """Whether the broker that was asked knows no such topic or partition."""
+    return isinstance(error, SchemaError) or isinstance(error.__cause__, MissingPlaceError)
+
+
 class Pause:
     """How long nothing is sent after a failure that may pass, and what it was.
 
@@ -239,12 +270,14 @@ class Pause:
     def left(self) -> float:
         return max(0.0, self._until - time.monotonic())
 
-    def longer(self, reason: AbsError) -> None:
+    def longer(self, reason: AbsError) -> bool:
+        """Begin a pause, longer than the last; False where one goes on: of the same failure, likely."""
         if self.left():
-            return  # of the same failure, most likely
+            return False
         self.reason = reason
         self._seconds = min(_LONGEST_PAUSE, 2 * self._seconds or _FIRST_PAUSE)
         self._until = time.monotonic() + self._seconds
+        return True
 
     def over(self) -> None:
         self.reason, self._seconds, self._until = None, 0.0, 0.0

@@ -74,10 +74,6 @@ class Transport:
 
         async def work(manager: Any) -> dict[int, int]:
             found = await leaders_of(manager, places)
-            if any(manager.cluster.broker_metadata(node) is None for node in found):
-                # Of a broker that has come since the connection looked: it is found in a moment.
-                manager.cluster.request_update()
-                raise errors.LeaderNotAvailableError(f"brokers {sorted(found)}")
             return {number: node for node, led in found.items() for _, number in led}
 
         return run(self._settings, f"looking who leads topic {self._topic}", work, Over.RECORDS)
@@ -127,9 +123,12 @@ class Transport:
         id_ = self._who.transactional_id
 
         async def work(manager: Any) -> int:
-            return (await coordinators_of(manager, [id_]))[id_]
+            node = (await coordinators_of(manager, [id_]))[id_]
+            # Where it cannot be reached nothing has been asked of it, and it may be tried again.
+            await manager.get_connection(node)
+            return node
 
-        return run(self._settings, f"finding the coordinator of {id_}", work, Over.RECORDS)
+        return run(self._settings, f"reaching the coordinator of {id_}", work, Over.RECORDS)
 
     def send(self, node: int, batches: Sequence[Batch]) -> None:
         """Send batches, one of a partition at most; each gets an answer, whatever happens."""
@@ -205,8 +204,6 @@ def _answers(batches: Sequence[Batch], response: Any) -> list[Answer]:
 
 def _unanswered(batches: Sequence[Batch], error: Exception) -> list[Answer]:
     """Lost connections and requests that took too long: what became of them is not known."""
-    if isinstance(error, errors.UnknownBrokerIdError):
-        return [Answer(batch, NO_ANSWER, str(error)) for batch in batches]
     if not isinstance(error, errors.KafkaError):
         return [Answer(batch, error=error) for batch in batches]
     found = to_abs_error(error, "sending records")

@@ -30,7 +30,7 @@ def main(folder: Path, seconds: float, name: str) -> None:
         ).run(stop=stop)
 
     def leading() -> None:
-        (folder / f"{name}.leads").write_text(str(time.time()))
+        (folder / f"{name}.leads").write_text(str(time.monotonic()))
 
     lead(lease, run, Event(), leading)
 

@@ -1,0 +1,60 @@
+"""A region: the tasks that fail together and are restored together, each run by a thread of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from threading import Event, Thread
+
+from abs_core.runtime.assembly import Assembly
+from abs_core.runtime.elements import TaskId
+from abs_core.runtime.task import Task
+
+IDLE_SECONDS = 0.05
+"""How long a task with nothing to do sleeps at most; it is woken when there is something."""
+
+
+@dataclass(slots=True)
+class Region:
+    """Runs an assembly once.
+
+    Args:
+        failed: told of a task's error by its thread, which ends then.
+    """
+
+    operators: frozenset[str]
+    assembly: Assembly
+    failed: Callable[[Region, TaskId, BaseException], None]
+    _stop: Event = field(default_factory=Event)
+    _threads: list[Thread] = field(default_factory=list)
+
+    def start(self) -> None:
+        for task in self.assembly.tasks:
+            thread = Thread(target=self._work, args=(task,), name=str(task.id), daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """Return when no task runs any more; each ends after the step that it is in."""
+        self._stop.set()
+        for task in self.assembly.tasks:
+            task.wake.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, task: Task) -> None:
+        wake, stop, turns = task.wake, self._stop, count()
+
+        def pick(ready: Sequence[int]) -> int:
+            return ready[next(turns) % len(ready)]
+
+        try:
+            while not stop.is_set():
+                wake.clear()
+                while not stop.is_set() and task.step(pick):
+                    pass
+                wake.wait(IDLE_SECONDS)
+        # A user's function may raise anything: SystemExit, too, or a library's panic.
+        except BaseException as error:  # noqa: BLE001 - nobody else would see it
+            self.failed(self, task.id, error)

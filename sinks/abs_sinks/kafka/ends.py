@@ -1,0 +1,69 @@
+"""Where a partition begins and ends now, uncommitted records included (ListOffsets).
+
+By the control connection, and not by a consumer of librdkafka: that one goes on to ask a leader that
+is dead, until its knowledge of the topic is 15 minutes old.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.consumer import ListOffsetsRequest
+
+from abs_sinks.kafka.control import run
+from abs_sinks.kafka.places import MissingPlaceError, leaders_of
+from abs_sinks.kafka.settings import Settings
+
+_EARLIEST, _LATEST = -2, -1
+_VERSIONS = (1, 7)
+_UNCOMMITTED = 0
+
+
+def ends(settings: Settings, topic: str, partition: int) -> tuple[int, int] | None:
+    """The first offset that is there, and the one that the next record will get.
+
+    Returns:
+        None where there is no such partition, as far as the broker that was asked has heard.
+
+    Raises:
+        RefusedError: the principal may not describe the topic.
+        UnavailableError: it has no leader now, or no broker answers.
+    """
+
+    async def work(manager: Any) -> tuple[int, int] | None:
+        try:
+            leaders = await leaders_of(manager, [(topic, partition)], remembered=True)
+        except MissingPlaceError:
+            return None
+        node = next(iter(leaders))
+        # A request may name a partition only once.
+        asked = [
+            manager.send(_request(topic, partition, when), node_id=node)
+            for when in (_EARLIEST, _LATEST)
+        ]
+        first, last = [_offset(await future) for future in asked]
+        return first, last
+
+    return run(settings, f"looking for the end of topic {topic}/{partition}", work)
+
+
+def _request(topic: str, partition: int, when: int) -> Any:
+    of_topic = ListOffsetsRequest.ListOffsetsTopic
+    place = of_topic.ListOffsetsPartition(partition_index=partition, timestamp=when)
+    least, most = _VERSIONS
+    return ListOffsetsRequest(
+        isolation_level=_UNCOMMITTED,
+        topics=[of_topic(name=topic, partitions=[place])],
+        min_version=least,
+        max_version=most,
+    )
+
+
+def _offset(response: Any) -> int:
+    found = response.topics[0].partitions[0]
+    kind = errors.for_code(found.error_code)
+    if kind is not errors.NoError:
+        # One that leads no more says so; whoever asks again asks the new one.
+        raise kind(f"{response.topics[0].name}/{found.partition_index}")
+    return int(found.offset)

@@ -1,0 +1,196 @@
+"""Three brokers, of which one dies or is stopped: leaders and coordinators move, jobs go on."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from threading import Timer
+
+import pytest
+
+from abs_core.cell import Patience
+from abs_core.errors import AbsError
+from abs_core.model import Severity
+from abs_core.testing import Opener
+from abs_core.testing.case import JOB, Case, rows
+from abs_core.testing.engine import Run
+from abs_core.testing.harness import Row
+from abs_services.native.kafka import NativeKafka
+from abs_services.native.kafka_cluster import NativeKafkaCluster
+from abs_sinks.kafka.control import run as run_on
+from abs_sinks.kafka.places import coordinators_of, leaders_of
+from abs_sinks.kafka.prepared import Prepared
+from abs_sinks.kafka.sink import KafkaSink
+from abs_sinks.kafka.testing import KEYED, PARTITIONS, TopicHarness, Variant, open_topic
+from abs_sinks.kafka.testing_modes import open_attempts, open_log
+from tests.sinks.kafka.rules import through
+
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.timeout(600),
+    # kafka-python leaves the socket of a refused connection to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+MODES = ["2pc", "2pc-columnar", "wal", "idempotent"]
+LEFT, RIGHT, NEXT = rows(0, 30), rows(100, 30), rows(200, 30)
+DEATHS = 5
+DAILY = [("2pc", "kill"), ("2pc-columnar", "stop")]
+
+AWAY_SECONDS = 8.0
+
+PATIENT = Patience(seconds=60.0)
+"""A broker is missed after 2 s, and its coordinators then read their logs elsewhere."""
+
+
+@pytest.fixture
+def openers(brokers: NativeKafkaCluster) -> dict[str, Opener]:
+    return {
+        "2pc": partial(open_topic, brokers.bootstrap, Variant("2pc")),
+        "2pc-columnar": partial(open_topic, brokers.bootstrap, Variant("2pc", producer="columnar")),
+        "wal": partial(open_log, brokers.bootstrap, Variant("wal")),
+        "idempotent": partial(open_attempts, brokers.bootstrap),
+    }
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_an_epoch_is_committed_and_the_next_one_written_while_a_broker_is_dead(
+    brokers: NativeKafkaCluster, openers: dict[str, Opener], mode: str
+) -> None:
+    """The one that led a partition and, with ``2pc``, coordinated a transaction that is prepared."""
+    with openers[mode]() as harness:
+        assert isinstance(harness, TopicHarness)
+        case = Case(harness)
+        run = _run(case)
+        shares = run.tasks(0, LEFT, RIGHT)
+        prepared = [Prepared.of(c) for s in shares if (c := getattr(s, "committable", None))]
+        ids = [str(p.held_as) for p in prepared if p is not None]
+        dead = _coordinator(brokers, harness, ids[0]) if ids else _leader(brokers, harness)
+        dead.kill()
+        run.commit(0, shares)
+        case.holds(LEFT, RIGHT, when="with a broker dead since the pre-commit")
+        _run(case).epoch(1, NEXT, [])
+        case.finished(LEFT, RIGHT, NEXT, when="with a broker dead")
+        brokers.start()
+        _run(case).epoch(2, rows(300, 3))
+        case.finished(LEFT, RIGHT, NEXT, rows(300, 3), when="after the broker came back")
+        assert harness.hidden() == 0
+        case.close()
+
+
+@pytest.mark.parametrize(
+    ("mode", "end"),
+    [
+        pytest.param(mode, end, marks=() if (mode, end) in DAILY else pytest.mark.campaign)
+        for mode in MODES
+        for end in ("kill", "stop")
+    ],
+)
+def test_a_task_goes_on_writing_to_the_new_leader(
+    brokers: NativeKafkaCluster, openers: dict[str, Opener], mode: str, end: str
+) -> None:
+    """``stop`` hands leaders over first: the old one then says that it is none any more."""
+    with openers[mode]() as harness:
+        assert isinstance(harness, TopicHarness)
+        case = Case(harness)
+        run = _run(case)
+        run.epoch(0, LEFT)
+        attempt = run.attempt(1).write(*RIGHT)
+        old = _leader(brokers, harness)
+        getattr(old, end)()
+        share = attempt.write(*NEXT).pre_commit()
+        run.commit(1, [share])
+        case.finished(LEFT, RIGHT, NEXT, when=f"after {end} of a leader in the midst of a task")
+        brokers.start()
+        assert harness.hidden() == 0
+        case.close()
+
+
+def test_three_replicas_leave_preflight_nothing_to_warn_of(
+    brokers: NativeKafkaCluster, openers: dict[str, Opener]
+) -> None:
+    with openers["2pc"]() as harness:
+        assert isinstance(harness, TopicHarness)
+        sink = KafkaSink(harness.options, KEYED)
+        _run(Case(harness)).epoch(0, LEFT)  # the register's topic is there
+        found = [
+            each for each in sink.preflight(JOB, tasks=4) if each.severity is not Severity.NOTE
+        ]
+        assert not found
+        sink.close()
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("mode", MODES)
+def test_without_a_majority_nothing_is_committed_and_nothing_is_lost_until_it_is_back(
+    brokers: NativeKafkaCluster, openers: dict[str, Opener], mode: str
+) -> None:
+    """With one of three nothing can be acknowledged, and no leader and no controller be found.
+
+    The commit fails and can be tried again, or waits for the brokers.
+    """
+    with openers[mode]() as harness:
+        assert isinstance(harness, TopicHarness)
+        case = Case(harness)
+        _run(case).epoch(0, LEFT)
+        run = Run(case.sink(), JOB, patience=Patience(seconds=3.0))
+        shares = run.tasks(1, RIGHT, NEXT)
+        for broker in brokers.brokers[:2]:
+            broker.kill()
+        doctor = Timer(AWAY_SECONDS, brokers.start)
+        doctor.start()
+        failed: AbsError | None = None
+        try:
+            run.commit(1, shares)
+        except AbsError as error:
+            failed = error
+        doctor.join()
+        assert failed is None or failed.retryable, failed
+        _run(case).epoch(1, RIGHT, NEXT)
+        case.finished(LEFT, RIGHT, NEXT, when="after most brokers were dead, and came back")
+        assert harness.hidden() == 0
+        case.close()
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("mode", MODES)
+def test_five_deaths_of_brokers_in_a_run_lose_and_double_nothing(
+    brokers: NativeKafkaCluster, openers: dict[str, Opener], mode: str
+) -> None:
+    """At any moment of an epoch; the dead one comes back an epoch later, and then another dies."""
+    chance = random.Random(7)
+    with openers[mode]() as harness:
+        assert isinstance(harness, TopicHarness)
+        case = Case(harness)
+        run = _run(case)
+        written: list[list[Row]] = []
+        for epoch in range(2 * DEATHS + 1):
+            parts = [rows(1000 * epoch, 200), [], rows(1000 * epoch + 500, 200)]
+            if epoch % 2:
+                killer = Timer(chance.uniform(0, 1), chance.choice(brokers.brokers).kill)
+                killer.start()
+                run = through(lambda: _run(case), run, epoch, parts)
+                killer.join()
+            else:
+                run = through(lambda: _run(case), run, epoch, parts)
+                brokers.start()
+            written += parts
+        case.finished(*written, when=f"after {DEATHS} deaths of brokers")
+        assert harness.hidden() == 0
+        case.close()
+
+
+def _run(case: Case) -> Run:
+    return Run(case.sink(), JOB, patience=PATIENT)
+
+
+def _leader(brokers: NativeKafkaCluster, harness: TopicHarness) -> NativeKafka:
+    """The broker that leads most of the topic's partitions."""
+    places = [(harness.topic, number) for number in range(PARTITIONS)]
+    leaders = run_on(harness.options.kafka, "looking", lambda m: leaders_of(m, places))
+    return brokers.broker(max(leaders, key=lambda node: len(leaders[node])))
+
+
+def _coordinator(brokers: NativeKafkaCluster, harness: TopicHarness, text: str) -> NativeKafka:
+    nodes = run_on(harness.options.kafka, "looking", lambda m: coordinators_of(m, [text]))
+    return brokers.broker(nodes[text])

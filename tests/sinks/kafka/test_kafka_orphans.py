@@ -1,0 +1,219 @@
+"""What a killed worker has left open is aborted by the next one, and never what may be decided."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from abs_core.contracts import Task
+from abs_core.testing.case import within
+from abs_services import KafkaService
+from abs_sinks.kafka.control import close_all
+from abs_sinks.kafka.endtxn import State
+from abs_sinks.kafka.ids import id_name
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.orphans import Claim, Left, end_orphans
+from abs_sinks.kafka.producers import Producers
+from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
+from abs_sinks.kafka.writer_2pc import TransactionWriter
+
+REGISTER = "0123456789abcdef"
+TASK = Task(REGISTER, "job", 1, 3, 0, "0123456789ab", frontier=2)
+NEXT = replace(TASK, epoch=4, frontier=3)
+SCHEMA = pa.schema([("value", pa.string())])
+SECONDS = 30.0
+
+
+def _claim(folder: Path, incarnation: str, generation: int = 1) -> Claim:
+    return Claim(REGISTER, "job", generation, incarnation, folder)
+
+
+def _seen(folder: Path, task: Task, generation: int = 1) -> list[Left]:
+    """By a worker that comes next."""
+    return list(_claim(folder, "ff", generation).orphaned(task))
+
+
+def test_a_process_that_lives_keeps_its_ids_whatever_is_finished(tmp_path: Path) -> None:
+    mine = _claim(tmp_path, "aa")
+    mine.extend(3, 2)
+    assert _seen(tmp_path, NEXT) == []
+    mine.release()
+    assert len(_seen(tmp_path, NEXT)) == 1
+
+
+def test_what_may_still_be_decided_is_left_alone(tmp_path: Path) -> None:
+    dead = _claim(tmp_path, "aa")
+    dead.extend(3, 2)
+    dead.release()
+    assert _seen(tmp_path, TASK) == [], "another attempt of the same epoch"
+    assert _seen(tmp_path, replace(NEXT, frontier=None)) == []
+    assert _seen(tmp_path, replace(NEXT, frontier=2, abandoned=(3,))) == []
+    assert _seen(tmp_path, NEXT) == [
+        Left(3, (id_name(REGISTER, "job", 1, 0, "aa"), id_name(REGISTER, "job", 1, 1, "aa")))
+    ]
+
+
+def test_what_a_process_has_left_is_given_once(tmp_path: Path) -> None:
+    dead = _claim(tmp_path, "aa")
+    dead.extend(3, 1)
+    dead.release()
+    first = _claim(tmp_path, "bb").orphaned(NEXT)
+    assert next(first).epoch == 3
+    assert _seen(tmp_path, NEXT) == [], "somebody is at it"
+    assert list(first) == []
+    assert _seen(tmp_path, NEXT) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_epoch_never_goes_back_and_ids_never_get_fewer(tmp_path: Path) -> None:
+    dead = _claim(tmp_path, "aa")
+    dead.extend(3, 2)
+    dead.extend(2, 3)
+    dead.release()
+    assert _seen(tmp_path, replace(NEXT, frontier=2)) == []
+    (left,) = _seen(tmp_path, NEXT)
+    assert (left.epoch, len(left.ids)) == (3, 3)
+
+
+def test_a_note_that_cannot_be_written_is_not_told_by_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dead = _claim(tmp_path, "aa")
+    dead.extend(3, 2)
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", _fails)
+        dead.extend(4, 2)
+    dead.release()
+    assert _seen(tmp_path, NEXT) == [], "it was writing epoch 4, which may be decided"
+
+
+def test_a_folder_that_knows_no_locks_costs_no_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fcntl, "flock", _fails)
+    mine = _claim(tmp_path, "aa")
+    mine.extend(3, 1)
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    mine.extend(4, 1)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def _fails(*_: object) -> int:
+    raise OSError(errno.ENOSPC, "there is no room")
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"epoch": 3}', b'{"epoch": "x", "made": 1}'])
+def test_what_cannot_be_read_is_left_to_its_timeout(tmp_path: Path, content: bytes) -> None:
+    dead = _claim(tmp_path, "aa")
+    dead.extend(3, 1)
+    dead.release()
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(content)
+    assert _seen(tmp_path, NEXT) == []
+    assert file.exists()
+
+
+def test_other_jobs_and_newer_runs_are_not_touched_and_older_ones_are_the_sweeps(
+    tmp_path: Path,
+) -> None:
+    for claim in (
+        Claim(REGISTER, "other", 1, "aa", tmp_path),
+        _claim(tmp_path, "bb", 1),
+        _claim(tmp_path, "cc", 2),
+        _claim(tmp_path, "dd", 3),
+    ):
+        claim.extend(3, 1)
+        claim.release()
+    assert [left.ids[0].attempt for left in _seen(tmp_path, replace(NEXT, generation=2), 2)] == [
+        "cc"
+    ]
+    kept = sorted(path.name.split("-")[2] for path in tmp_path.iterdir())
+    assert kept == ["aa", "dd"]
+
+
+def test_a_folder_that_others_may_write_to_is_not_used(tmp_path: Path) -> None:
+    folder = tmp_path / "open"
+    folder.mkdir()
+    folder.chmod(0o777)
+    mine = _claim(folder, "aa")
+    mine.extend(3, 1)
+    assert list(folder.iterdir()) == []
+    assert _seen(folder, NEXT) == []
+
+
+@pytest.fixture
+def harness(kafka: KafkaService, claims: Path) -> Iterator[TopicHarness]:
+    kafka.start()
+    with open_topic(kafka.bootstrap, Variant("2pc")) as harness:
+        yield harness
+    close_all()
+
+
+@pytest.fixture
+def claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    return tmp_path
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("prepared", [False, True], ids=["writing", "prepared"])
+def test_the_transaction_of_a_killed_worker_ends_when_its_epoch_is_over_and_not_before(
+    harness: TopicHarness, prepared: bool
+) -> None:
+    _killed(harness.options, prepared=prepared)
+    pool = Producers(harness.options, REGISTER, "job", 1)
+    pool.prepared(pool.take(TASK))
+    assert not within(2.0, lambda: not _open(harness)), "its epoch may be decided yet"
+    pool.take(NEXT)
+    assert within(SECONDS, lambda: not _open(harness))
+    assert harness.hidden() == 0, "no reader waits at what it had written"
+    pool.close()
+
+
+@pytest.mark.services
+def test_a_broker_that_is_away_is_no_error_to_who_looks_for_orphans(tmp_path: Path) -> None:
+    dead = _claim(tmp_path, "aa")
+    dead.extend(3, 1)
+    dead.release()
+    nowhere = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    assert end_orphans(nowhere, _claim(tmp_path, "bb"), NEXT) == 0
+    assert len(_seen(tmp_path, NEXT)) == 1, "the next one tries again"
+
+
+def _open(harness: TopicHarness) -> dict[str, State]:
+    return harness.open_ids((State.ONGOING,))
+
+
+def _killed(options: KafkaOptions, *, prepared: bool) -> None:
+    """A worker writes for TASK, and is killed with its transaction open."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    worker = context.Process(target=_work, args=(options, prepared, theirs))
+    worker.start()
+    assert ours.poll(SECONDS), "the worker has written"
+    assert worker.pid is not None
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.join()
+
+
+def _work(options: KafkaOptions, prepared: bool, done: Connection) -> None:
+    pool = Producers(options, REGISTER, "job", 1)
+    writer = TransactionWriter(options, SCHEMA, replace(TASK, partition=1), pool)
+    writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
+    assert writer._sender is not None
+    writer._sender.flush()
+    if prepared:
+        writer.pre_commit()
+    done.send("written")
+    signal.pause()

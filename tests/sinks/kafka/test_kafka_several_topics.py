@@ -1,0 +1,157 @@
+"""Records that each name their topic: an epoch is exactly once over several topics."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from kafka import KafkaConsumer, TopicPartition
+
+from abs_core.contracts import Task, Writer
+from abs_core.errors import AbsError
+from abs_core.model import Committable
+from abs_core.testing import Row
+from abs_core.testing.case import rows
+from abs_core.testing.engine import Run
+from abs_services import KafkaService
+from abs_sinks.kafka import KafkaOptions, KafkaSink
+from abs_sinks.kafka.control import close_all
+from abs_sinks.kafka.register_producer import FencedProducer
+from abs_sinks.kafka.register_session import close_sessions
+from abs_sinks.kafka.testing import PARTITIONS, delete_topics, make_topic
+
+pytestmark = pytest.mark.services
+
+SCHEMA = pa.schema([("key", pa.string()), ("value", pa.string()), ("topic", pa.string())])
+LEFT, RIGHT = rows(0, 40), rows(100, 41)
+
+
+class RoutedSink(KafkaSink):
+    """Rows with an even id go to the first topic, the others to the second."""
+
+    topics: tuple[str, str]
+
+    def writer(self, task: Task) -> Writer:
+        return _Routed(super().writer(task), self.topics)
+
+
+class _Routed:
+    def __init__(self, writer: Writer, topics: tuple[str, str]) -> None:
+        self._writer = writer
+        self._topics = topics
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        ids, values = batch.columns
+        names = [self._topics[number % 2] for number in ids.to_pylist()]
+        columns = [ids.cast(pa.string()), values, pa.array(names)]
+        self._writer.write(pa.record_batch(columns, schema=SCHEMA))
+
+    def pre_commit(self) -> Committable | None:
+        return self._writer.pre_commit()
+
+    def abort(self) -> None:
+        self._writer.abort()
+
+
+@pytest.fixture
+def topics(kafka: KafkaService) -> Iterator[tuple[str, str]]:
+    kafka.start()
+    named = f"t-{secrets.token_hex(4)}-even", f"t-{secrets.token_hex(4)}-odd"
+    settings = KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap}).kafka
+    for name in named:
+        make_topic(settings, name)
+    yield named
+    close_sessions()
+    close_all()
+    delete_topics(settings, named)
+
+
+@pytest.fixture
+def new_sink(
+    kafka: KafkaService, topics: tuple[str, str], topic: str, tmp_path: Path
+) -> Callable[[str], RoutedSink]:
+    def new(protocol: str) -> RoutedSink:
+        given = {
+            "kafka.bootstrap.servers": kafka.bootstrap,
+            "registertopic": f"{topic}-register",
+            "protocol": protocol,
+            **({"wal": tmp_path.as_uri()} if protocol == "wal" else {}),
+        }
+        sink = RoutedSink(KafkaOptions.parse(given), SCHEMA)
+        sink.topics = topics
+        return sink
+
+    return new
+
+
+def read(kafka: KafkaService, topic: str, isolation: str = "read_committed") -> list[Row]:
+    """What a second client gets, to the end that it is told."""
+    with KafkaConsumer(
+        bootstrap_servers=kafka.bootstrap, isolation_level=isolation, group_id=None
+    ) as consumer:
+        places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        ends = consumer.end_offsets(places)
+        consumer.assign(places)
+        consumer.seek_to_beginning()
+        found: list[Row] = []
+        while any(consumer.position(place) < ends[place] for place in places):
+            for records in consumer.poll(200).values():
+                found += [(int(record.key), record.value.decode()) for record in records]
+        return sorted(found)
+
+
+def holds(kafka: KafkaService, topics: tuple[str, str], *expected: Row) -> None:
+    for remainder, topic in enumerate(topics):
+        mine = sorted(row for row in expected if row[0] % 2 == remainder)
+        assert read(kafka, topic) == mine
+
+
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_each_record_goes_once_to_the_topic_that_it_names(
+    kafka: KafkaService,
+    topics: tuple[str, str],
+    new_sink: Callable[[str], RoutedSink],
+    protocol: str,
+) -> None:
+    with closing(new_sink(protocol)) as sink:
+        run = Run(sink, "routed")
+        shares = run.tasks(0, LEFT, RIGHT)
+        holds(kafka, topics)
+        run.commit(0, shares)
+        holds(kafka, topics, *LEFT, *RIGHT)
+    with closing(new_sink(protocol)) as sink:
+        Run(sink, "routed").epoch(0, LEFT, RIGHT)  # replayed
+    holds(kafka, topics, *LEFT, *RIGHT)
+
+
+def test_under_wal_an_epoch_is_in_all_its_topics_or_in_none(
+    kafka: KafkaService,
+    topics: tuple[str, str],
+    new_sink: Callable[[str], RoutedSink],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The commit process dies with all records sent, and before the transaction is committed."""
+
+    class DiedError(Exception):
+        pass
+
+    def dying(producer: FencedProducer) -> None:
+        raise DiedError
+
+    with closing(new_sink("wal")) as sink:
+        run = Run(sink, "routed")
+        shares = run.tasks(0, LEFT, RIGHT)
+        with monkeypatch.context() as patch:
+            patch.setattr(FencedProducer, "commit", dying)
+            with pytest.raises((DiedError, AbsError)):
+                run.commit(0, shares)
+        assert all(read(kafka, topic, "read_uncommitted") for topic in topics), "nothing was sent"
+        holds(kafka, topics)
+    close_sessions()
+    with closing(new_sink("wal")) as sink:
+        Run(sink, "routed").epoch(0, LEFT, RIGHT)
+    holds(kafka, topics, *LEFT, *RIGHT)

@@ -1,0 +1,95 @@
+"""What librdkafka answers while leaders and controllers are away is no offset, and is asked again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+
+import abs_sources.kafka.cluster as clusters
+from abs_core.errors import RefusedError, UnavailableError
+from abs_sources.kafka.cluster import Cluster
+
+PLACE = ("t", 0)
+SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
+
+
+@dataclass
+class Client:
+    """Stands for librdkafka's: gives these answers to a question for offsets, one after the other."""
+
+    answers: list[int | KafkaException]
+    seconds: list[float] = field(default_factory=list)
+    events: list[KafkaError] = field(default_factory=list)
+    told: Callable[[KafkaError], object] = print
+
+    def list_offsets(self, asked: dict[Any, Any], request_timeout: float, **_: Any) -> Any:
+        self.seconds.append(request_timeout)
+        future: Future[Any] = Future()
+        answer = self.answers.pop(0)
+        if isinstance(answer, int):
+            future.set_result(SimpleNamespace(offset=answer))
+        else:
+            future.set_exception(answer)
+        return dict.fromkeys(asked, future)
+
+    def poll(self, seconds: float) -> int:
+        """Tell the events, as librdkafka does: only to who asks for them."""
+        while self.events:
+            self.told(self.events.pop(0))
+        return 0
+
+
+def _cluster(monkeypatch: pytest.MonkeyPatch, *clients: Client) -> Cluster:
+    """With these clients, each when the one before it is given up."""
+    waiting = iter(clients)
+
+    def opened(settings: dict[str, Any], **_: Any) -> Client:
+        client = next(waiting)
+        client.told = settings["error_cb"]
+        return client
+
+    monkeypatch.setattr(clusters, "AdminClient", opened)
+    return Cluster(SETTINGS)
+
+
+def test_no_offset_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = _cluster(monkeypatch, Client([OFFSET_INVALID]), Client([7]))
+    assert asked.end([PLACE]) == {PLACE: 7}
+
+
+def test_a_client_that_gets_no_answer_is_not_asked_again_and_the_next_may_take_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    late = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    clients = Client([late]), Client([late]), Client([7, 8])
+    asked = _cluster(monkeypatch, *clients)
+    assert asked.end([PLACE]) == {PLACE: 7}
+    first, second, third = (client.seconds for client in clients)
+    assert [len(first), len(second), len(third)] == [1, 1, 1]
+    assert first[0] < second[0] < third[0]
+    assert asked.end([PLACE]) == {PLACE: 8}
+    assert third[1] == first[0], "each question begins with little patience"
+
+
+def test_where_nobody_answers_that_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "PATIENCE_SECONDS", 0.0)
+    asked = _cluster(monkeypatch, Client([OFFSET_INVALID]), Client([]))
+    with pytest.raises(UnavailableError, match="t/0 does not tell its offsets"):
+        asked.end([PLACE])
+
+
+def test_a_refusal_is_told_and_one_that_has_passed_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = KafkaError(KafkaError._AUTHENTICATION)
+    late = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    asked = _cluster(monkeypatch, Client([late], events=[refused]), Client([]))
+    with pytest.raises(RefusedError):
+        asked.end([PLACE])
+    asked = _cluster(monkeypatch, Client([7, late], events=[refused]), Client([8]))
+    assert asked.end([PLACE]) == {PLACE: 7}, "it is let in by now"
+    assert asked.end([PLACE]) == {PLACE: 8}, "a broker that is away for a moment refuses nobody"

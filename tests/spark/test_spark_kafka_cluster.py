@@ -1,0 +1,52 @@
+"""A query from Kafka to Kafka while the brokers are started anew, one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kafka.errors import KafkaTimeoutError
+
+from abs_core.errors import UnavailableError
+from abs_services.native.kafka_cluster import NativeKafkaCluster
+from abs_sinks.kafka.control import close_all
+from abs_sources.kafka.testing import KafkaSourceHarness
+from tests.spark.drivers import Driver
+from tests.spark.kafka_world import KafkaWorld, opened
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
+
+EVERY = [
+    pytest.param(mode, end, marks=() if (mode, end) == ("2pc", "stop") else pytest.mark.campaign)
+    for mode in ("2pc", "2pc-columnar", "wal", "idempotent")
+    for end in ("stop", "kill")
+]
+
+
+@pytest.mark.parametrize(("mode", "end"), EVERY)
+def test_a_query_runs_on_while_each_broker_in_turn_goes_and_comes_back(
+    brokers: NativeKafkaCluster, tmp_path: Path, mode: str, end: str
+) -> None:
+    """It does not fail, and so needs nobody who starts it again; each record is there once."""
+    with opened(brokers.bootstrap, mode) as target:
+        world = KafkaWorld(tmp_path, brokers, KafkaSourceHarness(brokers.bootstrap), target)
+        added: list[object] = [*world.source.add(60)]
+
+        def all_is_written() -> bool:
+            try:
+                return len(target.records()) >= len(added)
+            except (UnavailableError, KafkaTimeoutError):  # to this look at it, not to the query
+                return False
+
+        with Driver(world.job(continuous=True, scramble=True), tmp_path / "driver") as driver:
+            driver.wait_until(lambda: len(world.epochs_done()) >= 2, "two epochs are done")
+            for broker in brokers.brokers:
+                getattr(broker, end)()
+                added += world.source.add(60)
+                driver.wait_until(all_is_written, "all is written")
+                broker.start()
+                added += world.source.add(60)
+            driver.wait_until(all_is_written, "all is written")
+            driver.kill()
+        world.holds(added, f"after {end} of each broker in turn")
+    close_all()

@@ -1,0 +1,39 @@
+"""A task dies and is tried again: what the first attempt left open holds no reader up for long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from abs_core.crash import CrashPoint
+from abs_services import KafkaService
+from abs_sinks.kafka.control import close_all
+from abs_sources.kafka.testing import KafkaSourceHarness
+from tests.spark.drivers import Driver
+from tests.spark.kafka_world import KafkaWorld, opened
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(600)]
+
+
+@pytest.mark.parametrize("mode", ["2pc", pytest.param("2pc-columnar", marks=pytest.mark.campaign)])
+def test_while_the_query_runs_on_readers_see_what_is_committed_soon_after_a_task_has_died(
+    kafka: KafkaService, tmp_path: Path, mode: str
+) -> None:
+    """The transaction of the attempt that died would else be open for 15 minutes."""
+    kafka.start()
+    with opened(kafka.bootstrap, mode) as target:
+        world = KafkaWorld(tmp_path, kafka, KafkaSourceHarness(kafka.bootstrap), target)
+        added: list[object] = [*world.source.add(40)]
+        died = tmp_path / "died"
+        crash = f"{CrashPoint.BEFORE_PRE_COMMIT}#1@{died}"
+        job = world.job(continuous=True, attempts=4)
+        with Driver(job, tmp_path / "driver", crash=crash) as driver:
+            driver.wait_until(lambda: len(world.epochs_done()) >= 3, "all is written")
+            assert died.exists()
+            added += world.source.add(10)
+            driver.wait_until(lambda: target.hidden() == 0, "no reader waits any more")
+            driver.wait_until(lambda: len(target.records()) >= len(added), "all is there")
+            driver.kill()
+        world.holds(added, "after a task was tried again")
+    close_all()
