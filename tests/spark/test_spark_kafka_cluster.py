@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,20 @@ def test_a_query_runs_on_while_each_broker_in_turn_goes_and_comes_back(
     with opened(brokers.bootstrap, mode) as target:
         world = KafkaWorld(tmp_path, brokers, KafkaSourceHarness(brokers.bootstrap), target)
         added: list[object] = [*world.source.add(60)]
+        looks = [""]
 
         def all_is_written() -> bool:
             try:
-                return len(target.records()) >= len(added)
-            except (UnavailableError, KafkaTimeoutError):  # to this look at it, not to the query
-                return False
+                found = len(target.records())
+            except (UnavailableError, KafkaTimeoutError) as error:
+                # To this look at it, not to the query.
+                found, seen = 0, f"{type(error).__name__}: {error}"
+            else:
+                seen = f"{found} of {len(added)} records"
+            if seen != looks[-1]:
+                looks.append(seen)
+                print(time.strftime("%H:%M:%S"), seen)
+            return found >= len(added)
 
         with Driver(world.job(continuous=True, scramble=True), tmp_path / "driver") as driver:
             driver.wait_until(lambda: len(world.epochs_done()) >= 2, "two epochs are done")

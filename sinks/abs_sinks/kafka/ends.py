@@ -28,7 +28,7 @@ def ends(settings: Settings, topic: str, partition: int) -> tuple[int, int] | No
 
     Raises:
         RefusedError: the principal may not describe the topic.
-        UnavailableError: it has no leader now, or no broker answers.
+        UnavailableError: it has no leader now, or one that has not heard of it, or no broker answers.
     """
 
     async def work(manager: Any) -> tuple[int, int] | None:
@@ -63,7 +63,11 @@ def _request(topic: str, partition: int, when: int) -> Any:
 def _offset(response: Any) -> int:
     found = response.topics[0].partitions[0]
     kind = errors.for_code(found.error_code)
+    name = f"{response.topics[0].name}/{found.partition_index}"
+    if kind is errors.UnknownTopicOrPartitionError:
+        # Another broker has named it as the leader. Of a new topic it has not heard yet.
+        raise MissingPlaceError(f"the leader of {name} knows no such partition")
     if kind is not errors.NoError:
         # One that leads no more says so; whoever asks again asks the new one.
-        raise kind(f"{response.topics[0].name}/{found.partition_index}")
+        raise kind(name)
     return int(found.offset)

@@ -158,10 +158,13 @@ class TopicHarness:
         self, places: list[TopicPartition]
     ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
         """Last stable offset and end of each partition."""
-        stable: dict[TopicPartition, int] = self._reader().end_offsets(places)
         if self._uncommitted is None:
             self._uncommitted = self._new_consumer("read_uncommitted")
-        return stable, self._uncommitted.end_offsets(places)
+        stable, last = (
+            consumer.end_offsets(places, timeout_ms=READ_SECONDS * 1000)
+            for consumer in (self._reader(), self._uncommitted)
+        )
+        return stable, last
 
     def hidden(self) -> int:
         """How many offsets lie between the last stable one and the end, over all partitions."""

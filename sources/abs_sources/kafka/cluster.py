@@ -154,7 +154,9 @@ class Cluster:
             wait=wait_random_exponential(0.05, max=2),
             reraise=True,
         )
-        doubling = itertools.accumulate(itertools.repeat(REQUEST_SECONDS), lambda s, _: 2 * s)
+        doubling = itertools.accumulate(
+            itertools.repeat(REQUEST_SECONDS), lambda s, _: min(2 * s, PATIENCE_SECONDS)
+        )
         return retrying(lambda: self._let_in(ask, next(doubling)))
 
     def _let_in(self, ask: Callable[[float], T], seconds: float) -> T:

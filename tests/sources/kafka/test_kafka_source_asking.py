@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
+from tenacity import wait_none
 
 import abs_sources.kafka.cluster as clusters
 from abs_core.errors import RefusedError, UnavailableError
@@ -75,6 +76,25 @@ def test_a_client_that_gets_no_answer_is_not_asked_again_and_the_next_may_take_l
     assert first[0] < second[0] < third[0]
     assert asked.end([PLACE]) == {PLACE: 8}
     assert third[1] == first[0], "each question begins with little patience"
+
+
+def test_a_leader_that_has_not_heard_of_a_new_topic_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unheard = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+    asked = _cluster(monkeypatch, Client([unheard]), Client([7]))
+    assert asked.end([PLACE]) == {PLACE: 7}
+
+
+def test_what_fails_at_once_many_times_is_not_given_more_time_than_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka refuses more than an hour, with an error that is none of ours."""
+    monkeypatch.setattr(clusters, "wait_random_exponential", lambda *_, **__: wait_none())
+    clients = [Client([OFFSET_INVALID]) for _ in range(20)]
+    asked = _cluster(monkeypatch, *clients, Client([7]))
+    assert asked.end([PLACE]) == {PLACE: 7}
+    assert max(client.seconds[0] for client in clients) == clusters.PATIENCE_SECONDS
 
 
 def test_where_nobody_answers_that_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
