@@ -5,13 +5,16 @@ from __future__ import annotations
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from typing import Any
 
+import kafka.errors
 import numpy as np
 import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
+from kafka.future import Future
 
 from abs_core.errors import FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
@@ -21,7 +24,7 @@ from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
 from abs_sinks.kafka.columnar.outbox import FLYING
 from abs_sinks.kafka.columnar.sender import initialised
-from abs_sinks.kafka.control import admin, close_all
+from abs_sinks.kafka.control import Over, admin, close_all
 from abs_sinks.kafka.endtxn import Ending, describe, end
 from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import id_name
@@ -250,6 +253,43 @@ def test_a_partition_that_may_or_may_not_be_added_ends_the_attempt(
     line.send(pa.record_batch({"value": ["a"]}))
     with pytest.raises(UnavailableError, match="adding partitions"):
         line.sender.flush()
+
+
+class Gone:
+    """A connection to a broker that goes just after it was reached."""
+
+    connected, paused = False, None
+
+    def __await__(self) -> Generator[Any, None, Gone]:
+        yield from ()
+        return self
+
+    def send_request(self, *_: Any, **__: Any) -> Any:
+        return Future().failure(kafka.errors.KafkaConnectionError("111 ECONNREFUSED"))
+
+
+def test_a_coordinator_that_goes_before_it_is_asked_is_asked_again(
+    line_of: LineOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was sent to it, so nothing can come late."""
+    line = line_of()
+    first, second = (
+        pa.record_batch({"value": [value], "partition": pa.array([number], pa.int32())})
+        for number, value in enumerate("ab")
+    )
+    line.send(first)
+    line.sender.flush()  # where the coordinator is, is known from here on
+    manager = admin(line.options.kafka, Over.RECORDS)._manager
+    get_connection, gone = manager.get_connection, [Gone(), Gone()]
+    monkeypatch.setattr(
+        manager,
+        "get_connection",
+        lambda *given, **more: gone.pop() if gone else get_connection(*given, **more),
+    )
+    line.send(second)
+    found = line.commit()
+    assert not gone
+    assert [value for part in found for _, value in part] == [b"a", b"b"]
 
 
 def _name() -> HandleName:

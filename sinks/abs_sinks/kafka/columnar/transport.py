@@ -91,15 +91,19 @@ class Transport:
                 could tell from it that this one was committed. The next attempt has another epoch.
             TargetError: the coordinator refuses.
         """
-        try:
-            node = self._coordinator()
-        except AbsError as error:
-            if not error.retryable:
-                raise
-            return error
+        id_ = self._who.transactional_id
+        asked = False
 
         async def work(manager: Any) -> list[int]:
-            response = await manager.send(self._adding(partitions), node_id=node)
+            nonlocal asked
+            connection = manager.get_connection((await coordinators_of(manager, [id_]))[id_])
+            await connection
+            if connection.paused or not connection.connected:
+                raise errors.NodeNotReadyError(f"the coordinator of {id_}")
+            # Nothing is awaited between the look at the connection and the request: what fails before
+            # this line has been asked of nobody.
+            asked = True
+            response = await connection.send_request(self._adding(partitions))
             codes = {
                 each.partition_error_code
                 for topic in response.results_by_topic_v3_and_below
@@ -110,7 +114,12 @@ class Transport:
             return sorted(codes - {0}, key=lambda code: code == _NOT_ATTEMPTED)
 
         doing = f"adding partitions of topic {self._topic} to a transaction"
-        refused = run(self._settings, doing, work, Over.RECORDS)
+        try:
+            refused = run(self._settings, doing, work, Over.RECORDS)
+        except AbsError as error:
+            if asked or not error.retryable:
+                raise
+            return error
         if not refused:
             return None
         kind = errors.for_code(refused[0])
@@ -118,17 +127,6 @@ class Transport:
         if found.retryable or refused[0] == _UNKNOWN_TOPIC:
             return found
         raise found
-
-    def _coordinator(self) -> int:
-        id_ = self._who.transactional_id
-
-        async def work(manager: Any) -> int:
-            node = (await coordinators_of(manager, [id_]))[id_]
-            # Where it cannot be reached nothing has been asked of it, and it may be tried again.
-            await manager.get_connection(node)
-            return node
-
-        return run(self._settings, f"reaching the coordinator of {id_}", work, Over.RECORDS)
 
     def send(self, node: int, batches: Sequence[Batch]) -> None:
         """Send batches, one of a partition at most; each gets an answer, whatever happens."""
