@@ -23,12 +23,18 @@ from tests.spark.jobs.stream_files import Job
 DEADLINE_S = 120.0
 
 
-def until(condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S) -> None:
-    """Wait for a condition; fail where it does not come true in time."""
+def until(
+    condition: Callable[[], bool], what: str, seconds: float = DEADLINE_S, every: float = 0.01
+) -> None:
+    """Wait for a condition; fail where it does not come true in time.
+
+    Args:
+        every: seconds between two looks; more, where a look takes the processor from what it waits for.
+    """
     give_up = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up, f"waited {seconds:.0f} s in vain until {what}"
-        time.sleep(0.01)
+        time.sleep(every)
 
 
 def killed_at(point: CrashPoint, nth: int, job: Job, folder: Path, url: str | None = None) -> None:
@@ -113,8 +119,14 @@ class Driver:
         until(lambda: self.has_ended, "the driver ends", seconds)
         return int(self._popen.returncode)
 
-    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait for a condition while the driver runs; fail where it ends before."""
+    def wait_until(
+        self,
+        condition: Callable[[], bool],
+        what: str,
+        seconds: float = DEADLINE_S,
+        every: float = 0.01,
+    ) -> None:
+        """``until``, while the driver runs; fail where it ends before."""
 
         def come() -> bool:
             ended = self.has_ended
@@ -123,7 +135,7 @@ class Driver:
             assert not ended, f"the driver has ended before {what}:\n{self.log[-6000:]}"
             return False
 
-        until(come, what)
+        until(come, what, seconds, every)
 
     def kill(self) -> None:
         """SIGKILL to every process of it; returns when none is left."""

@@ -166,6 +166,13 @@ class TopicHarness:
         )
         return stable, last
 
+    def look_anew(self) -> None:
+        """Let new readers do the next look: they know nothing of brokers that have gone since."""
+        for consumer in (self._consumer, self._uncommitted):
+            if consumer is not None:
+                consumer.close()
+        self._consumer = self._uncommitted = None
+
     def hidden(self) -> int:
         """How many offsets lie between the last stable one and the end, over all partitions."""
         places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
@@ -192,9 +199,7 @@ class TopicHarness:
 
     def close(self) -> None:
         """Remove the topic, and end what is open."""
-        for consumer in (self._consumer, self._uncommitted):
-            if consumer is not None:
-                consumer.close()
+        self.look_anew()
         for text in self.open_ids((State.ONGOING,)):
             if (name := parse_id(text)) is not None:
                 fence_for_good(self.options, name)

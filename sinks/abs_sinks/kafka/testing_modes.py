@@ -19,7 +19,7 @@ from kafka.consumer.fetcher import ConsumerRecord
 from abs_core.attempts import HEADER, read_winners, side_topic
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant, delete_topics
+from abs_sinks.kafka.testing import PARTITIONS, READ_SECONDS, TopicHarness, Variant, delete_topics
 from abs_sinks.kafka.topics import topic_facts
 
 EMPTY_LEDGER = '{"committed": []}'
@@ -44,7 +44,9 @@ class RegisterHarness(TopicHarness):
         """How many offsets records, aborted records and markers have taken, over all partitions."""
         places = [TopicPartition(self.topic, number) for number in range(PARTITIONS)]
         self._await_markers()
-        ends: dict[TopicPartition, int] = self._reader().end_offsets(places)
+        ends: dict[TopicPartition, int] = self._reader().end_offsets(
+            places, timeout_ms=READ_SECONDS * 1000
+        )
         return sum(ends.values())
 
 
@@ -97,7 +99,7 @@ class AttemptHarness(RegisterHarness):
         places = [TopicPartition(topic, number) for number in range(partitions)]
         consumer.assign(places)
         consumer.seek_to_beginning(*places)
-        ends = consumer.end_offsets(places)
+        ends = consumer.end_offsets(places, timeout_ms=READ_SECONDS * 1000)
         found: list[ConsumerRecord] = []
         while any(consumer.position(place) < ends[place] for place in places):
             for records in consumer.poll(timeout_ms=100).values():
