@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from enum import Enum, auto
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import kafka.errors
 from kafka import KafkaAdminClient
@@ -21,7 +23,7 @@ from kafka.net.compat import KafkaNetClient
 from abs_core.errors import RefusedError, UnavailableError
 from abs_sinks.kafka.client import control_settings
 from abs_sinks.kafka.door import knock
-from abs_sinks.kafka.faults import mapped
+from abs_sinks.kafka.faults import AWAY, mapped
 from abs_sinks.kafka.places import forget_places
 from abs_sinks.kafka.settings import Settings
 
@@ -43,12 +45,22 @@ IN_FLIGHT = 64
 # It logs whole requests and every lost connection; what matters becomes an error here.
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
 
+LIMIT_SECONDS = 60.0
+"""For how long one call may take. Each request has a limit of its own (``REQUEST_SECONDS``), but
+kafka-python has none for the handshake of TLS, and a broker that stands still never ends it."""
+
+ALONE_SECONDS = 10.0
+"""A client that has reached no broker for so long is made anew: it asks only those that it has last
+heard of, never the bootstrap servers again, and those may all have gone meanwhile."""
+
 _Key = tuple[int, Settings, Over]
 
 _lock = threading.Lock()
 _clients: dict[_Key, KafkaAdminClient] = {}
 _turns: dict[_Key, threading.Lock] = {}
 """Who connects keeps waiting only those who want the same connection."""
+_alone: WeakKeyDictionary[KafkaAdminClient, float] = WeakKeyDictionary()
+"""Since when each client has reached nobody; one that has answers is not here."""
 
 
 def admin(settings: Settings, over: Over = Over.CONTROL) -> KafkaAdminClient:
@@ -141,24 +153,50 @@ def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL
         TargetError: by the error of the broker, or because none answers.
     """
     client = admin(settings, over)
+
+    async def within_limit(manager: Any) -> T:
+        found: T = await manager.wait_for(manager.call_soon(work, manager), LIMIT_SECONDS * 1000)
+        return found
+
     with mapped(doing, settings):
         try:
-            found: T = client._manager.run(work, client._manager)
+            found: T = client._manager.run(within_limit, client._manager)
         except RuntimeError as error:  # the client's loop has ended
-            forget(settings, over)
+            _give_up(settings, over, client)
             raise UnavailableError(f"Kafka's client ended while {doing}: {error}.") from error
         except kafka.errors.IncompatibleBrokerVersion as error:
             raise RefusedError(
                 f"The broker does not know a request that is needed for {doing}.",
                 remedy="take a broker of version 3.0 or newer.",
             ) from error
-        except BaseException:
+        except BaseException as error:
             forget_places(client._manager)
-            # Its loop has failed, and nobody starts it again.
-            if client._net._exception is not None:
-                forget(settings, over)
+            # A loop that has failed is started again by nobody.
+            if client._net._exception is not None or _is_alone(client, error):
+                _give_up(settings, over, client)
             raise
+        _alone.pop(client, None)
         return found
+
+
+def _is_alone(client: KafkaAdminClient, error: BaseException) -> bool:
+    """Whether it has reached nobody for too long, by this error too."""
+    if not isinstance(error, AWAY):
+        _alone.pop(client, None)
+        return False
+    now = time.monotonic()
+    return now - _alone.setdefault(client, now) >= ALONE_SECONDS
+
+
+def _give_up(settings: Settings, over: Over, client: KafkaAdminClient) -> None:
+    """Close it, unless another thread has, and has perhaps made the next one."""
+    key = (os.getpid(), settings, over)
+    with _lock:
+        mine = _clients.get(key) is client
+        if mine:
+            del _clients[key]
+    if mine:
+        _close(client)
 
 
 def at_once(*works: Work[Any]) -> Work[list[Any]]:

@@ -38,6 +38,15 @@ CONSEQUENCES = frozenset({-172, -152, -151, -150})
 """What follows when a producer has failed, and never why it did: _STATE, _PURGE_QUEUE,
 _PURGE_INFLIGHT, _FATAL."""
 
+AWAY = (
+    kafka.errors.KafkaConnectionError,
+    kafka.errors.NodeNotReadyError,
+    kafka.errors.UnknownBrokerIdError,  # it has left since its address was last asked for
+    kafka.errors.KafkaTimeoutError,
+    kafka.errors.RequestTimedOutError,
+)
+"""What kafka-python raises where no broker has answered."""
+
 _NO_TRANSACTIONS = -145  # _NOT_CONFIGURED
 _LISTED = "`abs doctor` lists what else it lacks."
 _ACL_TOPIC = (
@@ -63,6 +72,10 @@ _PASSING = (5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 56, 72, 74, 75, 78, 80)
 librdkafka tries them again by itself, and reports the last when its time is up; its own word for
 whether a retry helps (``KafkaError.retriable``) is about transactions only."""
 
+_NO_WORD = (-197, -196, -180, -166, -164, -153, -146)
+"""librdkafka's, where it was not let ask in time, or nobody has told it whom: _DESTROY, _FAIL,
+_WAIT_COORD, _TIMED_OUT_QUEUE, _WAIT_CACHE, _RETRY, _UNKNOWN_BROKER."""
+
 _BY_CODE: dict[int, _Mapped] = {
     # librdkafka's own
     -181: (RefusedError, _DOOR),  # _SSL
@@ -75,6 +88,7 @@ _BY_CODE: dict[int, _Mapped] = {
     -188: (SchemaError, "create the topic, or correct its name."),  # _UNKNOWN_TOPIC
     -187: (UnavailableError, "check kafka.bootstrap.servers."),  # _ALL_BROKERS_DOWN
     -185: (UnavailableError, ""),  # _TIMED_OUT
+    **dict.fromkeys(_NO_WORD, (UnavailableError, "")),
     -186: (PreflightError, "check the kafka.* settings."),  # _INVALID_ARG
     -152: (UnavailableError, _BUSY),  # _PURGE_QUEUE
     -151: (UnavailableError, _BUSY),  # _PURGE_INFLIGHT
@@ -188,19 +202,11 @@ def _facts(error: Any) -> tuple[int | None, str, bool]:
     code = getattr(error, "errno", None)
     if isinstance(error, kafka.errors.SaslAuthenticationFailedError):
         return 58, text, False
-    away = isinstance(
-        error,
-        kafka.errors.KafkaConnectionError
-        | kafka.errors.NodeNotReadyError
-        | kafka.errors.UnknownBrokerIdError  # it has left since its address was last asked for
-        | kafka.errors.KafkaTimeoutError
-        | kafka.errors.RequestTimedOutError,
-    )
     known = code if isinstance(code, int) and code > 0 else None
     return (
         known,
         text if type(error).__name__ in text else f"{type(error).__name__}: {text}",
-        away or bool(getattr(error, "retriable", False)),
+        isinstance(error, AWAY) or bool(getattr(error, "retriable", False)),
     )
 
 

@@ -43,10 +43,12 @@ class Places:
     Args:
         coordinators: by transactional id.
         leaders: by topic and partition.
+        addresses: whether the brokers' were asked for since something failed.
     """
 
     coordinators: dict[str, int] = field(default_factory=dict)
     leaders: dict[Partition, int] = field(default_factory=dict)
+    addresses: bool = True
 
 
 _known: WeakKeyDictionary[Any, Places] = WeakKeyDictionary()
@@ -58,8 +60,11 @@ def places_of(manager: Any) -> Places:
 
 
 def forget_places(manager: Any) -> None:
-    """Something failed: the next request asks where everything is."""
-    _known.pop(manager, None)
+    """Something failed: the next request asks where everything is, brokers included.
+
+    kafka-python's own refreshing ends for good with the first refresh of ours that fails beside it.
+    """
+    _known[manager] = Places(addresses=False)
 
 
 async def coordinators_of(manager: Any, ids: Sequence[str]) -> dict[str, int]:
@@ -82,10 +87,13 @@ async def brokers_of(manager: Any) -> list[int]:
 
 async def _acquainted(manager: Any, nodes: Iterable[int]) -> None:
     """See that the connection has the address of each of these."""
-    if any(manager.cluster.broker_metadata(node) is None for node in nodes):
+    places = places_of(manager)
+    known = all(manager.cluster.broker_metadata(node) is not None for node in nodes)
+    if not known or not places.addresses:
         there = await brokers_of(manager)
         if away := sorted(set(nodes) - set(there)):
             raise errors.NodeNotReadyError(f"broker {away[0]} is not there")
+        places.addresses = True
 
 
 async def _find_coordinators(manager: Any, ids: Sequence[str]) -> dict[str, int]:

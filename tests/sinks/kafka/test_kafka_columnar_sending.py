@@ -15,6 +15,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from kafka.future import Future
+from kafka.protocol.producer import ProduceRequest
 
 from abs_core.errors import FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
@@ -289,6 +290,28 @@ def test_a_coordinator_that_goes_before_it_is_asked_is_asked_again(
     line.send(second)
     found = line.commit()
     assert not gone
+    assert [value for part in found for _, value in part] == [b"a", b"b"]
+
+
+def test_records_on_a_connection_that_is_closed_meanwhile_are_sent_again(
+    line_of: LineOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kafka-python raises no error of its own there."""
+    line = line_of()
+    line.send(pa.record_batch({"value": ["a"], "partition": pa.array([0], pa.int32())}))
+    line.sender.flush()
+    manager = admin(line.options.kafka, Over.RECORDS)._manager
+    send, lost = manager.send, [RuntimeError("Transport closed for writes")]
+
+    def sent(request: Any, *given: Any, **more: Any) -> Any:
+        if lost and isinstance(request, ProduceRequest):
+            raise lost.pop()
+        return send(request, *given, **more)
+
+    monkeypatch.setattr(manager, "send", sent)
+    line.send(pa.record_batch({"value": ["b"], "partition": pa.array([0], pa.int32())}))
+    found = line.commit()
+    assert not lost
     assert [value for part in found for _, value in part] == [b"a", b"b"]
 
 

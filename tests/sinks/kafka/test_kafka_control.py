@@ -5,15 +5,18 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka.errors import NodeNotReadyError
+from kafka.future import Future
 
 from abs_core.errors import UnavailableError
 from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka import client
-from abs_sinks.kafka.control import admin, forget
+from abs_sinks.kafka import client, control
+from abs_sinks.kafka.control import admin, forget, run
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.topics import topic_facts
@@ -69,3 +72,54 @@ def test_a_connection_whose_thread_has_died_makes_way_for_another(
     with pytest.raises((UnavailableError, error)):
         topic_facts(settings, ["none"])
     assert topic_facts(settings, ["none"]) == {}
+
+
+def test_a_call_that_nobody_answers_has_an_end(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """kafka-python waits without a limit for a broker that accepts and then says nothing in TLS."""
+
+    async def unanswered(manager: Any) -> None:
+        await Future()
+
+    monkeypatch.setattr(control, "LIMIT_SECONDS", 0.2)
+    with pytest.raises(UnavailableError, match="waiting for nobody"):
+        run(settings, "waiting for nobody", unanswered)
+    monkeypatch.undo()
+    assert topic_facts(settings, ["none"]) == {}
+
+
+def test_a_client_whose_brokers_have_all_gone_makes_way_for_one_that_asks_the_bootstrap_servers(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = admin(settings)
+    monkeypatch.setattr(control, "ALONE_SECONDS", 0.2)
+    monkeypatch.setattr(first._manager, "least_loaded_node", lambda: None)  # as it says then
+
+    def is_answered() -> bool:
+        try:
+            return topic_facts(settings, ["none"]) == {}
+        except UnavailableError:
+            return False
+
+    assert not is_answered()
+    assert admin(settings) is first, "a moment without brokers is no reason"
+    assert within(20, is_answered)
+    assert admin(settings) is not first
+
+
+def test_an_answer_in_between_shows_that_a_client_is_not_cut_off(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def away(manager: Any) -> None:
+        raise NodeNotReadyError("one of several")
+
+    first = admin(settings)
+    clock = 0.0
+    monkeypatch.setattr(control, "time", SimpleNamespace(monotonic=lambda: clock))
+    for _ in range(3):
+        with pytest.raises(UnavailableError):
+            run(settings, "asking one that is away", away)
+        clock += control.ALONE_SECONDS - 1
+        assert topic_facts(settings, ["none"]) == {}
+    assert admin(settings) is first

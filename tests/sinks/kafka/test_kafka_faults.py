@@ -147,3 +147,8 @@ def test_brokers_that_cannot_be_reached_leave_no_thread_behind(
         admin(settings)
     assert "see that the brokers are up" in str(caught.value)
     assert set(threading.enumerate()) <= before
+
+
+@pytest.mark.parametrize("code", [-197, -196, -180, -166, -164, -153, -146])
+def test_what_librdkafka_could_not_ask_in_time_passes(code: int) -> None:
+    assert to_abs_error(KafkaError(code), "asking").retryable

@@ -33,10 +33,12 @@ class Cluster:
     Args:
         heard: nodes whose address it has.
         there: nodes that there are.
+        refreshed: how often it has asked.
     """
 
     heard: frozenset[int] = frozenset({1, 2})
     there: frozenset[int] = frozenset({1, 2})
+    refreshed: int = 0
 
     def broker_metadata(self, node: int) -> SimpleNamespace | None:
         return SimpleNamespace(node_id=node) if node in self.heard else None
@@ -46,6 +48,7 @@ class Cluster:
 
     async def refresh_metadata(self) -> None:
         self.heard = self.there
+        self.refreshed += 1
 
 
 @dataclass(eq=False)
@@ -112,6 +115,16 @@ def test_after_a_failure_it_is_asked_for_again(manager: Manager) -> None:
     manager.coordinator = 2
     forget_places(manager)
     assert _run(lambda: coordinators_of(manager, [NAME])) == {NAME: 2}
+
+
+def test_after_a_failure_the_brokers_addresses_are_asked_for_once(manager: Manager) -> None:
+    """One that came back may have another; the client itself may have ceased to ask."""
+    _run(lambda: coordinators_of(manager, [NAME]))
+    assert manager.cluster.refreshed == 0
+    forget_places(manager)
+    for _ in range(2):
+        _run(lambda: coordinators_of(manager, [NAME]))
+    assert manager.cluster.refreshed == 1
 
 
 def test_only_the_coordinator_of_now_may_say_that_there_is_no_such_id(manager: Manager) -> None:

@@ -202,6 +202,8 @@ def _answers(batches: Sequence[Batch], response: Any) -> list[Answer]:
 
 def _unanswered(batches: Sequence[Batch], error: Exception) -> list[Answer]:
     """Lost connections and requests that took too long: what became of them is not known."""
+    if isinstance(error, RuntimeError | OSError):  # kafka-python's, for one closed meanwhile
+        return [Answer(batch, NO_ANSWER, str(error)) for batch in batches]
     if not isinstance(error, errors.KafkaError):
         return [Answer(batch, error=error) for batch in batches]
     found = to_abs_error(error, "sending records")
