@@ -49,14 +49,14 @@ def test_a_query_runs_on_while_each_broker_in_turn_goes_and_comes_back(
             return found >= len(added)
 
         with Driver(world.job(continuous=True, scramble=True), tmp_path / "driver") as driver:
-            driver.wait_until(lambda: len(world.epochs_done()) >= 2, "two epochs are done", 300.0)
+            driver.wait_until(lambda: len(world.epochs_done()) >= 2, "two epochs are done")
             for broker in brokers.brokers:
                 getattr(broker, end)()
                 added += world.source.add(60)
-                driver.wait_until(all_is_written, "all is written", 300.0, every=1.0)
+                driver.wait_until(all_is_written, "all is written", every=1.0)
                 broker.start()
                 added += world.source.add(60)
-            driver.wait_until(all_is_written, "all is written", 300.0, every=1.0)
+            driver.wait_until(all_is_written, "all is written", every=1.0)
             driver.kill()
         world.holds(added, f"after {end} of each broker in turn")
     close_all()
