@@ -13,7 +13,7 @@ import time
 from confluent_kafka import Producer
 
 from abs_core.attempts import Decided, side_topic
-from abs_core.errors import OptionError, PreflightError, UnavailableError
+from abs_core.errors import OptionError, PreflightError, SchemaError, UnavailableError
 from abs_core.model import Finding, Severity
 from abs_sinks.kafka.options import KafkaOptions, topic_name
 from abs_sinks.kafka.register_topic import create, topic_config
@@ -98,8 +98,8 @@ def findings(options: KafkaOptions) -> list[Finding]:
         ]
     if name not in known:
         return []
-    side = topic_config(options.kafka, name)
-    needed = _needed_ms(topic_config(options.kafka, topic))
+    side = _config(options.kafka, name)
+    needed = _needed_ms(_config(options.kafka, topic))
     kept, wrong = int(side["retention.ms"]), []
     if side["cleanup.policy"].strip() != "delete":
         wrong.append(f"its cleanup.policy is {side['cleanup.policy']}, and must be delete")
@@ -125,8 +125,23 @@ def side_config(settings: Settings, topic: str) -> dict[str, str]:
     return {
         "cleanup.policy": "delete",
         "retention.bytes": "-1",
-        "retention.ms": str(_needed_ms(topic_config(settings, topic))),
+        "retention.ms": str(_needed_ms(_config(settings, topic))),
     }
+
+
+def _config(settings: Settings, name: str) -> dict[str, str]:
+    """The settings of a topic that was just looked for.
+
+    Raises:
+        SchemaError: it was not there, and is not.
+        UnavailableError: it was seen; the broker that is asked now has not heard of it yet.
+    """
+    try:
+        return topic_config(settings, name)
+    except SchemaError as error:
+        if name not in topic_facts(settings, [name]):
+            raise
+        raise UnavailableError(f"A broker has not heard of topic {name} yet.") from error
 
 
 def _await(settings: Settings, name: str) -> None:
