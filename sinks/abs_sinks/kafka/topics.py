@@ -8,15 +8,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as errors
-from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.admin import ConfigResourceType
+from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from abs_core.errors import AbsError, RefusedError
-from abs_sinks.kafka.control import admin, run
+from abs_core.cell import Patience
+from abs_core.errors import RefusedError, UnavailableError
+from abs_sinks.kafka.control import run
 from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.settings import Settings
 
 _CONFIGS = ("max.message.bytes", "cleanup.policy", "min.insync.replicas", "message.timestamp.type")
+
+APPEARS = Patience(seconds=5.0, first_pause=0.02)
+"""With a broker that has not heard of a topic: the topic may be new, or the broker just started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +118,8 @@ def _ask(settings: Settings, names: list[str]) -> dict[str, TopicFacts]:
             with mapped(f"looking at topic {topic.name}"):
                 raise kind(topic.name)
         there.append(topic)
-    configs = _configs(settings, [topic.name for topic in there])
+    seen = [topic.name for topic in there]
+    configs = APPEARS.retry(lambda: _configs(settings, seen)) if seen else {}
     return {
         topic.name: TopicFacts(
             topic.name,
@@ -127,24 +133,42 @@ def _ask(settings: Settings, names: list[str]) -> dict[str, TopicFacts]:
 
 
 def _configs(settings: Settings, names: list[str]) -> dict[str, dict[str, str]]:
-    """Their settings; empty where they may not be read (DESCRIBE_CONFIGS)."""
-    if not names:
-        return {}
-    resources = [
-        ConfigResource(ConfigResourceType.TOPIC, name, dict.fromkeys(_CONFIGS)) for name in names
-    ]
-    try:
-        with mapped("reading settings of topics"):
-            found = admin(settings).describe_configs(resources, config_filter="all")
-    except AbsError as error:
-        if error.retryable:
-            raise
-        return {}
-    return {
-        name: {key: str(each["value"]) for key, each in values.items() if each["value"] is not None}
-        for name, values in found.get("topic", {}).items()
-    }
+    """Settings of topics that were just seen; of those that may not be read (DESCRIBE_CONFIGS), none.
 
+    Raises:
+        UnavailableError: this broker has not heard of one yet. What is not known is not the default.
+    """
+
+    async def work(manager: Any) -> Any:
+        return await manager.send(
+            DescribeConfigsRequest(
+                resources=[(ConfigResourceType.TOPIC, name, list(_CONFIGS)) for name in names],
+                min_version=1,
+            )
+        )
+
+    doing = f"reading settings of topics {', '.join(names)}"
+    try:
+        response = run(settings, doing, work)
+    except RefusedError:
+        return {}
+    found = {}
+    for result in response.results:
+        kind = errors.for_code(result.error_code)
+        if kind in _UNREADABLE:
+            continue
+        if kind is errors.UnknownTopicOrPartitionError:
+            raise UnavailableError(f"A broker has not heard of topic {result.resource_name} yet.")
+        if kind is not errors.NoError:
+            with mapped(doing, settings):
+                raise kind(result.error_message or result.resource_name)
+        found[result.resource_name] = {
+            each.name: each.value for each in result.configs if each.value is not None
+        }
+    return found
+
+
+_UNREADABLE = (errors.TopicAuthorizationFailedError, errors.ClusterAuthorizationFailedError)
 
 _OPERATIONS = {3: "READ", 4: "WRITE", 5: "CREATE", 8: "DESCRIBE", 10: "DESCRIBE_CONFIGS"}
 

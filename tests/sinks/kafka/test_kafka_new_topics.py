@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from abs_core.attempts import side_topic
+from abs_core.cell import Patience
 from abs_core.errors import SchemaError, UnavailableError
-from abs_sinks.kafka import winners
+from abs_sinks.kafka import topics, winners
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.topics import TopicFacts
@@ -37,6 +40,64 @@ def test_settings_of_a_topic_that_nobody_has_seen_are_not_asked_for_again(
     monkeypatch.setattr(winners, "topic_config", _knows_all_but("t"))
     with pytest.raises(SchemaError):
         winners.side_config(OPTIONS.kafka, "t")
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What brokers answer, one after another; the last one for ever. They are asked without a pause."""
+    answers: list[Any] = []
+    monkeypatch.setattr(topics, "run", lambda *_: answers.pop(0) if answers[1:] else answers[0])
+    monkeypatch.setattr(topics, "APPEARS", Patience(5.0, first_pause=0.0))
+    monkeypatch.setattr(topics, "_known", {})
+    return answers
+
+
+COMPACTED = [SimpleNamespace(name="cleanup.policy", value="compact")]
+
+
+def test_a_broker_that_has_not_heard_of_a_topic_does_not_hide_that_it_is_compacted(
+    brokers: list[Any],
+) -> None:
+    brokers += [_seen("t"), _settings(3), _settings(3), _settings(0, COMPACTED)]
+    assert topics.topic_facts(OPTIONS.kafka, ["t"])["t"].compacted
+
+
+@pytest.mark.parametrize("code", [3, 7, 14])
+def test_settings_that_no_broker_tells_are_not_taken_for_the_defaults(
+    brokers: list[Any], monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(topics, "APPEARS", Patience(0.0))
+    brokers += [_seen("t"), _settings(code), _seen("t"), _settings(0, COMPACTED)]
+    with pytest.raises(UnavailableError):
+        topics.topic_facts(OPTIONS.kafka, ["t"])
+    assert topics.topic_facts(OPTIONS.kafka, ["t"])["t"].compacted
+
+
+@pytest.mark.parametrize("code", [29, 31])
+def test_a_topic_whose_settings_may_not_be_read_is_there_all_the_same(
+    brokers: list[Any], code: int
+) -> None:
+    brokers += [_seen("t"), _settings(code)]
+    assert topics.topic_facts(OPTIONS.kafka, ["t"])["t"].configs == ()
+
+
+def _seen(*names: str) -> Any:
+    partition = SimpleNamespace(replica_nodes=[1])
+    return SimpleNamespace(
+        topics=[
+            SimpleNamespace(
+                name=name, error_code=0, partitions=[partition], authorized_operations={31}
+            )
+            for name in names
+        ]
+    )
+
+
+def _settings(code: int, configs: list[Any] | None = None) -> Any:
+    result = SimpleNamespace(
+        error_code=code, error_message=None, resource_name="t", configs=configs or []
+    )
+    return SimpleNamespace(results=[result])
 
 
 def _knows_all_but(unheard: str) -> Callable[[Settings, str], dict[str, str]]:
