@@ -11,7 +11,7 @@ from abs_core.attempts import side_topic
 from abs_core.errors import RowError, SchemaError
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, most_bytes, refuse, sizes_of
-from abs_sinks.kafka.topics import TopicFacts, topic_facts
+from abs_sinks.kafka.topics import TopicFacts, topics_in_time
 
 
 class Fit:
@@ -71,11 +71,7 @@ class Fit:
         )
 
     def _of(self, names: list[str], *, again: bool = False) -> dict[str, TopicFacts]:
-        found = topic_facts(self._options.kafka, names, again=again)
-        missing = [name for name in names if name not in found]
-        if missing and not again:
-            return {**found, **topic_facts(self._options.kafka, missing, again=True)}
-        return found
+        return topics_in_time(self._options.kafka, names, again=again)
 
     def _check_one(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int

@@ -18,7 +18,7 @@ from abs_sinks.kafka.hanging import find_hanging
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
 from abs_sinks.kafka.settings import DEFAULT_TRANSACTION_TIMEOUT_MS
-from abs_sinks.kafka.topics import TopicFacts, topic_facts
+from abs_sinks.kafka.topics import TopicFacts, topics_in_time
 
 SHORT_TIMEOUT_MS = round(4 * DEFAULT_PATIENCE.min_seconds_left * 1000)
 """A transaction must be written, and then have ``min_seconds_left`` to be decided."""
@@ -56,7 +56,7 @@ def preflight(
     findings += judge_cluster(cluster, options)
     if options.topic is not None:
         try:
-            topic = topic_facts(options.kafka, [options.topic], again=True).get(options.topic)
+            topic = topics_in_time(options.kafka, [options.topic], again=True).get(options.topic)
         except TargetError as error:
             if error.retryable:
                 raise

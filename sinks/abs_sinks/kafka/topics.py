@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,6 +80,32 @@ def topic_facts(
                 _known.pop((settings, name), None)
             _known.update({(settings, name): facts for name, facts in asked.items()})
         found |= asked
+    return found
+
+
+class _UnseenError(UnavailableError):
+    """The broker that was asked does not know all of the topics."""
+
+
+def topics_in_time(
+    settings: Settings, names: Iterable[str], *, again: bool = False
+) -> dict[str, TopicFacts]:
+    """As ``topic_facts``, but a topic counts as missing only when it was looked for for a while.
+
+    For where a missing topic ends the job. Topics that are known cost no more, and all that are missing
+    are looked for at once.
+    """
+    wanted = list(dict.fromkeys(names))
+    found: dict[str, TopicFacts] = {}
+
+    def look() -> None:
+        unseen = [name for name in wanted if name not in found]
+        found.update(topic_facts(settings, unseen, again=again))
+        if len(found) < len(wanted):
+            raise _UnseenError("A broker has not heard of a topic yet, or there is none.")
+
+    with suppress(_UnseenError):
+        APPEARS.retry(look)
     return found
 
 

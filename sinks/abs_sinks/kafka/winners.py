@@ -19,7 +19,7 @@ from abs_sinks.kafka.options import KafkaOptions, topic_name
 from abs_sinks.kafka.register_topic import create, topic_config
 from abs_sinks.kafka.sending import Failures
 from abs_sinks.kafka.settings import Settings
-from abs_sinks.kafka.topics import topic_facts
+from abs_sinks.kafka.topics import topic_facts, topics_in_time
 
 DAY_MS = 86_400_000
 SECONDS = 15.0
@@ -84,7 +84,8 @@ def findings(options: KafkaOptions) -> list[Finding]:
     """What keeps the protocol from its promise, for preflight; nothing is made or changed."""
     topic = data_topic(options)
     name = side_topic(topic)
-    known = topic_facts(options.kafka, [topic, name], again=True)
+    known = topics_in_time(options.kafka, [topic], again=True)
+    known |= topic_facts(options.kafka, [name], again=True)
     if topic not in known:
         return []  # the first record tells
     if known[topic].compacted:

@@ -10,11 +10,12 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from abs_core.attempts import side_topic
+from abs_core.cell import Patience
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, RowError, SchemaError, TargetError, UnavailableError
 from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka import KafkaSink
+from abs_sinks.kafka import KafkaSink, topics
 from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.endtxn import Produced
 from abs_sinks.kafka.register_topic import topic_config
@@ -88,7 +89,10 @@ def test_a_partition_that_does_not_exist_is_named(writer_of: WriterOf) -> None:
     assert isinstance(error, RowError)
 
 
-def test_a_topic_that_does_not_exist_is_named(writer_of: WriterOf, harness: TopicHarness) -> None:
+def test_a_topic_that_does_not_exist_is_named(
+    writer_of: WriterOf, harness: TopicHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "APPEARS", Patience(0.0))
     error = refused(writer_of(topic="no-such-topic"), batch(value=["a"]), "no-such-topic")
     assert isinstance(error, SchemaError)
     if harness.options.producer == "columnar":

@@ -94,7 +94,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     facts = {"t": TopicFacts("t", 3, 1)}
     monkeypatch.setattr(sending, "time", clock)
-    monkeypatch.setattr(encoder, "topic_facts", lambda *_: facts)
+    monkeypatch.setattr(encoder, "topics_in_time", lambda *_: facts)
     monkeypatch.setattr(encoder, "GATHERED_BYTES", 1)
     return clock
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from abs_core.attempts import side_topic
 from abs_core.cell import Patience
-from abs_core.errors import SchemaError, UnavailableError
+from abs_core.errors import RowError, SchemaError, UnavailableError
 from abs_sinks.kafka import topics, winners
+from abs_sinks.kafka.columnar.encoder import Encoder
+from abs_sinks.kafka.columnar.recordbatch import Identity
+from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.records import Records, plan_columns, records_of
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.topics import TopicFacts
 
@@ -28,6 +34,7 @@ def test_settings_of_a_topic_that_was_just_seen_are_asked_for_again(
 ) -> None:
     seen = {name: TopicFacts(name, 1, 1) for name in ("t", SIDE)}
     monkeypatch.setattr(winners, "topic_facts", lambda *_, **__: seen)
+    monkeypatch.setattr(winners, "topics_in_time", lambda *_, **__: dict(seen))
     monkeypatch.setattr(winners, "topic_config", _knows_all_but(unheard))
     with pytest.raises(UnavailableError, match=f"topic {unheard} yet"):
         winners.findings(OPTIONS)
@@ -79,6 +86,54 @@ def test_a_topic_whose_settings_may_not_be_read_is_there_all_the_same(
 ) -> None:
     brokers += [_seen("t"), _settings(code)]
     assert topics.topic_facts(OPTIONS.kafka, ["t"])["t"].configs == ()
+
+
+def test_a_topic_that_the_first_brokers_have_not_heard_of_is_written_to(
+    brokers: list[Any],
+) -> None:
+    brokers += [_seen(), _seen(), _seen(), _seen("t"), _settings(0)]
+    Fit(OPTIONS).check(_record(None), 0)
+
+
+def test_a_row_may_name_a_topic_that_the_first_brokers_have_not_heard_of(
+    brokers: list[Any],
+) -> None:
+    brokers += [_seen(), _seen(), _seen(), _seen("t"), _settings(0)]
+    Fit(replace(OPTIONS, topic=None)).check(_record("t"), 0)
+
+
+def test_a_transaction_is_encoded_although_its_topic_is_not_seen_at_once(
+    brokers: list[Any],
+) -> None:
+    brokers += [_seen(), _seen(), _seen("t"), _settings(0)]
+    encoder = Encoder(OPTIONS, Identity("id", 1, 0))
+    encoder.gather(_record(None))
+    assert [batch.count for batch in encoder.batches()] == [1]
+
+
+def test_a_compacted_topic_is_refused_although_it_is_not_seen_at_once(
+    brokers: list[Any],
+) -> None:
+    brokers += [_seen(), _seen(), _seen("t"), _settings(0, COMPACTED), _seen()]
+    (told,) = winners.findings(OPTIONS)
+    assert "compacted" in told.what
+
+
+def test_a_topic_that_no_broker_knows_is_told_after_a_while(
+    brokers: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "APPEARS", Patience(0.05, first_pause=0.0))
+    brokers += [_seen()]
+    with pytest.raises(SchemaError, match="Topic t does not exist"):
+        Fit(OPTIONS).check(_record(None), 0)
+    with pytest.raises(RowError, match="names a topic that does not exist"):
+        Fit(replace(OPTIONS, topic=None)).check(_record("t"), 0)
+
+
+def _record(topic: str | None) -> Records:
+    columns = {"value": ["v"]} if topic is None else {"value": ["v"], "topic": [topic]}
+    batch = pa.record_batch(columns)
+    return records_of(batch, plan_columns(batch.schema, "t" if topic is None else None))
 
 
 def _seen(*names: str) -> Any:

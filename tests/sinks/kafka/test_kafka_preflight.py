@@ -7,9 +7,10 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from abs_core.cell import Patience
 from abs_core.model import Finding, Severity
 from abs_services import KafkaService
-from abs_sinks.kafka import KafkaOptions, KafkaSink
+from abs_sinks.kafka import KafkaOptions, KafkaSink, topics
 from abs_sinks.kafka.facts import ClusterFacts
 from abs_sinks.kafka.preflight import judge_cluster, judge_topic
 from abs_sinks.kafka.testing import make_topic
@@ -112,7 +113,10 @@ def test_a_compacted_topic_is_no_error_where_no_losers_are_written() -> None:
 
 
 @pytest.mark.services
-def test_a_real_broker_is_looked_at_without_changing_it(kafka: KafkaService, topic: str) -> None:
+def test_a_real_broker_is_looked_at_without_changing_it(
+    kafka: KafkaService, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "APPEARS", Patience(0.0))
     given = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic}
     schema = pa.schema([("value", pa.string()), ("id", pa.int64())])
     sink = KafkaSink(KafkaOptions.parse(given), schema)

@@ -16,7 +16,7 @@ from abs_sinks.kafka.columnar.placement import Cut, cuts, placed
 from abs_sinks.kafka.columnar.recordbatch import Identity, record_batch
 from abs_sinks.kafka.options import LIBRDKAFKA_BYTES, KafkaOptions
 from abs_sinks.kafka.records import Records, sliced
-from abs_sinks.kafka.topics import topic_facts
+from abs_sinks.kafka.topics import topics_in_time
 
 GATHERED_BYTES = 2 << 20
 """Keys and values that are encoded at once: enough for batches that are worth a request."""
@@ -67,7 +67,7 @@ class Encoder:
             return
         records = _joined(self._gathered)
         self._gathered, self._gathered_bytes = [], 0
-        facts = topic_facts(self._options.kafka, [self._topic]).get(self._topic)
+        facts = topics_in_time(self._options.kafka, [self._topic]).get(self._topic)
         if facts is None:
             raise SchemaError(
                 f"Topic {self._topic} is gone.",
