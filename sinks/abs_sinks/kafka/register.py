@@ -100,10 +100,9 @@ class KafkaRegister:
         try:
             return self._session.tail(partition_of(key)).load(key, PATIENCE)
         except MissingError:
-            if not self._session.topic_exists():
-                return None
-            self._session.forget_readers()
-            raise  # it is being made, or the broker is starting: not known is not empty
+            if self._is_there():
+                raise  # it is being made, or the broker is starting: not known is not empty
+            return None
         except BlockedError:
             with self._session.turn(key):
                 return self._open(key, SHORT_TIMEOUT_MS).cell
@@ -158,7 +157,7 @@ class KafkaRegister:
         raise UnavailableError("The register is being written by others.", job=key)
 
     def jobs(self) -> Sequence[Stored]:
-        """Every job in this topic, by name."""
+        """Every job in this topic, by name. Raises as ``load``."""
         try:
             found = [
                 Stored(self._state(job, cell), cell.version)
@@ -167,6 +166,8 @@ class KafkaRegister:
                 if "+" not in job  # beside the registers lie ledgers (``committer_wal``)
             ]
         except MissingError:
+            if self._is_there():
+                raise
             return []
         return sorted(found, key=lambda stored: stored.state.job)
 
@@ -218,6 +219,13 @@ class KafkaRegister:
                     remedy="stop the job, then look whether it is still there.",
                 ) from error
             return True
+
+    def _is_there(self) -> bool:
+        """Whether the topic that a reader does not know is there; if so, the next one is a new one."""
+        there = self._session.topic_exists()
+        if there:
+            self._session.forget_readers()
+        return there
 
     def _is_past(self, key: str, expected: Version | None, *, look: bool = False) -> bool:
         """Whether the cell is known to be at another version, without fencing anybody.

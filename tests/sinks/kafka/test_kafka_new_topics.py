@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,6 +19,8 @@ from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, plan_columns, records_of
+from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register_tail import MissingError
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.topics import TopicFacts
 
@@ -128,6 +130,38 @@ def test_a_topic_that_no_broker_knows_is_told_after_a_while(
         Fit(OPTIONS).check(_record(None), 0)
     with pytest.raises(RowError, match="names a topic that does not exist"):
         Fit(replace(OPTIONS, topic=None)).check(_record("t"), 0)
+
+
+@dataclass
+class HalfKnown:
+    """Stands in for a register's session: its reader has not heard of the topic."""
+
+    there: bool
+    forgotten: int = 0
+
+    def tail(self, partition: int) -> HalfKnown:
+        return self
+
+    def all(self, patience: float) -> None:
+        raise MissingError("There is no topic, as far as this client has heard.")
+
+    def topic_exists(self) -> bool:
+        return self.there
+
+    def forget_readers(self) -> None:
+        self.forgotten += 1
+
+
+def test_a_register_that_one_client_has_not_heard_of_is_not_taken_for_empty() -> None:
+    session: Any = HalfKnown(there=True)
+    with pytest.raises(MissingError):
+        KafkaRegister(OPTIONS, session).jobs()
+    assert session.forgotten == 1
+
+
+def test_a_register_that_nobody_has_heard_of_holds_no_job() -> None:
+    session: Any = HalfKnown(there=False)
+    assert KafkaRegister(OPTIONS, session).jobs() == []
 
 
 def _record(topic: str | None) -> Records:
