@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
+
+from confluent_kafka import KafkaException
 
 from abs_core.model import HandleName
 from abs_sinks.kafka.bulk import AnyProducer, open_producer
@@ -13,6 +16,8 @@ from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records
 from abs_sinks.kafka.sending import Failures, Sender
+
+log = logging.getLogger(__name__)
 
 INIT_SECONDS = 60.0
 """For how long a coordinator is waited for when a producer is initialised."""
@@ -90,5 +95,17 @@ def over_librdkafka(
         producer = open_producer(config, in_bulk=in_bulk)
         producer.init_transactions(INIT_SECONDS)
         if options.topic is not None:
-            producer.list_topics(options.topic, INIT_SECONDS)
+            _acquaint(producer, options.topic)
     return OverLibrdkafka(producer, failures, options.topic)
+
+
+def _acquaint(producer: AnyProducer, topic: str) -> None:
+    """Have the topic's partitions known now, not while a task waits.
+
+    Only that: the producer asks again for what it does not know when records come, and tells then what
+    is wrong. So a broker that is just stopping costs time here, and no task.
+    """
+    try:
+        producer.list_topics(topic, INIT_SECONDS)
+    except KafkaException as error:
+        log.debug("looking at topic %s ahead of its records: %s", topic, error)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from abs_core.contracts import Task
 from abs_core.errors import UnavailableError
@@ -18,12 +19,15 @@ from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import producers as pools
 from abs_sinks.kafka import sink as sinks
+from abs_sinks.kafka.bulk import BulkProducer
 from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.control import forget
+from abs_sinks.kafka.initialised import over_librdkafka
 from abs_sinks.kafka.looking import look
 from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producers import Producers, Use
+from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.writer_2pc import TransactionWriter
@@ -214,6 +218,23 @@ def _through(broker: LossyBroker, harness: TopicHarness) -> KafkaOptions:
 
 def _is_away(*_: object) -> tuple[int, int]:
     raise UnavailableError("The coordinator is away.")
+
+
+def test_a_broker_that_stops_when_its_producer_is_initialised_ends_no_task(
+    harness: TopicHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is known of the topic ahead of its records is looked up again when they come."""
+
+    def stopping(*_: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    monkeypatch.setattr(BulkProducer, "list_topics", stopping)
+    producer = over_librdkafka(harness.options, TASK.handle, in_bulk=True)
+    sending = producer.begin(20.0)
+    batch = pa.record_batch({"value": ["v"]})
+    sending.send(records_of(batch, plan_columns(SCHEMA, harness.topic)))
+    sending.flush()
+    assert sending.rows == 1
 
 
 def _uses(pool: Producers) -> dict[Use, int]:
