@@ -32,6 +32,9 @@ FRESH_SECONDS = 3600.0
 REPLY_SECONDS = 15.0
 """For how long a partition may have no leader, or one that does not answer."""
 
+NEW_SECONDS = 3.0
+"""For how long a new consumer is waited for at least: it has to find the leader first."""
+
 _PASSING = {
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -65,17 +68,9 @@ class Tail:
         self._where = TopicPartition(topic, partition)
         self.name = f"{topic}/{partition}"
         self._lock = Lock()
-        self._consumer = Consumer(
-            {
-                **reading(settings),
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-                # A fetch that is waiting is not answered when a commit frees records: ask often, but
-                # only while something is being read (``_read_to_end``).
-                "fetch.wait.max.ms": 2,
-            }
-        )
+        self._consumer = _consumer(settings)
         self._blocked_at = 0
+        self._at_an_end = False  # of what may be read now, as its leader has said
         self._reset()
 
     def load(self, job: str, patience: float) -> Cell | None:
@@ -173,40 +168,63 @@ class Tail:
             self._begin_at(end - SPAN)
         if self._at < end:
             with mapped(f"reading {self.name}"):
-                self._consumer.assign(
-                    [TopicPartition(self._where.topic, self._where.partition, self._at)]
-                )
-                try:
-                    self._read(end, patience)
-                finally:
-                    self._consumer.unassign()
+                if not self._read(end, patience) and not self._at_an_end:
+                    # No transaction is in the way: this consumer goes on to ask a leader that is dead.
+                    log.debug("%s does not answer: read by a new consumer", self.name)
+                    self._consumer.close()
+                    self._consumer = _consumer(self._settings)
+                    self._read(end, max(patience, NEW_SECONDS))
+        if self._at < end:
+            self._blocked_at = self._at
+            raise BlockedError(
+                f"The register's partition {self.name} is read up to offset {self._at} of {end}:"
+                " a transaction that is not ended is in the way.",
+                remedy="the broker ends it after its timeout.",
+            )
         self._seen = time.monotonic()
 
-    def _read(self, end: int, patience: float) -> None:
-        deadline = time.monotonic() + patience
-        while self._at < end:
-            message = self._consumer.poll(0.1)
-            if message is not None:
-                self._take(message)
-                deadline = max(deadline, time.monotonic() + 0.2)
-            elif time.monotonic() > deadline:
-                self._blocked_at = self._at
-                raise BlockedError(
-                    f"The register's partition {self.name} is read up to offset {self._at} of {end}:"
-                    " a transaction that is not ended is in the way.",
-                    remedy="the broker ends it after its timeout.",
-                )
+    def _read(self, end: int, patience: float) -> bool:
+        """Whether it was read up to there; where not, nothing came for so many seconds."""
+        self._at_an_end = False
+        self._consumer.assign([TopicPartition(self._where.topic, self._where.partition, self._at)])
+        try:
+            deadline = time.monotonic() + patience
+            while self._at < end:
+                message = self._consumer.poll(0.1)
+                if message is not None:
+                    self._take(message)
+                    deadline = max(deadline, time.monotonic() + 0.2)
+                elif time.monotonic() > deadline:
+                    return False
+        finally:
+            self._consumer.unassign()
+        return True
 
     def _take(self, message: Message) -> None:
         error = message.error()
         if error is None:
             self._cells.apply(message.key(), message.value())
             self._at = max(self._at, _offset(message) + 1)
+            self._at_an_end = False
         elif error.code() == KafkaError._PARTITION_EOF:
             # Its offset counts markers and aborted records too, which are never returned.
             self._at = max(self._at, _offset(message))
+            self._at_an_end = True
         elif not error.retriable() and error.code() not in _PASSING:
             raise to_abs_error(error, f"reading {self.name}")
+
+
+def _consumer(settings: Settings) -> Consumer:
+    return Consumer(
+        {
+            **reading(settings),
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            # A fetch that is waiting is not answered when a commit frees records: ask often, but
+            # only while something is being read (``_read_to_end``).
+            "fetch.wait.max.ms": 2,
+        }
+    )
 
 
 def reading(settings: Settings) -> dict[str, Any]:

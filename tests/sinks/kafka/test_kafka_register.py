@@ -28,6 +28,7 @@ from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_cells import Cells, records_of, version_after
 from abs_sinks.kafka.register_producer import SHORT_TIMEOUT_MS, FencedProducer
 from abs_sinks.kafka.register_session import Session, close_sessions
+from abs_sinks.kafka.register_tail import BlockedError
 from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
 
 pytestmark = pytest.mark.services
@@ -221,6 +222,20 @@ def test_a_coordinator_that_died_inside_its_change_holds_nobody_up(
     with pytest.raises(FencedError):
         dead.commit()
     assert KafkaRegister(shared).load(job) == stored
+
+
+def test_a_leader_that_answers_is_not_looked_for_anew_where_a_transaction_is_in_the_way(
+    shared: KafkaOptions, job: str
+) -> None:
+    dead = _half_written(shared, _create(shared, job))
+    session = Session(shared)
+    tail = session.tail(partition_of(job))
+    before = tail._consumer
+    with pytest.raises(BlockedError):
+        tail.load(job, 1.0)
+    assert tail._consumer is before
+    dead.commit()
+    session.close()
 
 
 def test_another_jobs_dead_coordinator_holds_nobody_up(shared: KafkaOptions, job: str) -> None:

@@ -1,0 +1,114 @@
+"""Who reads a register's partition tells a transaction in the way from a leader that has died."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from abs_sinks.kafka import register_tail
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register_cells import Cell, records_of, version_after
+from abs_sinks.kafka.register_tail import BlockedError, Tail
+
+SETTINGS = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}).kafka
+VERSION = version_after(None)
+((KEY, VALUE),) = records_of("job", VERSION, "text", 1000)
+PATIENCE = 0.02
+
+
+@dataclass(frozen=True)
+class Read:
+    """A message, or word that there is nothing behind it that may be read."""
+
+    at: int
+    is_end: bool = False
+
+    def error(self) -> KafkaError | None:
+        return KafkaError(KafkaError._PARTITION_EOF) if self.is_end else None
+
+    def offset(self) -> int:
+        return self.at
+
+    def key(self) -> bytes:
+        return KEY
+
+    def value(self) -> bytes | None:
+        return VALUE
+
+
+@dataclass
+class Scripted:
+    """Stands in for a consumer: gives what it has, then is silent."""
+
+    messages: list[Read]
+    closed: bool = False
+    assigned: list[int] = field(default_factory=list)
+
+    def assign(self, places: list[Any]) -> None:
+        self.assigned = [place.offset for place in places]
+
+    def unassign(self) -> None:
+        self.assigned = []
+
+    def poll(self, seconds: float) -> Read | None:
+        return self.messages.pop(0) if self.assigned and self.messages else None
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture
+def consumers(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
+    """Those that the tail opens, one after another; the partition ends at offset 2."""
+    left: list[Scripted] = []
+    monkeypatch.setattr(register_tail, "_consumer", lambda _: left.pop(0))
+    monkeypatch.setattr(register_tail, "ends", lambda *_: (0, 2))
+    monkeypatch.setattr(register_tail, "NEW_SECONDS", PATIENCE)
+    return left
+
+
+def test_behind_a_leader_that_has_died_the_cell_is_read_by_a_new_consumer(
+    consumers: list[Scripted],
+) -> None:
+    old, new = Scripted([]), Scripted([Read(0), Read(2, is_end=True)])
+    consumers += [old, new]
+    assert Tail(SETTINGS, "r", 0).load("job", PATIENCE) == Cell(VERSION, "text")
+    assert old.closed
+    assert not new.closed
+
+
+def test_a_leader_that_dies_while_it_is_read_is_looked_for_anew(
+    consumers: list[Scripted],
+) -> None:
+    consumers += [Scripted([Read(0)]), Scripted([Read(1)])]
+    assert Tail(SETTINGS, "r", 0).load("job", PATIENCE) == Cell(VERSION, "text")
+
+
+def test_a_transaction_in_the_way_is_told_by_the_consumer_that_has_met_it(
+    consumers: list[Scripted],
+) -> None:
+    old = Scripted([Read(0), Read(1, is_end=True)])
+    consumers += [old]
+    with pytest.raises(BlockedError, match="up to offset 1 of 2"):
+        Tail(SETTINGS, "r", 0).load("job", PATIENCE)
+    assert not old.closed
+
+
+def test_a_transaction_that_only_the_new_consumer_meets_is_told_all_the_same(
+    consumers: list[Scripted],
+) -> None:
+    consumers += [Scripted([]), Scripted([Read(0), Read(1, is_end=True)])]
+    with pytest.raises(BlockedError, match="up to offset 1 of 2"):
+        Tail(SETTINGS, "r", 0).load("job", PATIENCE)
+
+
+def test_of_leaders_that_never_answer_only_one_more_consumer_is_asked(
+    consumers: list[Scripted],
+) -> None:
+    consumers += [Scripted([]), Scripted([]), Scripted([Read(0), Read(1)])]
+    with pytest.raises(BlockedError):
+        Tail(SETTINGS, "r", 0).load("job", PATIENCE)
+    assert len(consumers) == 1
