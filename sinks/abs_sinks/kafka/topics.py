@@ -53,6 +53,10 @@ class TopicFacts:
         return "compact" in dict(self.configs).get("cleanup.policy", "")
 
 
+class _DisputedError(UnavailableError):
+    """One broker knows a topic, and another does not."""
+
+
 _lock = threading.Lock()
 _known: dict[tuple[Settings, str], TopicFacts] = {}
 
@@ -74,7 +78,11 @@ def topic_facts(
         found = {n: _known[settings, n] for n in wanted if not again and (settings, n) in _known}
     missing = [name for name in wanted if name not in found]
     if missing:
-        asked = _ask(settings, missing)
+        try:
+            asked = _ask(settings, missing)
+        except _DisputedError:
+            # One broker knows it and another does not: it is new, or was just deleted.
+            asked = APPEARS.retry(lambda: _ask(settings, missing))
         with _lock:
             for name in missing:
                 _known.pop((settings, name), None)
@@ -146,7 +154,7 @@ def _ask(settings: Settings, names: list[str]) -> dict[str, TopicFacts]:
                 raise kind(topic.name)
         there.append(topic)
     seen = [topic.name for topic in there]
-    configs = APPEARS.retry(lambda: _configs(settings, seen)) if seen else {}
+    configs = _configs(settings, seen) if seen else {}
     return {
         topic.name: TopicFacts(
             topic.name,
@@ -163,7 +171,7 @@ def _configs(settings: Settings, names: list[str]) -> dict[str, dict[str, str]]:
     """Settings of topics that were just seen; of those that may not be read (DESCRIBE_CONFIGS), none.
 
     Raises:
-        UnavailableError: this broker has not heard of one yet. What is not known is not the default.
+        UnavailableError: this broker does not know one. What is not known is not the default.
     """
 
     async def work(manager: Any) -> Any:
@@ -185,7 +193,7 @@ def _configs(settings: Settings, names: list[str]) -> dict[str, dict[str, str]]:
         if kind in _UNREADABLE:
             continue
         if kind is errors.UnknownTopicOrPartitionError:
-            raise UnavailableError(f"A broker has not heard of topic {result.resource_name} yet.")
+            raise _DisputedError(f"A broker knows no topic {result.resource_name}, another does.")
         if kind is not errors.NoError:
             with mapped(doing, settings):
                 raise kind(result.error_message or result.resource_name)

@@ -67,8 +67,13 @@ COMPACTED = [SimpleNamespace(name="cleanup.policy", value="compact")]
 def test_a_broker_that_has_not_heard_of_a_topic_does_not_hide_that_it_is_compacted(
     brokers: list[Any],
 ) -> None:
-    brokers += [_seen("t"), _settings(3), _settings(3), _settings(0, COMPACTED)]
+    brokers += [_seen("t"), _settings(3)] * 2 + [_seen("t"), _settings(0, COMPACTED)]
     assert topics.topic_facts(OPTIONS.kafka, ["t"])["t"].compacted
+
+
+def test_a_topic_that_is_deleted_while_it_is_looked_at_is_not_there(brokers: list[Any]) -> None:
+    brokers += [_seen("t"), _settings(3), _seen()]
+    assert topics.topic_facts(OPTIONS.kafka, ["t"]) == {}
 
 
 @pytest.mark.parametrize("code", [3, 7, 14])
@@ -76,9 +81,10 @@ def test_settings_that_no_broker_tells_are_not_taken_for_the_defaults(
     brokers: list[Any], monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
     monkeypatch.setattr(topics, "APPEARS", Patience(0.0))
-    brokers += [_seen("t"), _settings(code), _seen("t"), _settings(0, COMPACTED)]
+    brokers += [_seen("t"), _settings(code)] * (2 if code == 3 else 1)
+    brokers += [_seen("t"), _settings(0, COMPACTED)]
     with pytest.raises(UnavailableError):
-        topics.topic_facts(OPTIONS.kafka, ["t"])
+        topics.topics_in_time(OPTIONS.kafka, ["t"])
     assert topics.topic_facts(OPTIONS.kafka, ["t"])["t"].compacted
 
 
