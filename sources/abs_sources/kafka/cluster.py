@@ -6,8 +6,10 @@ import itertools
 import os
 import re
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -38,6 +40,12 @@ REQUEST_SECONDS = 2.0
 
 PATIENCE_SECONDS = 60.0
 """For how long a cluster that does not answer, or elects leaders, is asked again."""
+
+LATE_SECONDS = 5.0
+"""For how much longer than a request may take its answer is waited for."""
+
+UNHEARD_PAUSES = (0.05, 0.1, 0.2, 0.5, *[1.0] * 9)
+"""In seconds, before each further look for a topic that should be there; then it counts as gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +78,7 @@ class Cluster:
             "error_cb": self._events.append,
         }
         self._admin = self._new_client()
+        self._gone: set[tuple[str, str | None]] = set()
         uncommitted = settings.get("isolation.level") == "read_uncommitted"
         self._isolation = (
             IsolationLevel.READ_UNCOMMITTED if uncommitted else IsolationLevel.READ_COMMITTED
@@ -79,20 +88,32 @@ class Cluster:
         with translated("setting up the client"):
             return AdminClient(self._settings, logger=log)
 
-    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Those of the topics that exist."""
-        wanted = sorted(names)
-        return self._patiently(lambda s: self._describe(wanted, s)) if wanted else {}
+    def topics(
+        self, names: Iterable[str], awaited: Mapping[str, str | None] | None = None
+    ) -> dict[str, Topic]:
+        """Those of the topics that exist.
 
-    def matching(self, pattern: str) -> dict[str, Topic]:
+        Args:
+            awaited: id, if it is known, of topics that should be there: these are gone only if they
+                are unknown for about ten seconds.
+        """
+        wanted = sorted(names)
+        return self._looked_for(lambda: self._described(wanted), awaited or {})
+
+    def matching(self, pattern: str, awaited: Mapping[str, str | None]) -> dict[str, Topic]:
         """The topics whose whole name matches, without Kafka's internal ones and side topics."""
 
-        def find(seconds: float) -> list[str]:
-            with translated("listing the topics", self._who):
-                there = self._admin.list_topics(timeout=seconds).topics
-            return [n for n in there if re.fullmatch(pattern, n) and not _is_internal(n)]
+        def fits(name: str) -> bool:
+            return re.fullmatch(pattern, name) is not None and not _is_internal(name)
 
-        return self.topics(self._patiently(find))
+        def find(admin: AdminClient, seconds: float) -> list[str]:
+            with translated("listing the topics", self._who):
+                return list(filter(fits, admin.list_topics(timeout=seconds).topics))
+
+        return self._looked_for(
+            lambda: self._described(self._patiently(find)),
+            {name: id_ for name, id_ in awaited.items() if fits(name)},
+        )
 
     def first(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
         """The oldest offset of each that is still there."""
@@ -111,18 +132,20 @@ class Cluster:
         return {p: None if offset < 0 else offset for p, offset in found.items()}
 
     def _offsets(self, asked: Mapping[Partition, OffsetSpec]) -> dict[Partition, int]:
-        return self._patiently(lambda s: self._list_offsets(asked, s)) if asked else {}
+        return self._patiently(lambda a, s: self._list_offsets(a, asked, s)) if asked else {}
 
     def _list_offsets(
-        self, asked: Mapping[Partition, OffsetSpec], seconds: float
+        self, admin: AdminClient, asked: Mapping[Partition, OffsetSpec], seconds: float
     ) -> dict[Partition, int]:
         with translated("asking for offsets", self._who):
-            answers = self._admin.list_offsets(
+            answers = admin.list_offsets(
                 {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()},
                 isolation_level=self._isolation,
                 request_timeout=seconds,
             )
-            found = {(p.topic, p.partition): each.result().offset for p, each in answers.items()}
+            found = {
+                (p.topic, p.partition): _taken(each, seconds).offset for p, each in answers.items()
+            }
         for (topic, partition), offset in found.items():
             if offset == OFFSET_INVALID:  # librdkafka's answer, without an error, for a dead leader
                 raise UnavailableError(
@@ -131,14 +154,43 @@ class Cluster:
                 )
         return found
 
-    def _describe(self, names: list[str], seconds: float) -> dict[str, Topic]:
+    def _looked_for(
+        self, look: Callable[[], dict[str, Topic]], awaited: Mapping[str, str | None]
+    ) -> dict[str, Topic]:
+        """What is found; where a topic is unknown that should be there, what a later look finds.
+
+        Brokers hear of topics one after the other, and one that has just started may have heard of
+        none. A client may keep to the broker that it has asked: each further look is by a new one.
+
+        A topic that was found gone is not waited for again, because its place is kept and planned
+        with. One without an id is: it may be made meanwhile.
+        """
+
+        def missing(found: Mapping[str, Topic]) -> set[tuple[str, str | None]]:
+            return {pair for pair in awaited.items() if pair[0] not in found} - self._gone
+
+        found = look()
+        for pause in UNHEARD_PAUSES:
+            if not missing(found):
+                break
+            time.sleep(pause)
+            self._admin = self._new_client()
+            found = look()
+        self._gone -= {(name, topic.id) for name, topic in found.items()}
+        self._gone |= {pair for pair in missing(found) if pair[1] is not None}
+        return found
+
+    def _described(self, names: list[str]) -> dict[str, Topic]:
+        return self._patiently(lambda a, s: self._describe(a, names, s)) if names else {}
+
+    def _describe(self, admin: AdminClient, names: list[str], seconds: float) -> dict[str, Topic]:
         with translated("looking up the topics", self._who):
-            answers = self._admin.describe_topics(TopicCollection(names), request_timeout=seconds)
+            answers = admin.describe_topics(TopicCollection(names), request_timeout=seconds)
         found = {}
         for name, answer in answers.items():
             with translated(f"looking up the topic {name}", self._who):
                 try:
-                    said = answer.result()
+                    said = _taken(answer, seconds)
                 except KafkaException as error:
                     if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                         continue
@@ -147,7 +199,7 @@ class Cluster:
             found[name] = Topic(str(said.topic_id), numbers)
         return found
 
-    def _patiently(self, ask: Callable[[float], T]) -> T:
+    def _patiently(self, ask: Callable[[AdminClient, float], T]) -> T:
         retrying = Retrying(
             retry=retry_if_exception_type(UnavailableError),
             stop=stop_after_delay(PATIENCE_SECONDS),
@@ -159,25 +211,41 @@ class Cluster:
         )
         return retrying(lambda: self._let_in(ask, next(doubling)))
 
-    def _let_in(self, ask: Callable[[float], T], seconds: float) -> T:
+    def _let_in(self, ask: Callable[[AdminClient, float], T], seconds: float) -> T:
         """Ask; where no answer comes because the brokers let us not in, that is the error.
 
         librdkafka tells of a refused password or certificate as an event, and goes on trying. And it
         goes on to wait for a controller that has died, for as long as it remembers it as that: the
         next request is by a new client.
+
+        Another thread may give up the client meanwhile. It is kept until the answer is there: a
+        client that is closed gives none.
         """
+        admin = self._admin
         try:
-            answer = ask(seconds)
+            answer = ask(admin, seconds)
         except UnavailableError as error:
-            self._admin.poll(0.1)
+            admin.poll(0.1)
             told = next((e for e in reversed(self._events) if is_let_in_nowhere(e)), None)
-            self._admin = self._new_client()
+            if self._admin is admin:
+                self._admin = self._new_client()
             if told is None:
                 raise
             raise mapped(told, "connecting", self._who) from error
-        self._admin.poll(0)
+        admin.poll(0)
         self._events.clear()  # who gets an answer is let in: what was refused before has passed
         return answer
+
+
+def _taken(answer: Future[Any], seconds: float) -> Any:
+    """The answer to a request that may take so long; librdkafka itself ends one that takes longer."""
+    try:
+        return answer.result(seconds + LATE_SECONDS)
+    except TimeoutError as error:
+        raise UnavailableError(
+            f"Kafka: a request of {seconds:g} s neither came back nor failed.",
+            remedy="look at the brokers and at kafka.bootstrap.servers; then start again.",
+        ) from error
 
 
 def _is_internal(topic: str) -> bool:

@@ -165,7 +165,9 @@ class KafkaReader:
         if not len(offsets):
             return None
         self._short_since = None
-        judged = None if self._verdicts is None else self._verdicts.judge(found)
+        judged = (
+            None if self._verdicts is None else self._verdicts.judge(found, decided=not self._waits)
+        )
         if judged is not None and judged.undecided is not None:
             found, stopped = found[: judged.stop], int(offsets[judged.stop])
             offsets = offsets[: judged.stop]
@@ -283,9 +285,9 @@ class KafkaReader:
 
     def _check_topic(self) -> None:
         """The topic is there, and it is the one that was planned with."""
-        topic = self._part.topic
-        found = cluster(self._options.client).topics([topic]).get(topic)
-        if found is not None and found.id == self._part.topic_id:
+        topic, planned = self._part.topic, self._part.topic_id
+        found = cluster(self._options.client).topics([topic], {topic: planned}).get(topic)
+        if found is not None and found.id == planned:
             return
         self._lost(
             f"the topic {topic} {'is gone' if found is None else 'was deleted and made anew'}"

@@ -122,15 +122,17 @@ class KafkaSource:
     def _facts(self, known: Place | None = None) -> Facts:
         """What there is to read now; of topics in ``known``, also nothing at all."""
         options, ask = self.options, self._cluster
+        ids_known = {} if known is None else known.ids
         if options.pattern is not None:
-            topics = ask.matching(options.pattern)
+            topics = ask.matching(options.pattern, ids_known)
         else:
-            topics = ask.topics(options.subscribe or {topic for topic, _ in options.assign or ()})
+            names = options.subscribe or {topic for topic, _ in options.assign or ()}
+            topics = ask.topics(names, {name: ids_known.get(name) for name in names})
         self._check_winners(topics)
         there = [(name, n) for name, topic in topics.items() for n in topic.partitions]
         if options.assign is not None:
             there = [partition for partition in there if partition in options.assign]
-        self._check_there(topics, there, () if known is None else known.ids)
+        self._check_there(topics, there, ids_known)
         ids = {name: topic.id for name, topic in topics.items()}
         return Facts(ids, ask.first(there), ask.end(there))
 

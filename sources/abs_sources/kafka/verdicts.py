@@ -42,8 +42,12 @@ class Verdicts:
         self._next = 0
         self._lock = threading.Lock()
 
-    def judge(self, messages: Sequence[Message]) -> Judged:
+    def judge(self, messages: Sequence[Message], *, decided: bool = False) -> Judged:
         """See ``Winners.judge``; the side topic is read to its end before a record is undecided.
+
+        Args:
+            decided: whether all of them were, when they were planned: the side topic was there, and
+                a broker that does not know it is not believed at once.
 
         Raises:
             CorruptionError: a winners record is deleted, or is none.
@@ -52,7 +56,9 @@ class Verdicts:
         attempts = pa.array(list(map(_attempt, messages)), pa.binary())
         with self._lock:
             judged = (self._winners or self._read_on()).judge(attempts)
-            return judged if judged.undecided is None else self._read_on().judge(attempts)
+            if judged.undecided is None:
+                return judged
+            return self._read_on(awaited=decided).judge(attempts)
 
     def winners(self) -> Winners:
         """What is decided by now.
@@ -63,11 +69,12 @@ class Verdicts:
         with self._lock:
             return self._read_on()
 
-    def _read_on(self) -> Winners:
+    def _read_on(self, *, awaited: bool = False) -> Winners:
         from abs_sources.kafka.reader import KafkaReader, rest_of
 
         ask, place = cluster(self._options.client), (self._side, 0)
-        found = ask.topics([self._side]).get(self._side)
+        known = {self._side: self._topic_id} if awaited else {}
+        found = ask.topics([self._side], known).get(self._side)
         if found is None:
             return self._winners or Winners()
         if self._winners is None:

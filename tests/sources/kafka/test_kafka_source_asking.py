@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -24,15 +25,17 @@ SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
 class Client:
     """Stands for librdkafka's: gives these answers to a question for offsets, one after the other."""
 
-    answers: list[int | KafkaException]
+    answers: list[int | KafkaException | Future[Any]]
     seconds: list[float] = field(default_factory=list)
     events: list[KafkaError] = field(default_factory=list)
     told: Callable[[KafkaError], object] = print
 
     def list_offsets(self, asked: dict[Any, Any], request_timeout: float, **_: Any) -> Any:
         self.seconds.append(request_timeout)
-        future: Future[Any] = Future()
         answer = self.answers.pop(0)
+        if isinstance(answer, Future):
+            return dict.fromkeys(asked, answer)
+        future: Future[Any] = Future()
         if isinstance(answer, int):
             future.set_result(SimpleNamespace(offset=answer))
         else:
@@ -48,10 +51,10 @@ class Client:
 
 def _cluster(monkeypatch: pytest.MonkeyPatch, *clients: Client) -> Cluster:
     """With these clients, each when the one before it is given up."""
-    waiting = iter(clients)
+    waiting = list(clients)
 
     def opened(settings: dict[str, Any], **_: Any) -> Client:
-        client = next(waiting)
+        client = waiting.pop(0)
         client.told = settings["error_cb"]
         return client
 
@@ -113,3 +116,44 @@ def test_a_refusal_is_told_and_one_that_has_passed_is_not(monkeypatch: pytest.Mo
     asked = _cluster(monkeypatch, Client([7, late], events=[refused]), Client([8]))
     assert asked.end([PLACE]) == {PLACE: 7}, "it is let in by now"
     assert asked.end([PLACE]) == {PLACE: 8}, "a broker that is away for a moment refuses nobody"
+
+
+class Later(Future[Any]):
+    """Is there once somebody waits for it; something else has happened by then."""
+
+    def __init__(self, meanwhile: Callable[[], object]) -> None:
+        super().__init__()
+        self._meanwhile = meanwhile
+
+    def result(self, timeout: float | None = None) -> Any:
+        self._meanwhile()
+        return SimpleNamespace(offset=7)
+
+
+def test_a_client_that_another_thread_gives_up_is_kept_until_its_answer_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """librdkafka closes a client without references, and then it answers nobody."""
+    late = KafkaException(KafkaError(KafkaError._TIMED_OUT))
+    was_there: list[bool] = []
+
+    def given_up() -> None:
+        assert asked.end([PLACE]) == {PLACE: 8}, "by the next client"
+        was_there.append(client() is not None)
+
+    first = Client([Later(given_up), late])
+    client = weakref.ref(first)
+    asked = _cluster(monkeypatch, first, Client([8]))
+    del first
+    assert asked.end([PLACE]) == {PLACE: 7}
+    assert was_there == [True]
+
+
+@pytest.mark.timeout(30)
+def test_a_request_that_neither_comes_back_nor_fails_is_made_again_by_a_new_client(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clusters, "REQUEST_SECONDS", 0.01)
+    monkeypatch.setattr(clusters, "LATE_SECONDS", 0.0)
+    asked = _cluster(monkeypatch, Client([Future()]), Client([7]))
+    assert asked.end([PLACE]) == {PLACE: 7}

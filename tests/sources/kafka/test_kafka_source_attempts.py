@@ -19,7 +19,7 @@ from abs_core.testing.ranges import SourceCase
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka import reader as readers
-from abs_sources.kafka.cluster import cluster
+from abs_sources.kafka.cluster import Cluster, cluster
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_sources.kafka.undecided import undecided
 from abs_sources.kafka.verdicts import verdicts
@@ -144,8 +144,30 @@ def test_a_range_whose_winners_are_lost_is_an_error_in_a_new_process(
     side = side_topic(attempts.topic)
     attempts.admin.delete_topics([side])[side].result()
     monkeypatch.setattr("abs_sources.kafka.verdicts._KNOWN", {})
+    monkeypatch.setattr("abs_sources.kafka.cluster.UNHEARD_PAUSES", (0.1,))
     with pytest.raises(ReplayMismatchError, match="not decided any more"):
         values_of(attempts.source(), start, end)
+
+
+def test_a_range_is_read_where_a_broker_has_not_heard_of_its_winners_yet(
+    attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts.decide(0, attempts.write(0, "a", ["0", "1"]))
+    source = attempts.source()
+    start = source.initial()
+    end = source.latest(start, Limit())
+    monkeypatch.setattr("abs_sources.kafka.verdicts._KNOWN", {})
+    describe, unheard = Cluster._describe, [side_topic(attempts.topic)] * 2
+
+    def described(asked: Cluster, admin: AdminClient, names: list[str], seconds: float) -> Any:
+        found = describe(asked, admin, names, seconds)
+        if unheard and names == unheard[:1]:
+            found.pop(unheard.pop())
+        return found
+
+    monkeypatch.setattr(Cluster, "_describe", described)
+    assert values_of(attempts.source(), start, end) == ["0", "1"]
+    assert not unheard
 
 
 @pytest.mark.timeout(60)

@@ -308,6 +308,7 @@ def test_a_pattern_finds_topics_that_come_later(
 def test_what_is_not_there_is_refused(
     harness: KafkaSourceHarness, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(clusters, "UNHEARD_PAUSES", (0.1,))
     given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": "nobody-made-this"}
     with pytest.raises(RefusedError, match="there is no topic nobody-made-this"):
         KafkaSource(KafkaSourceOptions.parse(given)).initial()
