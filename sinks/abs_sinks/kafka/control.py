@@ -27,6 +27,8 @@ from abs_sinks.kafka.faults import AWAY, mapped
 from abs_sinks.kafka.places import forget_places
 from abs_sinks.kafka.settings import Settings
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
@@ -92,7 +94,21 @@ def admin(settings: Settings, over: Over = Over.CONTROL) -> KafkaAdminClient:
 
 
 def _connected(settings: Settings) -> KafkaAdminClient:
-    config = control_settings(settings)
+    """A client that has reached a broker, at the first try or at the second.
+
+    kafka-python gives one broker, drawn by lot, all the time there is; and one that accepts and never
+    ends the handshake of TLS takes it.
+    """
+    whole = control_settings(settings)["bootstrap_timeout_ms"]
+    try:
+        return _bootstrapped(settings, whole // 3)
+    except UnavailableError as error:
+        log.debug("connecting once more: %s", error)
+        return _bootstrapped(settings, whole - whole // 3)
+
+
+def _bootstrapped(settings: Settings, timeout_ms: int) -> KafkaAdminClient:
+    config = {**control_settings(settings), "bootstrap_timeout_ms": timeout_ms}
     with ExitStack() as failed:
 
         def connections(**more: Any) -> KafkaNetClient:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from kafka.errors import NodeNotReadyError
+from kafka.errors import KafkaTimeoutError, NodeNotReadyError
 from kafka.future import Future
 
 from abs_core.errors import UnavailableError
@@ -123,3 +123,21 @@ def test_an_answer_in_between_shows_that_a_client_is_not_cut_off(
         clock += control.ALONE_SECONDS - 1
         assert topic_facts(settings, ["none"]) == {}
     assert admin(settings) is first
+
+
+def test_one_broker_that_stands_still_does_not_take_all_the_time_to_connect(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries: list[int] = []
+    real = control.KafkaAdminClient
+
+    def opened(**config: Any) -> Any:
+        tries.append(config["bootstrap_timeout_ms"])
+        if len(tries) == 1:
+            raise KafkaTimeoutError("Unable to bootstrap")
+        return real(**config)
+
+    monkeypatch.setattr(control, "KafkaAdminClient", opened)
+    assert topic_facts(settings, ["none"]) == {}
+    assert len(tries) == 2
+    assert sum(tries) == client.REQUEST_SECONDS * 1000
