@@ -85,8 +85,6 @@ def admin(settings: Settings, over: Over = Over.CONTROL) -> KafkaAdminClient:
     with turn:
         if (there := _clients.get(key)) is not None:
             return there
-        if settings.is_guarded:
-            knock(settings)
         made = _connected(settings)
         with _lock:
             _clients[key] = made
@@ -108,6 +106,8 @@ def _connected(settings: Settings) -> KafkaAdminClient:
 
 
 def _bootstrapped(settings: Settings, timeout_ms: int) -> KafkaAdminClient:
+    if settings.is_guarded:
+        knock(settings)
     config = {**control_settings(settings), "bootstrap_timeout_ms": timeout_ms}
     with ExitStack() as failed:
 

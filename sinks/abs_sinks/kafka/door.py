@@ -78,10 +78,13 @@ def knock(settings: Settings) -> None:
     deadline = time.monotonic() + KNOCK_SECONDS
     while time.monotonic() < deadline:
         client.poll(0.01)
+        down = any(event.code() == KafkaError._ALL_BROKERS_DOWN for event in events)
+        if down:
+            client.poll(0.2)  # that they are down may be told before why
         for event in events:
             if is_let_in_nowhere(event):
                 raise to_abs_error(event, f"connecting to {settings.bootstrap}", settings)
-        if any(event.code() == KafkaError._ALL_BROKERS_DOWN for event in events):
+        if down:
             return
         with suppress(KafkaException):
             client.cluster_id(0.05)

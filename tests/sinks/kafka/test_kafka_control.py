@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError, NodeNotReadyError
 from kafka.future import Future
 
@@ -129,7 +130,7 @@ def test_one_broker_that_stands_still_does_not_take_all_the_time_to_connect(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[int] = []
-    real = control.KafkaAdminClient
+    real = KafkaAdminClient
 
     def opened(**config: Any) -> Any:
         tries.append(config["bootstrap_timeout_ms"])
