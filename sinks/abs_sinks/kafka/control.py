@@ -134,12 +134,21 @@ def _bootstrapped(settings: Settings, timeout_ms: int) -> KafkaAdminClient:
         return client
 
 
-def forget(settings: Settings, over: Over = Over.CONTROL) -> None:
-    """Close the client, if there is one; the next use connects anew."""
+def forget(
+    settings: Settings, over: Over = Over.CONTROL, client: KafkaAdminClient | None = None
+) -> None:
+    """Close the client, if there is one; the next use connects anew.
+
+    Args:
+        client: close none but this: another thread may have done so, and have made the next one.
+    """
+    key = (os.getpid(), settings, over)
     with _lock:
-        client = _clients.pop((os.getpid(), settings, over), None)
-    if client is not None:
-        _close(client)
+        there = _clients.get(key)
+        if there is None or client not in (None, there):
+            return
+        del _clients[key]
+    _close(there)
 
 
 def close_all() -> None:
@@ -178,7 +187,7 @@ def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL
         try:
             found: T = client._manager.run(within_limit, client._manager)
         except RuntimeError as error:  # the client's loop has ended
-            _give_up(settings, over, client)
+            forget(settings, over, client)
             raise UnavailableError(f"Kafka's client ended while {doing}: {error}.") from error
         except kafka.errors.IncompatibleBrokerVersion as error:
             raise RefusedError(
@@ -189,7 +198,7 @@ def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL
             forget_places(client._manager)
             # A loop that has failed is started again by nobody.
             if client._net._exception is not None or _is_alone(client, error):
-                _give_up(settings, over, client)
+                forget(settings, over, client)
             raise
         _alone.pop(client, None)
         return found
@@ -202,17 +211,6 @@ def _is_alone(client: KafkaAdminClient, error: BaseException) -> bool:
         return False
     now = time.monotonic()
     return now - _alone.setdefault(client, now) >= ALONE_SECONDS
-
-
-def _give_up(settings: Settings, over: Over, client: KafkaAdminClient) -> None:
-    """Close it, unless another thread has, and has perhaps made the next one."""
-    key = (os.getpid(), settings, over)
-    with _lock:
-        mine = _clients.get(key) is client
-        if mine:
-            del _clients[key]
-    if mine:
-        _close(client)
 
 
 def at_once(*works: Work[Any]) -> Work[list[Any]]:

@@ -21,6 +21,8 @@ from abs_sinks.kafka.settings import Settings
 
 _CONFIGS = ("max.message.bytes", "cleanup.policy", "min.insync.replicas", "message.timestamp.type")
 
+_UNREADABLE = (errors.TopicAuthorizationFailedError, errors.ClusterAuthorizationFailedError)
+
 APPEARS = Patience(seconds=5.0, first_pause=0.02)
 """With a broker that has not heard of a topic: the topic may be new, or the broker just started."""
 
@@ -51,6 +53,10 @@ class TopicFacts:
     @property
     def compacted(self) -> bool:
         return "compact" in dict(self.configs).get("cleanup.policy", "")
+
+
+class _UnseenError(UnavailableError):
+    """The broker that was asked does not know all of the topics."""
 
 
 class _DisputedError(UnavailableError):
@@ -89,10 +95,6 @@ def topic_facts(
             _known.update({(settings, name): facts for name, facts in asked.items()})
         found |= asked
     return found
-
-
-class _UnseenError(UnavailableError):
-    """The broker that was asked does not know all of the topics."""
 
 
 def topics_in_time(
@@ -202,8 +204,6 @@ def _configs(settings: Settings, names: list[str]) -> dict[str, dict[str, str]]:
         }
     return found
 
-
-_UNREADABLE = (errors.TopicAuthorizationFailedError, errors.ClusterAuthorizationFailedError)
 
 _OPERATIONS = {3: "READ", 4: "WRITE", 5: "CREATE", 8: "DESCRIBE", 10: "DESCRIBE_CONFIGS"}
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError, NodeNotReadyError
 from kafka.future import Future
 
-from abs_core.errors import UnavailableError
+from abs_core.errors import RefusedError, UnavailableError
 from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka import client, control
+from abs_sinks.kafka import client, control, door
 from abs_sinks.kafka.control import admin, forget, run
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.settings import Settings
@@ -142,3 +143,31 @@ def test_one_broker_that_stands_still_does_not_take_all_the_time_to_connect(
     assert topic_facts(settings, ["none"]) == {}
     assert len(tries) == 2
     assert sum(tries) == client.REQUEST_SECONDS * 1000
+
+
+def test_who_gives_a_client_up_late_leaves_the_next_one_alone(settings: Settings) -> None:
+    first = admin(settings)
+    forget(settings, client=first)
+    second = admin(settings)
+    forget(settings, client=first)
+    assert second is not first
+    assert admin(settings) is second
+    assert topic_facts(settings, ["none"]) == {}
+
+
+def test_why_brokers_refuse_is_heard_though_that_they_are_down_is_told_before(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    codes = [KafkaError._ALL_BROKERS_DOWN, KafkaError._SSL]
+
+    class Client:
+        def __init__(self, told: Callable[[KafkaError], object]) -> None:
+            self._told = told
+
+        def poll(self, seconds: float) -> None:
+            if codes:
+                self._told(KafkaError(codes.pop(0)))
+
+    monkeypatch.setattr(door, "_client", lambda _, error_cb: Client(error_cb))
+    with pytest.raises(RefusedError):
+        door.knock(settings)

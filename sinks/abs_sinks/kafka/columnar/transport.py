@@ -140,11 +140,11 @@ class Transport:
             for answer in answers:
                 self._answers.put(answer)
 
-        manager = admin(self._settings, Over.RECORDS)._manager
+        client = admin(self._settings, Over.RECORDS)
         try:
-            manager.call_soon(work, manager)
+            client._manager.call_soon(work, client._manager)
         except RuntimeError as error:  # its loop has ended
-            forget(self._settings, Over.RECORDS)
+            forget(self._settings, Over.RECORDS, client)
             raise UnavailableError(
                 f"Kafka's client ended while records were sent to topic {self._topic}: {error}.",
                 remedy="the epoch is tried again, with a new one.",
