@@ -16,10 +16,23 @@ from hypothesis import settings
 
 from abs_services import KafkaService, PostgresService, S3Service, Way, fresh_database, services
 from abs_services.native.kafka_cluster import NativeKafkaCluster
+from tests import daily
 
 # Servers run beside the tests: how long one example takes says nothing of the code.
 settings.register_profile("beside-servers", deadline=None)
 settings.load_profile("beside-servers")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """What hypothesis draws is of this day, too: every run of a day tries the same."""
+    if config.getoption("hypothesis_seed") is None:
+        config.option.hypothesis_seed = str(daily.seed())
+
+
+def pytest_report_header() -> str:
+    """The seed of the day, with which a failure can be repeated."""
+    return f"seed of the day: {daily.seed()} (ABS_TEST_SEED={daily.seed()} repeats it)"
 
 
 @pytest.fixture(scope="session")

@@ -23,6 +23,6 @@ def test_no_interleaving_of_a_large_model_breaks_an_invariant(config: Configurat
 
 
 def test_hashes_tell_all_states_apart_where_it_was_looked_at() -> None:
-    for config in DEFAULT[:2]:
-        hashed, exact = explore(config), explore(config, exact=True)
-        assert (hashed.states, hashed.transitions) == (exact.states, exact.transitions)
+    config = DEFAULT[1]
+    hashed, exact = explore(config), explore(config, exact=True)
+    assert (hashed.states, hashed.transitions) == (exact.states, exact.transitions)

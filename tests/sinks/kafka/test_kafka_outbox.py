@@ -138,7 +138,7 @@ def _known(count: int) -> Outbox:
 
 
 def _must_fail() -> None:
-    @settings(max_examples=3_000, database=None, report_multiple_bugs=False)
+    @settings(max_examples=1_000, database=None, report_multiple_bugs=False)
     @given(st.data())
     def run(data: st.DataObject) -> None:
         _run(data)

@@ -12,8 +12,11 @@ from abs_core.testing import Opener, check_sink
 from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
 from abs_core.testing.crash_points import CO_COMMIT, TWO_STEP, WORST
 from abs_sinks.postgres.testing import VARIANTS, Variant
+from tests import daily
 
 pytestmark = pytest.mark.services
+DAILY_PAIRS = 3
+"""Of each variant, other ones each day; the campaign tries every pair."""
 
 
 BY_PROTOCOL_AND_WRITE = pytest.mark.parametrize(
@@ -41,7 +44,7 @@ def test_the_sink_keeps_every_rule(opener: Opener) -> None:
 def test_a_crash_at_any_point_loses_and_doubles_nothing(
     opener: Opener, nursery: Nursery, variant: Variant
 ) -> None:
-    killed = check_crashes(opener, nursery, passages=2)
+    killed = check_crashes(opener, nursery, passages=1)
     _report(killed)
     assert set(killed.points) == _points_of(variant)
 
@@ -57,6 +60,15 @@ def test_a_crash_at_any_passage_loses_and_doubles_nothing(
 
 @BY_PROTOCOL_AND_WRITE
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
+    opener: Opener, nursery: Nursery, variant: Variant
+) -> None:
+    points = sorted(WORST & _points_of(variant))
+    pairs = daily.cut(product(points, points), DAILY_PAIRS, variant.name)
+    _report(check_crash_pairs(opener, nursery, pairs))
+
+
+@pytest.mark.campaign
+def test_each_pair_of_the_worst_crashes_loses_and_doubles_nothing(
     opener: Opener, nursery: Nursery, variant: Variant
 ) -> None:
     points = sorted(WORST & _points_of(variant))

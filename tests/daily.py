@@ -1,0 +1,35 @@
+"""What the tests of one day draw: a seed by date, and cuts of products that are too large for each run.
+
+Each day tries another part, so that in time all of it is tried; on one day every run tries the same.
+`make campaign` tries the products whole. The seed is printed at the head of a run; a day is repeated
+with ``ABS_TEST_SEED=20261123 make test``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def seed() -> int:
+    """The seed of this day: ``ABS_TEST_SEED``, or the date as a number (20261123)."""
+    given = os.environ.get("ABS_TEST_SEED")
+    return int(given) if given else int(f"{datetime.now(UTC):%Y%m%d}")
+
+
+def cut(items: Iterable[T], size: int, of: str) -> list[T]:
+    """A sample of this day, in the order of the items; all of them where there are no more.
+
+    Args:
+        of: the name of the product: two products of one length are cut independently.
+    """
+    all_of_them = list(items)
+    if len(all_of_them) <= size:
+        return all_of_them
+    drawn = random.Random(f"{seed()}:{of}").sample(range(len(all_of_them)), size)
+    return [all_of_them[number] for number in sorted(drawn)]
