@@ -1,6 +1,8 @@
 """The public surface for tests of sinks, sources and registers: contract checks, crashes, fakes."""
 
+from abs_core.testing.calls import Calls, PositionOpener, by_calls
 from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
+from abs_core.testing.check_positions import Position, Tried, check_positions
 from abs_core.testing.check_register import check_register
 from abs_core.testing.check_segments import check_segments
 from abs_core.testing.check_sink import applicable, check_sink, run_check
@@ -12,18 +14,24 @@ from abs_core.testing.source_harness import SourceHarness, SourceOpener
 __all__ = [
     "SCHEMA",
     "SOURCE_CHECKS",
+    "Calls",
     "Check",
     "Harness",
     "Killed",
     "Nursery",
     "Opener",
+    "Position",
+    "PositionOpener",
     "Row",
     "SourceHarness",
     "SourceOpener",
+    "Tried",
     "applicable",
     "batch_of",
+    "by_calls",
     "check_crash_pairs",
     "check_crashes",
+    "check_positions",
     "check_register",
     "check_segments",
     "check_sink",

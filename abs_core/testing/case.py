@@ -7,10 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from abs_core.cell import Patience
 from abs_core.contracts import CoCommitter, RegisterStore, Sink
 from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.cuts import Cut
-from abs_core.testing.engine import Run
+from abs_core.testing.engine import QUICK, Run
 from abs_core.testing.harness import Harness, Row
 
 JOB = "job"
@@ -59,10 +60,19 @@ class Case:
         adopt: str | None = None,
         store: RegisterStore | None = None,
         cut: Cut | None = None,
+        patience: Patience = QUICK,
     ) -> Run:
         """A new run of the job, in what stands for a new process."""
-        register = self._foreign if store is None else store
-        return Run(self.sink(), job, run=run, lineage=lineage, adopt=adopt, store=register, cut=cut)
+        return Run(
+            self.sink(),
+            job,
+            run=run,
+            lineage=lineage,
+            adopt=adopt,
+            store=self._foreign if store is None else store,
+            cut=cut,
+            patience=patience,
+        )
 
     def holds(self, *expected: Iterable[Row], when: str) -> None:
         """Assert that a reader sees exactly these rows, each as often as given."""

@@ -35,6 +35,7 @@ class Fault(Enum):
     LOST = "the request is lost: it never happens"
     UNANSWERED = "it happens, and the reply is lost"
     DELAYED = "it happens later, and nobody hears of it"
+    DOUBLED = "it happens twice, and the second answer is given"
     OVERTAKEN = "something else happens first"
     HALTED = "the process dies before it"
 
@@ -48,23 +49,28 @@ class Wire:
 
     def __init__(self, overtake: Callable[[], None] = lambda: None) -> None:
         self.planned: deque[Fault] = deque()
+        self.seen: list[str] = []
+        """Names of the calls so far, in order."""
         self.delayed: list[Callable[[], object]] = []
         self._overtake = overtake
 
-    def read(self, call: Callable[[], T]) -> T:
+    def read(self, name: str, call: Callable[[], T]) -> T:
         """A call that changes nothing: losing the request or the reply is the same."""
-        fault = self._next()
+        fault = self._next(name)
         if fault in (Fault.LOST, Fault.UNANSWERED, Fault.DELAYED):
             raise UnavailableError(f"{fault.value} (on purpose)")
         return call()
 
-    def write(self, call: Callable[[], T]) -> T:
+    def write(self, name: str, call: Callable[[], T]) -> T:
         """A call that changes something."""
-        fault = self._next()
+        fault = self._next(name)
         if fault is Fault.DELAYED:
             self.delayed.append(call)
         if fault is Fault.UNANSWERED:
             call()
+        if fault is Fault.DOUBLED:
+            with suppress(AbsError):  # only the second answer is heard
+                call()
         if fault in (Fault.LOST, Fault.UNANSWERED, Fault.DELAYED):
             raise UnavailableError(f"{fault.value} (on purpose)")
         return call()
@@ -75,7 +81,8 @@ class Wire:
         with suppress(AbsError):  # its caller has long given up
             call()
 
-    def _next(self) -> Fault:
+    def _next(self, name: str) -> Fault:
+        self.seen.append(name)
         fault = self.planned.popleft() if self.planned else Fault.NONE
         if fault is Fault.OVERTAKEN:
             self._overtake()
@@ -92,12 +99,14 @@ class FaultyStore:
         self._wire = wire
 
     def load(self, job: str) -> Stored | None:
-        return self._wire.read(lambda: self._store.load(job))
+        return self._wire.read("load", lambda: self._store.load(job))
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        return self._wire.write(lambda: self._store.compare_and_set(job, expected, state))
+        return self._wire.write(
+            "compare_and_set", lambda: self._store.compare_and_set(job, expected, state)
+        )
 
 
 class FaultyCommitter:
@@ -108,23 +117,23 @@ class FaultyCommitter:
         self._wire = wire
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        return self._wire.read(lambda: self._committer.inspect(committables))
+        return self._wire.read("inspect", lambda: self._committer.inspect(committables))
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         outcomes: dict[HandleName, Outcome] = {}
         for one in committables:
-            outcomes |= self._wire.write(partial(self._committer.commit, [one]))
+            outcomes |= self._wire.write("commit", partial(self._committer.commit, [one]))
         return outcomes
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         for one in handles:
-            self._wire.write(partial(self._committer.abort, [one]))
+            self._wire.write("abort", partial(self._committer.abort, [one]))
 
     def in_doubt(self, job: str) -> Sequence[InDoubt]:
-        return self._wire.read(lambda: self._committer.in_doubt(job))
+        return self._wire.read("in_doubt", lambda: self._committer.in_doubt(job))
 
     def forget(self, state: JobState) -> None:
-        self._wire.write(lambda: self._committer.forget(state))
+        self._wire.write("forget", lambda: self._committer.forget(state))
 
 
 class FaultyCoCommitter(FaultyCommitter):
@@ -137,7 +146,9 @@ class FaultyCoCommitter(FaultyCommitter):
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        return self._wire.write(lambda: self._co_committer.co_commit(committables, expected, state))
+        return self._wire.write(
+            "co_commit", lambda: self._co_committer.co_commit(committables, expected, state)
+        )
 
 
 class FaultyComposer(FaultyCommitter):
@@ -148,7 +159,7 @@ class FaultyComposer(FaultyCommitter):
         self._composer = committer
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        return self._wire.write(lambda: self._composer.compose(committables))
+        return self._wire.write("compose", lambda: self._composer.compose(committables))
 
 
 def faulty_committer(committer: Committer, wire: Wire) -> Committer:

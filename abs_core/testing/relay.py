@@ -1,6 +1,7 @@
-"""A TCP relay that loses a request, a reply, or delays a request, on purpose: for tests of recovery.
+"""A TCP relay that loses a request or a reply, delays or doubles a request: for tests of recovery.
 
-It knows no protocol: who uses it says how a message is cut off the stream, and which one is meant.
+It knows no protocol: who uses it says how a message is cut off the stream, and which one is meant. With
+``name_of`` it is a ``Calls`` of ``check_positions``: it counts the messages that have a name.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
@@ -23,12 +24,14 @@ class Loss(StrEnum):
     """What becomes of a request.
 
     REQUEST: the server never gets it. REPLY: the server gets it and answers; the client sees a broken
-    connection. DELAY: the client sees a broken connection; the server gets it at ``release``.
+    connection. DELAY: the client sees a broken connection; the server gets it at ``release``. DOUBLE:
+    the server gets it twice; the client hears the second answer.
     """
 
     REQUEST = "request"
     REPLY = "reply"
     DELAY = "delay"
+    DOUBLE = "double"
 
 
 @dataclass(slots=True)
@@ -44,6 +47,8 @@ class _Link:
     client: socket.socket
     server: socket.socket
     swallow: threading.Event = field(default_factory=threading.Event)
+    unheard: set[int] = field(default_factory=set)
+    """Numbers of the answers that the client does not hear: the first ones to doubled requests."""
 
     def end(self) -> None:
         _end(self.client)
@@ -80,6 +85,9 @@ class Relay:
         server: host and port of the server.
         receive: how a message is read, from either side.
         rewrite: what becomes of a message to a client.
+        name_of: the name of a client's message that counts as a call; None where it is none.
+        answers: whether the server answers each message of a client by one message, in order; without
+            it no request can be doubled.
     """
 
     def __init__(
@@ -87,10 +95,16 @@ class Relay:
         server: tuple[str, int],
         receive: Receive = chunk,
         rewrite: Callable[[bytes], bytes] = lambda message: message,
+        name_of: Callable[[bytes], str | None] = lambda message: None,
+        *,
+        answers: bool = True,
     ) -> None:
         self._server = server
         self._receive = receive
         self._rewrite = rewrite
+        self._name_of = name_of
+        self._answers = answers
+        self._seen: list[str] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         """Of the relay, on 127.0.0.1."""
@@ -122,6 +136,26 @@ class Relay:
         with self._lock:
             self._plan = _Plan(matches, nth, loss)
 
+    def arm(self, position: int, loss: Loss | None) -> None:
+        """See ``Calls``."""
+        if loss is None:
+            with self._lock:
+                self._plan = None
+        else:
+            self.lose_if(loss, lambda message: self._name_of(message) is not None, position)
+        with self._lock:
+            self._seen = []
+
+    def losses(self, name: str) -> Sequence[Loss]:
+        """See ``Calls``."""
+        return [loss for loss in Loss if self._answers or loss is not Loss.DOUBLE]
+
+    @property
+    def seen(self) -> Sequence[str]:
+        """See ``Calls``."""
+        with self._lock:
+            return list(self._seen)
+
     @property
     def fired(self) -> bool:
         """Whether what was armed has happened."""
@@ -151,32 +185,44 @@ class Relay:
             self._start(lambda link=link: self._to_client(link))
 
     def _to_server(self, link: _Link) -> None:
+        sent = 0
         while message := self._receive(link.client):
             loss = self._loss_of(message)
             if loss is Loss.REQUEST:
                 break
-            if loss is not None:
+            copies = 2 if loss is Loss.DOUBLE else 1
+            if copies == 2:
+                link.unheard.add(sent)
+            sent += copies
+            if loss in (Loss.REPLY, Loss.DELAY):
                 link.swallow.set()
             if loss is Loss.DELAY:
                 _end(link.client)
                 self._released.wait()
-            if not _send(link.server, message):
+            if not _send(link.server, message * copies):
                 break
-            if loss is not None:
+            if link.swallow.is_set():
                 return  # the reader of replies ends both, once the server has answered
         link.end()
 
     def _to_client(self, link: _Link) -> None:
+        answered = 0
         while message := self._receive(link.server):
+            answered += 1
             if link.swallow.is_set():
                 self._delivered.set()
                 break
+            if answered - 1 in link.unheard:
+                continue
             if not _send(link.client, self._rewrite(message)):
                 break
         link.end()
 
     def _loss_of(self, message: bytes) -> Loss | None:
         with self._lock:
+            name = self._name_of(message)
+            if name is not None:
+                self._seen.append(name)
             plan = self._plan
             if plan is None or plan.fired or not plan.matches(message):
                 return None

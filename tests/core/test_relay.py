@@ -1,0 +1,105 @@
+"""A relay counts what it carries, and loses one message of it as it was told."""
+
+from __future__ import annotations
+
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from abs_core.testing.case import within
+from abs_core.testing.relay import Loss, Relay, exactly
+
+SIZE = 4
+"""Bytes of each message; the server answers each by its number and the message."""
+
+
+class Server(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    heard: list[bytes]
+
+
+class Answers(socketserver.BaseRequestHandler):
+    server: Server
+
+    def handle(self) -> None:
+        while message := exactly(self.request, SIZE):
+            self.server.heard.append(message)
+            self.request.sendall(b"%d%s" % (len(self.server.heard), message[1:]))
+
+
+def message(source: socket.socket) -> bytes:
+    return exactly(source, SIZE)
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Answers) as server:
+        server.heard = []
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def relay(server: Server) -> Iterator[Relay]:
+    def name(found: bytes) -> str | None:
+        return None if found.startswith(b"hi") else found.decode()
+
+    host, port = server.server_address[:2]
+    with Relay((str(host), port), message, name_of=name) as relay:
+        yield relay
+
+
+def say(relay: Relay, *messages: bytes) -> list[bytes]:
+    """What is answered, one by one, over one connection; nothing where it breaks."""
+    with closing(socket.create_connection(("127.0.0.1", relay.port))) as client:
+        answers = []
+        for one in messages:
+            try:
+                client.sendall(one)
+            except OSError:
+                break
+            answers.append(message(client))
+        return answers
+
+
+def test_only_messages_with_a_name_are_counted(relay: Relay, server: Server) -> None:
+    relay.arm(2, Loss.REQUEST)
+    assert say(relay, b"hi..", b"one.", b"hi..", b"two.") == [b"1i..", b"2ne.", b"3i..", b""]
+    assert relay.seen == ["one.", "two."]
+    assert relay.fired
+    assert server.heard == [b"hi..", b"one.", b"hi.."]
+
+
+def test_a_reply_is_lost_and_the_request_is_not(relay: Relay, server: Server) -> None:
+    relay.arm(1, Loss.REPLY)
+    assert say(relay, b"one.") == [b""]
+    assert server.heard == [b"one."]
+
+
+def test_a_doubled_request_is_answered_by_the_second_answer(relay: Relay, server: Server) -> None:
+    relay.arm(2, Loss.DOUBLE)
+    assert say(relay, b"one.", b"two.", b"six.") == [b"1ne.", b"3wo.", b"4ix."]
+    assert server.heard == [b"one.", b"two.", b"two.", b"six."]
+
+
+def test_a_delayed_request_arrives_when_it_is_released(relay: Relay, server: Server) -> None:
+    relay.arm(1, Loss.DELAY)
+    assert say(relay, b"one.") == [b""]
+    assert say(relay, b"two.") == [b"1wo."]
+    assert server.heard == [b"two."]
+    relay.release(deadline_s=60.0)
+    assert within(60.0, lambda: server.heard == [b"two.", b"one."])
+
+
+def test_nothing_is_lost_where_nothing_is_to_be(relay: Relay) -> None:
+    relay.arm(1, None)
+    assert say(relay, b"one.", b"two.") == [b"1ne.", b"2wo."]
+    assert not relay.fired
+    assert relay.seen == ["one.", "two."]
