@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import pyarrow as pa
 from duckdb import DuckDBPyConnection
 
+from abs_audit.carry import types_of
 from abs_audit.comparison import compare, moved
 from abs_audit.contracts import Inspectable, Relation
 from abs_audit.plan import Plan, plan
@@ -27,6 +29,7 @@ def audit(
     *,
     key: Sequence[str] = (),
     columns: Sequence[str] | None = None,
+    schema: pa.Schema | None = None,
     left_behind: Callable[[], LeftBehind] | None = None,
     settle: float = 0.0,
     samples: int = 10,
@@ -67,6 +70,8 @@ def audit(
         key: columns that identify a record. Without, the record is its own identity, and a changed
             one counts as missing and unexpected.
         columns: what to compare; None: all, and both sides must have the same names.
+        schema: types for columns for which neither side has one, such as JSON files and JSON records
+            of a topic: there 1.50 is 1.5 then, and 12:00:00Z is 12:00:00.000Z. See ``ddl``.
         left_behind: looks for what is in doubt; by default the target's own, where it has one.
         settle: seconds to go on reading and looking, until the target stands still. 0: two reads.
         samples: identities to name for each kind of difference, at most.
@@ -83,8 +88,15 @@ def audit(
     start = time.monotonic()
     look = left_behind or (actual.left_behind if isinstance(actual, Inspectable) else None)
     with workspace(memory_mib, temp_directory) as connection:
+        declared = None
+        if schema is not None:
+            declared = types_of(connection.from_arrow(schema.empty_table()), "the schema")
         matched = plan(
-            expected.columns(connection), actual.columns(connection), key=key, columns=columns
+            expected.columns(connection),
+            actual.columns(connection),
+            key=key,
+            columns=columns,
+            declared=declared,
         )
         prepare(connection, matched)
         load(connection, "expected", expected, matched, actual=False)
@@ -97,6 +109,7 @@ def audit(
         actual_name=actual.name,
         key=tuple(key),
         columns=matched.names,
+        left_out=matched.left_out,
         differences=differences,
         reads=reads,
         moved=last_move,

@@ -102,6 +102,7 @@ def _scale_only(connection: DuckDBPyConnection, plan: Plan) -> dict[str, int]:
         index
         for index, pair in enumerate(plan.pairs)
         if pair.expected.family is pair.actual.family is Family.UNTYPED
+        and pair.common.family is Family.TEXT
     ]
     if not untyped:
         return {}

@@ -20,7 +20,7 @@ else about its own type system matters to the audit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -58,11 +58,13 @@ class Type:
     Args:
         precision: see the table above; 0 where it means nothing.
         children: (name, type) of a struct's fields, of ``element``, or of ``key`` and ``value``.
+        folder: the column is in the names of folders only (``day=2026-11-20``).
     """
 
     family: Family
     precision: int = 0
     children: tuple[tuple[str, Type], ...] = ()
+    folder: bool = field(default=False, compare=False)
 
     def __str__(self) -> str:
         if not self.children:

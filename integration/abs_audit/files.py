@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from glob import escape, glob
+from glob import escape, glob, has_magic
 from pathlib import Path
 
 import duckdb
@@ -14,6 +14,7 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
 from abs_audit.carry import carried, types_of
 from abs_audit.families import Family, Type
+from abs_audit.folders import Folders, common_names, folders_of, with_folders
 from abs_audit.streams import streamed
 from abs_audit.textfiles import csv_batches, csv_columns, json_batches, json_columns, text_schema
 from abs_core.errors import AbsError, DataError, OptionError, SchemaError, UnavailableError
@@ -39,8 +40,10 @@ class Files:
     Folders are searched to any depth; names that start with ``_`` or ``.`` are left out, as Spark
     does. The set of files is found anew for every read. CSV and JSON have no types: their values
     take the other side's. CSV: a header line, commas, RFC 4180 quotes; an empty field is NULL and a
-    quoted empty one is empty text. Values in the names of folders (``month=1``) are not read, nor
-    are manifests: a folder that Spark's own file sink wrote may hold files that its log disowns.
+    quoted empty one is empty text. Values in the names of folders (``month=1``) below the given path
+    are columns without a type, where each file has them and no file has a column of that name.
+    Manifests are not read: a folder that Spark's own file sink wrote may hold files that its log
+    disowns.
 
     Args:
         paths: files, folders or glob patterns.
@@ -57,12 +60,20 @@ class Files:
     def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
         kind, found = self._found()
         with self._mapped(duckdb.DatabaseError):
-            if kind == "csv":
-                return dict.fromkeys(csv_columns(found), Type(Family.UNTYPED))
-            if kind == "json":
-                return dict.fromkeys(json_columns(connection, found), Type(Family.UNTYPED))
-            with _typed(connection, kind, found) as rows:
-                return types_of(rows, self.name)
+            inside = self._inside(connection, kind, found)
+        outside = (name for name in common_names(found.values()) if name not in inside)
+        return {**inside, **{name: Type(Family.UNTYPED, folder=True) for name in outside}}
+
+    def _inside(
+        self, connection: DuckDBPyConnection, kind: str, found: Mapping[Path, Folders]
+    ) -> dict[str, Type]:
+        """The columns that are in the files themselves."""
+        if kind == "csv":
+            return dict.fromkeys(csv_columns(found), Type(Family.UNTYPED))
+        if kind == "json":
+            return dict.fromkeys(json_columns(connection, found), Type(Family.UNTYPED))
+        with _typed(connection, kind, found, ()) as rows:
+            return types_of(rows, self.name)
 
     @contextlib.contextmanager
     def rows(
@@ -70,20 +81,34 @@ class Files:
     ) -> Iterator[DuckDBPyRelation]:
         kind, found = self._found()
         with self._mapped():
-            if kind == "csv":
-                batches = csv_batches(found, names, self.null)
+            outside = [name for name in names if name in common_names(found.values())]
+            if outside:
+                inside = self._inside(connection, kind, found)
+                outside = [name for name in outside if name not in inside]
+            if kind in ("csv", "json"):
+                batches = self._texts(kind, found, names, outside)
                 with streamed(connection, text_schema(names), batches) as rows:
                     yield rows
-            elif kind == "json":
-                with streamed(connection, text_schema(names), json_batches(found, names)) as rows:
-                    yield rows
             else:
-                with _typed(connection, kind, found) as rows:
+                with _typed(connection, kind, found, outside) as rows:
                     yield carried(rows, names)
 
-    def _found(self) -> tuple[str, list[Path]]:
-        """The format and the files, in a stable order."""
-        found = sorted({path for text in self.paths for path in _expand(text)})
+    def _texts(
+        self, kind: str, found: Mapping[Path, Folders], names: Sequence[str], outside: Sequence[str]
+    ) -> Iterator[pa.RecordBatch]:
+        """The records of CSV and JSON files; the columns ``outside`` come from the folders."""
+        inner = [name for name in names if name not in outside]
+        for path, folders in found.items():
+            if kind == "csv":
+                batches = csv_batches([path], inner, self.null)
+            else:
+                batches = json_batches([path], inner)
+            yield from batches if not outside else with_folders(batches, names, folders)
+
+    def _found(self) -> tuple[str, dict[Path, Folders]]:
+        """The format and the files, in a stable order, with what their folders say."""
+        every = {path: folders for text in self.paths for path, folders in _expand(text)}
+        found = dict(sorted(every.items()))
         kinds = {_format(path) for path in found}
         if not found:
             raise OptionError(
@@ -116,17 +141,51 @@ class Files:
 
 @contextlib.contextmanager
 def _typed(
-    connection: DuckDBPyConnection, kind: str, found: list[Path]
+    connection: DuckDBPyConnection,
+    kind: str,
+    found: Mapping[Path, Folders],
+    outside: Sequence[str],
 ) -> Iterator[DuckDBPyRelation]:
+    """The records of files with types, and the columns ``outside`` from their folders, as text."""
     if kind == "parquet":
         # By name: columns of later files that the first does not have must not be passed over.
-        yield connection.read_parquet(
-            [escape(str(path)) for path in found], union_by_name=True, hive_partitioning=False
+        files = ", ".join(map(_literal, found))
+        rows = connection.sql(
+            f"from read_parquet([{files}], union_by_name = true, hive_partitioning = false, "
+            f"filename = {repr(_FILE) if outside else False})"
         )
-    else:
-        schema = _arrow_schema(found[0])
-        with streamed(connection, schema, _arrow_batches(found, schema.names)) as rows:
-            yield rows
+        yield _joined(connection, rows, found, outside) if outside else rows
+        return
+    first = next(iter(found))
+    inside = _arrow_schema(first)
+    schema = pa.schema([*inside, *text_schema(outside)])
+    batches = (
+        batch
+        for path, folders in found.items()
+        for batch in with_folders(_arrow_batches(path, first, inside.names), schema.names, folders)
+    )
+    with streamed(connection, schema, batches) as rows:
+        yield rows
+
+
+_FILE = "abs_audit_file"
+
+
+def _literal(path: Path) -> str:
+    """The file's name in SQL; it is no pattern."""
+    return "'" + escape(str(path)).replace("'", "''") + "'"
+
+
+def _joined(
+    connection: DuckDBPyConnection,
+    rows: DuckDBPyRelation,
+    found: Mapping[Path, Folders],
+    outside: Sequence[str],
+) -> DuckDBPyRelation:
+    values = {name: [folders[name] for folders in found.values()] for name in outside}
+    schema = pa.schema([(_FILE, pa.string()), *text_schema(outside)])
+    beside = pa.table({_FILE: [str(path) for path in found], **values}, schema=schema)
+    return rows.join(connection.from_arrow(beside), _FILE)
 
 
 def _arrow_schema(path: Path) -> pa.Schema:
@@ -134,20 +193,17 @@ def _arrow_schema(path: Path) -> pa.Schema:
         return reader.schema
 
 
-def _arrow_batches(found: list[Path], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    for path in found:
-        with _arrow_reader(path) as reader:
-            if set(reader.schema.names) != set(names):
-                raise SchemaError(
-                    f"{path} has other columns than {found[0]}.", remedy="audit them apart."
-                )
-            batches = (
-                reader
-                if isinstance(reader, pa.RecordBatchReader)
-                else map(reader.get_batch, range(reader.num_record_batches))
-            )
-            for batch in batches:
-                yield batch.select(names)
+def _arrow_batches(path: Path, first: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    with _arrow_reader(path) as reader:
+        if set(reader.schema.names) != set(names):
+            raise SchemaError(f"{path} has other columns than {first}.", remedy="audit them apart.")
+        batches = (
+            reader
+            if isinstance(reader, pa.RecordBatchReader)
+            else map(reader.get_batch, range(reader.num_record_batches))
+        )
+        for batch in batches:
+            yield batch.select(names)
 
 
 def _arrow_reader(path: Path) -> pa.RecordBatchReader | pa.ipc.RecordBatchFileReader:
@@ -158,13 +214,19 @@ def _arrow_reader(path: Path) -> pa.RecordBatchReader | pa.ipc.RecordBatchFileRe
     return pa.ipc.open_file(source) if is_file else pa.ipc.open_stream(source)
 
 
-def _expand(text: str) -> list[Path]:
+def _expand(text: str) -> list[tuple[Path, Folders]]:
+    """The files that are meant, each with the columns of the folders below what is named."""
     given = Path(text)
     if given.exists():
-        return _files_of(given)
-    # Path.glob takes no absolute pattern.
-    matches = [Path(match) for match in glob(text, recursive=True)]  # noqa: PTH207
-    return [path for m in matches if not _hidden(m, given.parts) for path in _files_of(m)]
+        matches, known = [given], given.parts
+    else:
+        # Path.glob takes no absolute pattern.
+        matches = [Path(match) for match in glob(text, recursive=True)]  # noqa: PTH207
+        matches = [match for match in matches if not _hidden(match, given.parts)]
+        magic = (number for number, part in enumerate(given.parts) if has_magic(part))
+        known = given.parts[: next(magic, None)]
+    files = [path for match in matches for path in _files_of(match)]
+    return [(path, folders_of(path.parts[len(known) : -1])) for path in files]
 
 
 def _files_of(root: Path) -> list[Path]:

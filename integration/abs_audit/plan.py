@@ -31,10 +31,12 @@ class Plan:
 
     Args:
         keys: how many of the pairs, from the first, are the key; 0: the whole record is.
+        left_out: columns of actual that are in the names of its folders only, and not expected.
     """
 
     pairs: tuple[Pair, ...]
     keys: int
+    left_out: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -56,15 +58,19 @@ def plan(
     *,
     key: Sequence[str] = (),
     columns: Sequence[str] | None = None,
+    declared: Mapping[str, Type] | None = None,
 ) -> Plan:
     """Match columns by name: the exact one, else the only one that differs in upper and lower case.
 
     A side without any column is JSON without a record: it has those of the other side, and misses all
-    records.
+    records. A column that actual has only in the names of its folders, and that nothing expects, is
+    left out: the job derived it.
 
     Args:
         key: the columns that identify a record; empty: the whole record does.
         columns: what to compare (the key is added); None: all, and both sides must have the same.
+        declared: types of columns for which neither side has one. A side without types has these
+            columns also where no record has a value for one: writers of JSON leave out nulls.
 
     Raises:
         OptionError: a name is given twice, or there is no column to compare.
@@ -73,7 +79,12 @@ def plan(
     for given in (key, columns or ()):
         if len(set(given)) != len(given):
             raise OptionError("A column is named twice.", remedy="name each column once.")
+    declared = declared or {}
+    expected, actual = _declared(expected, declared), _declared(actual, declared)
     expected, actual = _filled(expected, actual), _filled(actual, expected)
+    derived = tuple(n for n, kind in actual.items() if kind.folder and not _has(expected, n))
+    if columns is None:
+        actual = {name: kind for name, kind in actual.items() if name not in derived}
     keys = [_named(name, expected, "expected") for name in key]
     if columns is None:
         wanted = [*keys, *(name for name in expected if name not in keys)]
@@ -86,8 +97,20 @@ def plan(
     pairs = []
     for name in wanted:
         there = _named(name, actual, "actual")
-        pairs.append(_pair(name, there, expected[name], actual[there]))
-    return Plan(tuple(pairs), len(keys))
+        pairs.append(_pair(name, there, expected[name], actual[there], declared))
+    return Plan(tuple(pairs), len(keys), derived if columns is None else ())
+
+
+def _declared(columns: Mapping[str, Type], declared: Mapping[str, Type]) -> Mapping[str, Type]:
+    """With the declared columns, where the side has no types: none of its records may name them all."""
+    if any(kind.family is not Family.UNTYPED for kind in columns.values()):
+        return columns
+    more = {name: Type(Family.UNTYPED) for name in declared if not _has(columns, name)}
+    return {**columns, **more}
+
+
+def _has(columns: Mapping[str, Type], name: str) -> bool:
+    return any(one.lower() == name.lower() for one in columns)
 
 
 def _filled(columns: Mapping[str, Type], other: Mapping[str, Type]) -> Mapping[str, Type]:
@@ -118,8 +141,14 @@ def _require_no_more(
         )
 
 
-def _pair(name: str, actual_name: str, expected: Type, actual: Type) -> Pair:
+def _pair(
+    name: str, actual_name: str, expected: Type, actual: Type, declared: Mapping[str, Type]
+) -> Pair:
     common = meet(expected, actual)
+    known = next((declared[one] for one in declared if one.lower() == name.lower()), None)
+    if known is not None and expected.family is actual.family is Family.UNTYPED:
+        # Bytes have no one text form: those of both sides are compared as they are written.
+        common = meet(expected, known) or Type(Family.TEXT)
     if common is None:
         raise SchemaError(
             f"Column {name!r} is {expected} in expected and {actual} in actual; values of these "

@@ -173,6 +173,7 @@ class Report:
         moved: records by which the last two reads differ.
         looks: what was left behind, once after each read; empty where the target cannot tell.
         seconds: that the audit took.
+        left_out: columns of the target that are only in the names of its folders, and not expected.
     """
 
     expected_name: str
@@ -184,6 +185,7 @@ class Report:
     moved: int
     looks: tuple[LeftBehind, ...]
     seconds: float
+    left_out: tuple[str, ...] = ()
 
     @property
     def left_behind(self) -> LeftBehind | None:
@@ -231,7 +233,13 @@ class Report:
             notes.append(
                 f"{max(scale_only.values())} of the differing records differ only in zeros at the "
                 f"end of decimals (1.50 and 1.5) in {', '.join(map(repr, scale_only))}: neither side "
-                "has a type there, so text is compared; give one side as a table or a file with types"
+                "has a type there, so text is compared; name the types (--schema, in Python schema=), "
+                "or give one side as a table or a file with types"
+            )
+        if self.left_out:
+            notes.append(
+                f"not compared: {', '.join(self.left_out)}, which the target has in the names of its "
+                "folders only and nothing expects"
             )
         if not self.looks:
             notes.append("what is left behind was not looked at: this kind of target cannot tell")

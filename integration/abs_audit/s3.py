@@ -94,8 +94,12 @@ class S3Files:
             with self._mapped():
                 client = self._client()
                 for number, key in enumerate(self._keys(client)):
-                    # Not under the key's own path: a key may hold "..".
-                    there = root / f"{number:08d}-{key.rpartition('/')[2]}"
+                    # Not under the key's own path: a key may hold "..". Folders such as day=1 are
+                    # columns, and none of them can be "..".
+                    *folders, name = key.removeprefix(self._folder).split("/")
+                    columns = [part for part in folders if "=" in part]
+                    there = root.joinpath(*columns, f"{number:08d}-{name}")
+                    there.parent.mkdir(parents=True, exist_ok=True)
                     client.download_file(self.bucket, key, str(there))
             if not any(root.iterdir()):
                 raise ConfigError(

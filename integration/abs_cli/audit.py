@@ -47,6 +47,13 @@ def audit(
     columns: Annotated[
         str, typer.Option(help="Columns to compare, besides the key. Default: all.")
     ] = "",
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            help="Types for columns for which neither side has one (JSON, CSV, records of a topic): "
+            "DDL as for Spark ('id BIGINT, amount DECIMAL(12,2)'), or a file of it, or a Parquet file.",
+        ),
+    ] = None,
     null: Annotated[
         str | None, typer.Option(help="Text that stands for NULL in CSV files, such as NA.")
     ] = None,
@@ -70,6 +77,7 @@ def audit(
     do not fit; 3: a side cannot be read.
     """
     import abs_audit
+    from abs_audit.ddl import schema_of
     from abs_audit.render import show
 
     with _exit_code_1_for_findings_only(), errors.status("reading both sides ..."):
@@ -78,6 +86,7 @@ def audit(
             abs_audit.relation(actual, table=table, null=null, stateschema=state_schema),
             key=_names(key),
             columns=_names(columns) or None,
+            schema=None if schema is None else schema_of(schema),
             settle=settle,
             samples=samples,
             memory_mib=memory,

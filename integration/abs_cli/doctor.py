@@ -47,6 +47,14 @@ def doctor(
         Path | None,
         typer.Option("--sample", help="A file or folder of the input (Parquet, Arrow, CSV, JSON)."),
     ] = None,
+    schema: Annotated[
+        str | None,
+        typer.Option(
+            "--schema",
+            help="The input's columns, where a sample does not tell their types (JSON, CSV): DDL as "
+            "for Spark ('id BIGINT, amount DECIMAL(12,2)'), or a file of it, or a Parquet file.",
+        ),
+    ] = None,
     tasks: Annotated[int | None, typer.Option(help="How many tasks write an epoch.", min=1)] = None,
     sink: Annotated[
         Sink | None,
@@ -60,11 +68,11 @@ def doctor(
 ) -> None:
     """Check a job's options, its server, table or bucket, its role. Exit code 1 if it would not run.
 
-    With --sample it also checks that the input's columns fit.
+    With --schema or --sample it also checks that the input's columns fit.
     """
     given = _pairs(option)
-    schema = None if sample is None else _schema(sample)
-    findings, promise = _LOOK[sink or _meant(given)](given, schema, tasks)
+    columns = _columns(sample, schema)
+    findings, promise = _LOOK[sink or _meant(given)](given, columns, tasks)
     if as_json:
         listed = [dataclasses.asdict(finding) for finding in findings]
         print_json({"findings": listed, "guarantee": dataclasses.asdict(promise)})
@@ -177,6 +185,27 @@ def _pairs(given: list[str]) -> dict[str, str]:
             remedy="write -o dbtable=public.payments, once for each option.",
         )
     return pairs
+
+
+def _columns(sample: Path | None, schema: str | None) -> pa.Schema | None:
+    """What the input's columns are; a schema that is named goes before what a sample shows.
+
+    Raises:
+        ConfigError: the sample has columns that the schema does not name.
+    """
+    from abs_audit.ddl import schema_of
+
+    shown = None if sample is None else _schema(sample)
+    if schema is None:
+        return shown
+    named = schema_of(schema)
+    more = [] if shown is None else sorted(set(shown.names) - set(named.names))
+    if more:
+        raise ConfigError(
+            f"The sample has columns that the schema does not name: {', '.join(more)}.",
+            remedy="add them to --schema, or leave out --sample.",
+        )
+    return named
 
 
 def _schema(sample: Path) -> pa.Schema:

@@ -1,0 +1,42 @@
+"""Columns in the names of folders, ``day=2026-11-20/``, as Hive and Spark write them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from urllib.parse import unquote
+
+import pyarrow as pa
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""Stands for NULL (Spark's ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+
+Folders = Mapping[str, str | None]
+
+
+def folders_of(parts: Iterable[str]) -> dict[str, str | None]:
+    """The columns that the folders of one file name, and their values as text."""
+    pairs = [part.split("=", 1) for part in parts if "=" in part[1:]]
+    return {
+        unquote(name): None if value == NULL_FOLDER else unquote(value) for name, value in pairs
+    }
+
+
+def common_names(folders: Iterable[Folders]) -> tuple[str, ...]:
+    """The columns that each file's folders name; a file outside of them has no value to give."""
+    all_of_them = list(folders)
+    first = all_of_them[0] if all_of_them else {}
+    return tuple(name for name in first if all(name in other for other in all_of_them))
+
+
+def with_folders(
+    batches: Iterable[pa.RecordBatch], names: Sequence[str], folders: Folders
+) -> Iterator[pa.RecordBatch]:
+    """The batches of one file with the columns of its folders; all of them in the order ``names``."""
+    for batch in batches:
+        columns = [
+            pa.array([folders[name]] * batch.num_rows, pa.string())
+            if name in folders
+            else batch.column(name)
+            for name in names
+        ]
+        yield pa.RecordBatch.from_arrays(columns, names=list(names))
