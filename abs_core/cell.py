@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeVar
 
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_random_exponential
-
-from abs_core.contracts import Conflict, RegisterStore, Stored, Version
-from abs_core.errors import TargetError
+from abs_core.contracts import Conflict, Punctual, RegisterStore, Stored, Version
+from abs_core.errors import ContentionError
 from abs_core.model import JobState
+from abs_core.patience import Patience
+from abs_core.permission import Permission
 from abs_core.protocol import Changed, Refused, Unchanged, Verdict
 
-T = TypeVar("T")
 Rule = Callable[[JobState | None], Verdict]
 Swap = Callable[[Version | None, JobState], Version | Conflict]
-
-
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long to try.
-
-    Args:
-        seconds: for how long a target that does not answer is tried again, with backoff and jitter.
-        min_seconds_left: a handle that its target aborts sooner than this is not decided any more.
-        first_pause: longest pause after the first failure, in seconds; it doubles, up to 2 seconds.
-    """
-
-    seconds: float = 60.0
-    min_seconds_left: float = 30.0
-    first_pause: float = 0.05
-
-    def retry(self, call: Callable[[], T]) -> T:
-        """Call until it returns, or raises what a retry cannot help, or time is up."""
-        retrying = Retrying(
-            retry=retry_if_exception(lambda e: isinstance(e, TargetError) and e.retryable),
-            wait=wait_random_exponential(multiplier=self.first_pause, max=2.0),
-            stop=stop_after_delay(self.seconds),
-            reraise=True,
-        )
-        return retrying(call)
-
-
-DEFAULT_PATIENCE = Patience()
 
 
 class Cell:
@@ -70,17 +39,21 @@ class Cell:
         stored = self._patience.retry(self._look)
         return None if stored is None else stored.state
 
-    def change(self, rule: Rule, swap: Swap | None = None) -> JobState:
+    def change(
+        self, rule: Rule, swap: Swap | None = None, permission: Permission | None = None
+    ) -> JobState:
         """Apply ``rule`` to the present state, over and over, until its result is in place.
 
         It begins with the state that was seen last, which saves a look: the compare-and-set tells
         whether that is still the present one. To refuse, or to find nothing to do, it looks anew.
 
         A reply that is lost is not guessed: the state is loaded again, and the rule answers
-        ``Unchanged`` where the change took effect after all.
+        ``Unchanged`` where the change took effect after all. Where somebody else was first it is
+        tried again after a pause, as where the store does not answer.
 
         Args:
             swap: puts the new state in place; the store's compare-and-set where not given.
+            permission: is asked before each try to put the new state in place.
 
         Returns:
             the state that the rule led to.
@@ -88,9 +61,13 @@ class Cell:
         Raises:
             ProtocolError: the rule refuses.
             TargetError: the store does not answer for good; the change may have taken effect.
+            ContentionError: others were first each time; the change has not taken effect.
+            NotPreparedError: ``permission`` is refused; a try before may still take effect.
         """
+        lost = 0
 
-        def once() -> JobState | None:
+        def once() -> JobState:
+            nonlocal lost
             last = self._last
             verdict = None if last is None else rule(last.state)
             if not isinstance(verdict, Changed):
@@ -100,22 +77,37 @@ class Cell:
                 raise verdict.error
             if isinstance(verdict, Unchanged):
                 return verdict.state
+            deadline = None if permission is None else permission.ask()
             self._last = None  # until the reply is here
             expected = None if last is None else last.version
             if swap is None:
-                swapped = self._store.compare_and_set(self._job, expected, verdict.state)
+                swapped = self._swap(expected, verdict.state, deadline)
             else:
                 swapped = swap(expected, verdict.state)
             if isinstance(swapped, Conflict):
-                return None
+                lost += 1
+                raise _overtaken(self._job, lost)
             self._last = Stored(verdict.state, swapped)
             return verdict.state
 
-        while (state := self._patience.retry(once)) is None:
-            pass  # somebody else changed the cell first: look again
-        return state
+        return self._patience.retry(once)
+
+    def _swap(
+        self, expected: Version | None, state: JobState, deadline: float | None
+    ) -> Version | Conflict:
+        if deadline is not None and isinstance(self._store, Punctual):
+            return self._store.compare_and_set_by(self._job, expected, state, deadline)
+        return self._store.compare_and_set(self._job, expected, state)
 
     def _look(self) -> Stored | None:
         self._last = None
         self._last = self._store.load(self._job)
         return self._last
+
+
+def _overtaken(job: str, times: int) -> ContentionError:
+    return ContentionError(
+        f"The job's register was changed by others first, {times} time(s) in a row.",
+        job=job,
+        remedy="see that only one query runs under this job name; then restart.",
+    )

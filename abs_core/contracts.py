@@ -62,6 +62,27 @@ class RegisterStore(Protocol):
         ...
 
 
+@runtime_checkable
+class Punctual(Protocol):
+    """A register store whose compare-and-set takes several requests, so that it can come to be late.
+
+    Offering it is optional: a store that sends one request is on time, or not at all.
+    """
+
+    def compare_and_set_by(
+        self, job: str, expected: Version | None, state: JobState, deadline: float
+    ) -> Version | Conflict:
+        """``compare_and_set``, which sends nothing that could change the cell after ``deadline``.
+
+        Args:
+            deadline: by ``time.monotonic``.
+
+        Raises:
+            UnavailableError: it is over; what was sent before may take effect.
+        """
+        ...
+
+
 class Writer(Protocol):
     """Writes one task's share of one epoch. Not thread-safe; used once.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from abs_core import protocol
-from abs_core.cell import DEFAULT_PATIENCE, Cell, Patience, Rule
+from abs_core.cell import Cell, Rule
 from abs_core.contracts import CoCommitter, Committer, Composer, RegisterStore
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import NotPreparedError, ProtocolError, TargetError
@@ -32,12 +32,12 @@ from abs_core.model import (
     Decision,
     Drained,
     HandleName,
-    Inspection,
     JobState,
-    Outcome,
     Share,
     Wrote,
 )
+from abs_core.patience import DEFAULT_PATIENCE, Patience
+from abs_core.permission import Permission
 from abs_core.protocol import Identity, Refused, Skip, Unchanged, Verdict, Write
 from abs_core.rollforward import RollForward, present
 
@@ -76,6 +76,7 @@ class Coordinator:
             transaction; pass ``co_commit=False`` where ``store`` is not in the sink's own system.
         observe: is told of progress; must not raise.
         fence: called with the new state when this process has just raised the generation.
+        clock: seconds; by it handles that expire are decided in time, or not at all.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Coordinator:
         patience: Patience = DEFAULT_PATIENCE,
         observe: Observer = ignore,
         fence: Callable[[JobState], None] = lambda state: None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._who = who
         self._cell = Cell(store, who.job, patience)
@@ -96,6 +98,7 @@ class Coordinator:
         self._patience = patience
         self._observe = observe
         self._fence = fence
+        self._clock = clock
         self._forward = RollForward(who, self._cell, committer, patience, observe)
 
     def begin(self, epoch: int, *, gaps_allowed: bool = False) -> tuple[JobState, Write | Skip]:
@@ -124,7 +127,8 @@ class Coordinator:
         Raises:
             FencedError: a newer run has taken over.
             ReplayMismatchError: the epoch is committed already, and was another one then.
-            NotPreparedError: a handle is not prepared any more; nothing is decided, restart.
+            NotPreparedError: a handle is not prepared any more, or would not be for long enough to
+                commit it; nothing is decided, restart.
             HandleLostError: a handle of a decision is aborted or unknown (I7).
         """
         began = time.monotonic()
@@ -135,10 +139,7 @@ class Coordinator:
         if self._co_committer is not None:
             state = self._co_commit(self._co_committer, report)
         else:
-            if not known:
-                report = self._composed(report)
-                self._inspect(report)
-            state = self._cell.change(self._deciding(protocol.decide, report))
+            state = self._decide(report if known else self._composed(report), known=known)
             reached(CrashPoint.AFTER_DECIDE)
         state = self._forward.finish_open(state, present=report.epoch)
         job, epoch, rows = self._who.job, report.epoch, report.rows
@@ -158,10 +159,8 @@ class Coordinator:
         """
         if not protocol.has_started(self._cell.load(), self._who):
             return
-        state = self._cell.change(self._as_run(lambda s, g: protocol.abandon(s, g, epoch)))
+        state = self._abandoned(epoch)
         if epoch in state.abandoned:
-            reached(CrashPoint.AFTER_ABANDON)
-            self._observe(Abandoned(self._who.job, epoch))
             self.sweep(state)
 
     def roll_forward(self) -> JobState:
@@ -293,30 +292,57 @@ class Coordinator:
             )
         return replace(report, shares=[Wrote(c.rows, c) for c in made])
 
-    def _inspect(self, report: Report) -> None:
-        """Before the decision: every handle must still be prepared, with time left to commit it."""
-        committables = report.committables
-        seen = self._patience.retry(lambda: self._committer.inspect(committables))
-        for committable in committables:
-            found = seen.get(committable.handle, Inspection(Outcome.UNKNOWN))
-            left = found.seconds_left
-            if found.outcome is Outcome.PREPARED and (
-                left is None or left >= self._patience.min_seconds_left
-            ):
-                continue
+    def _decide(self, report: Report, *, known: bool) -> JobState:
+        """The state with the decision, which is in place in time for all handles to be committed.
+
+        Where it could not be put in place in time the epoch is abandoned, as what was sent may still
+        be on its way; if that one was faster, the decision stands.
+        """
+        deciding = self._deciding(protocol.decide, report)
+        permission = None if known else self._permission(report)
+        try:
+            return self._cell.change(deciding, permission=permission)
+        except NotPreparedError:
+            assert permission is not None
+            if permission.tries == 1:
+                self._mine()  # nothing was sent. To be fenced would be the reason to name
+                raise
+            state = self._abandoned(report.epoch)
+            if report.epoch in state.abandoned:
+                raise
+            return state
+
+    def _permission(self, report: Report) -> Permission | None:
+        """Before the decision: every handle must still be prepared, with time left to commit it.
+
+        Returns:
+            None where a successor has decided, and swept, while this run looked.
+        """
+        permission = Permission(
+            self._who.job,
+            report.epoch,
+            self._committer,
+            report.committables,
+            self._patience,
+            self._clock,
+        )
+        try:
+            self._patience.retry(permission.inspect)
+        except NotPreparedError:
             # A successor may have swept it: then being fenced is the reason to name.
             if isinstance(self._plan(present(self._cell, self._who), report), Skip):
-                return
-            raise NotPreparedError(
-                f"A handle is {found.outcome} before its epoch is decided"
-                + ("" if left is None else f", with {left:.0f} s left")
-                + "; nothing of the epoch is visible.",
-                job=self._who.job,
-                epoch=report.epoch,
-                handle=str(committable.handle),
-                remedy="restart the query: the epoch is written again.",
-            )
+                return None
+            raise
         reached(CrashPoint.AFTER_INSPECT)
+        return permission
+
+    def _abandoned(self, epoch: int) -> JobState:
+        """The state after the epoch was given up, unless it is decided."""
+        state = self._cell.change(self._as_run(lambda s, g: protocol.abandon(s, g, epoch)))
+        if epoch in state.abandoned:
+            reached(CrashPoint.AFTER_ABANDON)
+            self._observe(Abandoned(self._who.job, epoch))
+        return state
 
     def _co_commit(self, committer: CoCommitter, report: Report) -> JobState:
         try:

@@ -148,6 +148,16 @@ class HandleLostError(ProtocolError):
 class TargetError(AbsError):
     """The other system answered with an error, or did not answer."""
 
+    waited: float | None = None
+
+    def gave_up(self, seconds: float, system: str, job: str | None) -> None:
+        """Say for how long what was tried again, and for whom; the first to give up says it."""
+        if self.waited is None:
+            self.waited, self.job = seconds, self.job or job
+            of = f" for {system}" if system else ""
+            self.what = f"{self.what} Waited{of} for {seconds:.0f} s (option patience)."
+            self.args = (self.what,)
+
 
 class UnavailableError(TargetError):
     """The other system cannot be reached or went away; what was asked may have happened."""

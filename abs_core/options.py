@@ -8,6 +8,7 @@ Messages name options and never show the value of a secret one (I9).
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -171,6 +172,23 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
         if not text.strip().isdecimal() or not least <= int(text) <= most:
             raise ValueError(f"a whole number from {least} to {most}")
         return int(text)
+
+    return read
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
+_DURATION_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def duration(least: float, most: float) -> Callable[[str], float]:
+    """A time, in seconds, between two bounds, both allowed; ``90``, ``90s``, ``3m`` or ``1h``."""
+
+    def read(text: str) -> float:
+        found = _DURATION.fullmatch(text.strip().lower())
+        value = float(found[1]) * _DURATION_UNITS[found[2] or ""] if found else -1.0
+        if not least <= value <= most:
+            raise ValueError(f"a time from {least:g}s to {most:g}s, such as 90s, 3m or 1h")
+        return value
 
     return read
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from abs_core import protocol
-from abs_core.cell import Cell, Patience
+from abs_core.cell import Cell
 from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import HandleLostError, ProtocolError, UnavailableError
 from abs_core.events import Observer, RolledForward
 from abs_core.model import Committable, Decision, HandleName, JobState, Outcome
+from abs_core.patience import Patience
 from abs_core.protocol import Identity, Verdict
 
 OFFSETS = "offsets"

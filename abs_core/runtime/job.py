@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING
 
-from abs_core.cell import DEFAULT_PATIENCE, Patience
 from abs_core.contracts import CoCommitter, Committer, RegisterStore, Sink
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError
 from abs_core.events import Observer, ignore
 from abs_core.model import AND, JobState, job_key
+from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity
 from abs_core.runtime.conductor import Companion

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from threading import Event, Thread
 
-from abs_core.cell import DEFAULT_PATIENCE, Patience
 from abs_core.contracts import Conflict, RegisterStore, Version
 from abs_core.errors import FencedError, TargetError
 from abs_core.model import JobState, job_key
+from abs_core.patience import DEFAULT_PATIENCE, Patience
 
 HELD, FREE, DONE = "held", "free", "done"
 

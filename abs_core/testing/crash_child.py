@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from abs_core import crash
-from abs_core.cell import Patience
 from abs_core.contracts import Sink
 from abs_core.model import Drained, Share
+from abs_core.patience import Patience
 from abs_core.registers.file import FileRegister
 from abs_core.testing.case import JOB, rows
 from abs_core.testing.engine import Run

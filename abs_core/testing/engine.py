@@ -9,10 +9,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from abs_core.cell import Patience
 from abs_core.contracts import CoCommitter, RegisterStore, Sink, Task, Writer
 from abs_core.coordinator import Coordinator, Report
 from abs_core.model import Drained, JobState, Share, Wrote
+from abs_core.patience import Patience
 from abs_core.protocol import Identity, Skip, Write
 from abs_core.testing.cuts import Cut, CutStore, cut_committer
 from abs_core.testing.faults import FaultyStore, Wire, faulty_committer

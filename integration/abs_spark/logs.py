@@ -2,11 +2,12 @@
 
 Spark's planner, commit process and workers run without a logging configuration, so Python would show
 warnings only. Their standard error is the driver's console (planner, commit process; in local mode
-the workers too) or the executor's stderr file. Three loggers, by what people want to see:
+the workers too) or the executor's stderr file. Four loggers, by what people want to see:
 
 ``abs_spark.start``     guarantee, preflight warnings, who took over; shown
 ``abs_spark.recovery``  skipped, rolled forward, swept and given up; shown
 ``abs_spark.progress``  every pre-commit and commit; shown with ``ABS_LOG=progress``
+``abs_core.waiting``    a system that does not answer is waited for, and answers again; shown
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+
+from abs_core import waiting
 
 VARIABLE = "ABS_LOG"
 
@@ -34,13 +37,18 @@ def show_logs() -> None:
     Called at each entry from Spark; does nothing the second time. Spark 4.1's own capture of worker
     logs (``spark.sql.pyspark.worker.logging.enabled``) counts as a set-up and gets the same lines.
     """
+    _show(logging.getLogger(waiting.LOGGER))
     ours = logging.getLogger("abs_spark")
     if ours.level == logging.NOTSET:
         ours.setLevel(logging.INFO)
         if os.environ.get(VARIABLE, "") != "progress":
             logging.getLogger("abs_spark.progress").setLevel(logging.WARNING)
-    if not ours.hasHandlers():
+    _show(ours)
+
+
+def _show(logger: logging.Logger) -> None:
+    if not logger.hasHandlers():
         handler = _Console(sys.stderr)
         handler.setFormatter(logging.Formatter(_FORMAT))
-        ours.addHandler(handler)
-        ours.propagate = False
+        logger.addHandler(handler)
+        logger.propagate = False

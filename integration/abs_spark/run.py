@@ -8,13 +8,14 @@ nothing is shared between threads.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
-from abs_core.cell import DEFAULT_PATIENCE, Patience
 from abs_core.contracts import Sink
 from abs_core.coordinator import Coordinator
 from abs_core.errors import TargetError
 from abs_core.events import Event, Started
 from abs_core.model import JobState
+from abs_core.patience import Patience
 from abs_core.preflight import check
 from abs_core.protocol import Identity, Refused, Skip, Write, generation_of
 from abs_spark.message import RunName
@@ -24,7 +25,7 @@ from abs_spark.target import Target
 _KEPT = 8
 """Runs that a process keeps at most; a worker process may serve many queries in its life."""
 
-_HASTE = Patience(seconds=5.0)
+HASTE_SECONDS = 5.0
 """For giving up: the query is about to end with an error, and the next start does it anyway."""
 
 _log = logging.getLogger("abs_spark.recovery")
@@ -37,17 +38,19 @@ class Run:
     Args:
         identity: the run, as the protocol knows it.
         sink: is closed with the run.
+        patience: with the target.
     """
 
-    def __init__(self, identity: Identity, sink: Sink) -> None:
+    def __init__(self, identity: Identity, sink: Sink, patience: Patience) -> None:
         self.sink = sink
+        self.patience = patience
         self.warnings: tuple[str, ...] = ()
         self._identity = identity
         self._tell = observer(sink.guarantee().protocol)
         self._checked = False
         self._epoch = -1
         self._started_in = -1
-        self.coordinator = self._coordinate(DEFAULT_PATIENCE)
+        self.coordinator = self._coordinate(patience)
 
     def begin(self, epoch: int) -> tuple[JobState, Write | Skip]:
         """Start the run where no task has, after a preflight; then say what to do with ``epoch``.
@@ -95,7 +98,7 @@ class Run:
         Raises:
             AbsError: it was not done; the next start sweeps.
         """
-        self._coordinate(_HASTE).abort(epoch)
+        self._coordinate(hasty(self.patience)).abort(epoch)
 
     def _coordinate(self, patience: Patience) -> Coordinator:
         return Coordinator(
@@ -110,13 +113,13 @@ class Run:
     def _preflight(self) -> None:
         job = self._identity.job
         register = self.sink.register()
-        stored = DEFAULT_PATIENCE.retry(lambda: register.load(job))
+        stored = self.patience.retry(lambda: register.load(job))
         if stored is not None and self._identity.run in (
             stored.state.run,
             *stored.state.superseded,
         ):
             return  # another task has started this run, or it is fenced
-        findings = DEFAULT_PATIENCE.retry(lambda: self.sink.preflight(job))
+        findings = self.patience.retry(lambda: self.sink.preflight(job))
         self.warnings = check(findings, job, _start)
 
 
@@ -124,11 +127,16 @@ _runs: dict[tuple[Target, RunName], Run] = {}
 _latest: dict[str, RunName] = {}
 
 
-def attach(target: Target, name: RunName, patience: Patience = DEFAULT_PATIENCE) -> Run:
+def hasty(patience: Patience) -> Patience:
+    """The same, for giving up."""
+    return replace(patience, seconds=min(HASTE_SECONDS, patience.seconds))
+
+
+def attach(target: Target, name: RunName, *, in_haste: bool = False) -> Run:
     """The run, as it is kept in this process or built now; nothing is started by it.
 
     Args:
-        patience: for asking the target who it is, where the run is built now.
+        in_haste: ask the target who it is with little patience, where the run is built now.
 
     Raises:
         TargetError: the target does not answer for good.
@@ -139,7 +147,7 @@ def attach(target: Target, name: RunName, patience: Patience = DEFAULT_PATIENCE)
             _runs.pop(key).sink.close()  # of an earlier run
         while len(_runs) >= _KEPT:
             _runs.pop(next(iter(_runs))).sink.close()
-        run = _build(target, name, patience)
+        run = _build(target, name, in_haste=in_haste)
     _runs[target, name] = run  # the last one is the one used last
     return run
 
@@ -150,7 +158,7 @@ def give_up(target: Target, name: RunName, epoch: int) -> None:
     Logs errors and raises none: the error that led here is the one that people must see.
     """
     try:
-        attach(target, name, _HASTE).give_up(epoch)
+        attach(target, name, in_haste=True).give_up(epoch)
     except Exception as error:  # noqa: BLE001 - not even a defect may hide the first error
         _log.warning("job %s: epoch %d: cannot be given up now: %s", name.job, epoch, error)
 
@@ -167,17 +175,19 @@ def recall(query_start: str) -> RunName | None:
     return _latest.get(query_start)
 
 
-def _build(target: Target, name: RunName, patience: Patience) -> Run:
+def _build(target: Target, name: RunName, *, in_haste: bool) -> Run:
     sink = target.sink()
+    patience = replace(target.options.patience, job=name.job)
+    asking = hasty(patience) if in_haste else patience
     try:
         identity = Identity(
             job=name.job,
             lineage=name.lineage,
             run=name.run,
-            target=patience.retry(lambda: sink.target),
+            target=asking.retry(lambda: sink.target),
             adopt=target.options.common.adopt,
         )
-        return Run(identity, sink)
+        return Run(identity, sink, patience)
     except BaseException:
         sink.close()
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from abs_core.model import Guarantee
 from abs_core.preflight import check, describe
@@ -28,14 +29,17 @@ def announce(target: Target, job: str | None) -> Announced:
 
     Raises:
         PreflightError: the target cannot keep the promise.
-        TargetError: it cannot be reached, or refuses; there is no patience at a start.
+        TargetError: it refuses, or could not be reached for as long as the option patience says.
     """
     if job is None or (target, job) in _announced:
         return Announced()
     sink = target.sink()
+    # Spark's planner is a new process now and then, also in the middle of a query: an outage of some
+    # seconds must not end the query here, where a commit would go on after it.
+    patience = replace(target.options.patience, job=job)
     try:
-        warn(check(sink.preflight(job), job, _log))
-        is_new = sink.register().load(job) is None
+        warn(check(patience.retry(lambda: sink.preflight(job)), job, _log))
+        is_new = patience.retry(lambda: sink.register().load(job)) is None
         if is_new:
             show(target, sink.guarantee(), job)
     finally:

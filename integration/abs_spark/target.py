@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from abs_core.contracts import Sink
+from abs_core.patience import Patience
 from abs_sinks.options import CommonOptions
 
 
@@ -17,6 +18,11 @@ class Options(Protocol):
 
     @property
     def common(self) -> CommonOptions: ...
+
+    @property
+    def patience(self) -> Patience:
+        """With the system that is written to; it names it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,11 +12,13 @@ from abs_core.options import (
     Problems,
     a_flag,
     a_text,
+    duration,
     one_of,
     read_options,
     seconds,
     whole_number,
 )
+from abs_core.patience import DEFAULT_SECONDS
 
 __all__ = [
     "COMMON",
@@ -26,6 +28,7 @@ __all__ = [
     "Problems",
     "a_flag",
     "a_text",
+    "duration",
     "one_of",
     "read_options",
     "seconds",
@@ -46,6 +49,7 @@ class CommonOptions:
         adopt: token by which a run takes over another lineage's or target's register.
         wal: URL of the write-ahead log, for sinks that keep it outside their target.
         checkpoint: the engine's checkpoint location, where it tells.
+        patience: seconds for which a system that does not answer is waited for.
     """
 
     protocol: str = "2pc"
@@ -54,6 +58,7 @@ class CommonOptions:
     adopt: str | None = None
     wal: str | None = None
     checkpoint: str | None = None
+    patience: float = DEFAULT_SECONDS
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> CommonOptions:
@@ -65,6 +70,7 @@ class CommonOptions:
             adopt=values["adopt"],
             wal=values["wal"],
             checkpoint=values["checkpointLocation"],
+            patience=values["patience"],
         )
 
 
@@ -80,6 +86,7 @@ COMMON = (
     Option("adopt", a_text),
     Option("wal", a_text),
     Option("checkpointLocation", a_text),
+    Option("patience", duration(1.0, 86_400.0), DEFAULT_SECONDS),
     # Spark adds it to a query that has a name.
     Option("queryName", str),
 )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import pytest
 
-from abs_core.cell import Patience
 from abs_core.contracts import Conflict, RegisterStore, Stored, Version
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import (
@@ -27,6 +26,7 @@ from abs_core.model import (
     Outcome,
     Share,
 )
+from abs_core.patience import Patience
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import QUICK, Run

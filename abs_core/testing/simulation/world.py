@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from abs_core.cell import Patience
 from abs_core.contracts import Conflict, Stored, Task, Version
 from abs_core.coordinator import Coordinator, Report
+from abs_core.errors import ContentionError
 from abs_core.model import (
     Committable,
     Finding,
@@ -21,6 +21,7 @@ from abs_core.model import (
     Outcome,
     Wrote,
 )
+from abs_core.patience import Patience
 from abs_core.protocol import Identity
 from abs_core.registers.memory import MemoryRegister
 from abs_core.runtime.assembly import Part
@@ -39,7 +40,11 @@ class Impatient(Patience):
     """Never waits: in the simulation everything that does not answer is dead."""
 
     def retry(self, call: Callable[[], T]) -> T:
-        return call()
+        while True:
+            try:
+                return call()
+            except ContentionError:
+                pass  # somebody else was first, and is done: one step is taken at a time
 
 
 @dataclass(slots=True)

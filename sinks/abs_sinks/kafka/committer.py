@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from abs_core.cell import DEFAULT_PATIENCE
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.patience import Patience
 from abs_sinks.kafka.endtxn import Description, Reply, State, describe, end, listed
 from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import is_id, parse_id, pattern_of
@@ -44,12 +44,13 @@ class TransactionCommitter:
         """See ``Committer``. The time left is the least by this machine's and the broker's clock."""
         known = {c.handle: Prepared.of(c) for c in committables}
         ids = [str(p.held_as) for p in known.values() if p is not None]
-        late_by = _late_by([p for p in known.values() if p is not None])
+        patience = self._options.patience
+        late_by = _late_by([p for p in known.values() if p is not None], patience)
         now, late = describe_and_late(self._options.kafka, ids, late_by)
         return {
             handle: Inspection(Outcome.UNKNOWN)
             if prepared is None
-            else _inspection(prepared, now.get(str(prepared.held_as)), late)
+            else _inspection(prepared, now.get(str(prepared.held_as)), late, patience)
             for handle, prepared in known.items()
         }
 
@@ -130,13 +131,13 @@ class TransactionCommitter:
             pause = min(2 * pause, 0.1)
 
 
-def _late_by(prepared: Sequence[Prepared]) -> list[tuple[list[int], int]]:
+def _late_by(prepared: Sequence[Prepared], patience: Patience) -> list[tuple[list[int], int]]:
     """Producer ids, and the milliseconds after which too little of their timeout is left to decide.
 
     To be compared by the broker's clock: with this machine's alone, one that is slow would decide what
     the broker is about to abort.
     """
-    needed_ms = round(DEFAULT_PATIENCE.min_seconds_left * 1000)
+    needed_ms = round(patience.to_decide * 1000)
     return [
         (
             [p.producer_id for p in prepared if p.timeout_ms == timeout_ms],
@@ -146,13 +147,15 @@ def _late_by(prepared: Sequence[Prepared]) -> list[tuple[list[int], int]]:
     ]
 
 
-def _inspection(prepared: Prepared, now: Description | None, late: frozenset[str]) -> Inspection:
+def _inspection(
+    prepared: Prepared, now: Description | None, late: frozenset[str], patience: Patience
+) -> Inspection:
     found = outcome(prepared, now)
     if found is not Outcome.PREPARED:
         return Inspection(found)
     left = (prepared.start_ms + prepared.timeout_ms) / 1000 - time.time()
     if str(prepared.held_as) in late:
-        left = min(left, DEFAULT_PATIENCE.min_seconds_left - 1)
+        left = min(left, patience.to_decide - 1)
     return Inspection(found, max(0.0, left))
 
 

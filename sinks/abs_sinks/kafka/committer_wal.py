@@ -14,11 +14,11 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 
-from abs_core.cell import DEFAULT_PATIENCE
 from abs_core.contracts import Committer, Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError, CorruptionError, ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.patience import DEFAULT_PATIENCE
 from abs_core.protocol import sweepable
 from abs_core.wal import SegmentStore
 from abs_sinks.kafka.options import KafkaOptions

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from abs_core.errors import OptionError
+from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.compression import Compression
 from abs_sinks.kafka.settings import DEFAULT_TRANSACTION_TIMEOUT_MS, PREFIX, Settings
 from abs_sinks.options import COMMON, CommonOptions, Option, Problems, one_of, read_options
@@ -84,6 +85,11 @@ class KafkaOptions:
     @property
     def protocol(self) -> str:
         return self.common.protocol
+
+    @property
+    def patience(self) -> Patience:
+        """With the brokers."""
+        return Patience(self.common.patience, system=f"Kafka at {self.kafka.bootstrap}")
 
     @property
     def transaction_timeout_ms(self) -> int:

@@ -10,18 +10,15 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from abs_core.cell import DEFAULT_PATIENCE, Patience
 from abs_core.errors import AbsError, DataError, RefusedError, TargetError
 from abs_core.model import Finding, Severity
+from abs_core.patience import Patience
 from abs_sinks.kafka.facts import STATE_TOPIC, ClusterFacts, cluster_facts
 from abs_sinks.kafka.hanging import find_hanging
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
 from abs_sinks.kafka.settings import DEFAULT_TRANSACTION_TIMEOUT_MS
 from abs_sinks.kafka.topics import TopicFacts, topics_in_time
-
-SHORT_TIMEOUT_MS = round(4 * DEFAULT_PATIENCE.min_seconds_left * 1000)
-"""A transaction must be written, and then have ``min_seconds_left`` to be decided."""
 
 SHORT_EXPIRATION_MS = 86_400_000
 """One day: for so long a job may be down between a commit and its proof."""
@@ -118,17 +115,19 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
         )
     if options.protocol != "2pc":
         return
-    if timeout <= DEFAULT_PATIENCE.min_seconds_left * 1000:
+    needed = options.patience.to_decide
+    short_ms = round(2 * needed * 1000)  # to be written in, and then to be decided and committed
+    if timeout <= needed * 1000:
         yield _error(
             f"kafka.transaction.timeout.ms is {timeout}: no epoch could ever be decided, for which "
-            f"{DEFAULT_PATIENCE.min_seconds_left:g} s must be left.",
-            f"set it to {SHORT_TIMEOUT_MS} at least.",
+            f"{needed:g} s must be left (the option patience, and a minute).",
+            f"set it to {short_ms} at least, or lower the option patience.",
         )
-    elif timeout < SHORT_TIMEOUT_MS:
+    elif timeout < short_ms:
         yield _warning(
             f"kafka.transaction.timeout.ms is {timeout}: a driver that is down for longer after a "
             "decision loses the records of that epoch.",
-            f"set it to {SHORT_TIMEOUT_MS} at least; as much as an outage may last is better.",
+            f"set it to {short_ms} at least; as much as an outage may last is better.",
         )
     expiration = cluster.number("transactional.id.expiration.ms")
     if expiration is not None and expiration < SHORT_EXPIRATION_MS:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from abs_core.attempts import side_topic
-from abs_core.cell import Patience
 from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Finding, Severity
+from abs_core.patience import Patience
 from abs_sinks.kafka.endtxn import Ending, end
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_producer import register_id

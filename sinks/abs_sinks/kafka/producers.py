@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
-from abs_core.cell import Patience
 from abs_core.contracts import Task
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import HandleName
+from abs_core.patience import Patience
 from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.initialised import INIT_SECONDS, Initialised, Opener, over_librdkafka

@@ -83,6 +83,11 @@ class KafkaRegister:
     ) -> Version | Conflict:
         return self.swap(job, expected, state)
 
+    def compare_and_set_by(
+        self, job: str, expected: Version | None, state: JobState, deadline: float
+    ) -> Version | Conflict:
+        return self.swap_text(job, expected, state_to_text(state), deadline=deadline)
+
     def swap(
         self,
         job: str,
@@ -115,6 +120,7 @@ class KafkaRegister:
         rows: Rows | None = None,
         timeout_ms: int = SHORT_TIMEOUT_MS,
         point: CrashPoint | None = None,
+        deadline: float | None = None,
     ) -> Version | Conflict:
         """Compare and set the cell under a key, with other records in the same transaction.
 
@@ -122,6 +128,7 @@ class KafkaRegister:
             rows: sends them; may be called several times, each time for a transaction of its own.
             timeout_ms: for how long the transaction may be open.
             point: is reached when all is sent and nothing committed.
+            deadline: by ``time.monotonic``; what is not committed by then is given up.
 
         Raises:
             AbsError: from ``rows``; nothing was changed.
@@ -144,6 +151,10 @@ class KafkaRegister:
                     if unsure and held is not None and held.number > Cell(version, "").number:
                         break  # ours may have been there before theirs
                     return Conflict()
+                _in_time(key, deadline)
+                if unsure and deadline is not None:
+                    # What it hurries for is to be looked at again before it is tried again.
+                    raise UnavailableError("The register is not written yet.", job=key)
                 try:
                     prepared = self._prepared(producer, key, version, text, rows)
                 except NotPreparedError:
@@ -151,6 +162,9 @@ class KafkaRegister:
                     if self._is_past(key, expected, look=True):
                         return Conflict()
                     raise
+                if prepared and deadline is not None and time.monotonic() >= deadline:
+                    producer.give_up()
+                    _in_time(key, deadline)
                 if prepared and self._committed(producer, point):
                     return version
                 unsure = unsure or prepared
@@ -309,6 +323,11 @@ class KafkaRegister:
                 remedy="it was copied or renamed: write it back under its own key.",
             )
         return state
+
+
+def _in_time(key: str, deadline: float | None) -> None:
+    if deadline is not None and time.monotonic() >= deadline:
+        raise UnavailableError("The register could not be written in time.", job=key)
 
 
 def _is_at(producer: FencedProducer, expected: Version | None, timeout_ms: int) -> bool:

@@ -82,7 +82,7 @@ class FencedProducer:
                     self._producer.produce(self._topic, value, key, partition)
                     self._flush()  # one by one: several could make a batch that is too large
         except BaseException:
-            self._give_up()
+            self.give_up()
             raise
 
     def commit(self) -> None:
@@ -99,7 +99,8 @@ class FencedProducer:
             raise
         self.cell = self.next
 
-    def _give_up(self) -> None:
+    def give_up(self) -> None:
+        """Abort what was prepared, at best effort; never raises."""
         self.usable = False
         with suppress(KafkaException):  # fenced, most likely: then it is aborted already
             self._producer.abort_transaction(REPLY_SECONDS)

@@ -15,8 +15,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from abs_core.cell import Patience
 from abs_core.errors import UnavailableError
+from abs_core.patience import Patience
 from abs_sinks.kafka.ends import ends
 from abs_sinks.kafka.faults import mapped, to_abs_error
 from abs_sinks.kafka.register_cells import Cell, Cells

@@ -13,8 +13,8 @@ from kafka.admin import ConfigResourceType
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from abs_core.cell import Patience
 from abs_core.errors import RefusedError, UnavailableError
+from abs_core.patience import Patience
 from abs_sinks.kafka.control import run
 from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.settings import Settings

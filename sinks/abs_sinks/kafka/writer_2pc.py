@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from abs_core.cell import Patience
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable
+from abs_core.patience import Patience
 from abs_sinks.kafka.endtxn import Description, Produced, State, producers
 from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.initialised import Sending

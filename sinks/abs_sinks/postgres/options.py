@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from abs_core.errors import OptionError
+from abs_core.patience import Patience
 from abs_sinks.options import (
     COMMON,
     CommonOptions,
@@ -125,6 +126,11 @@ class PostgresOptions:
     stateschema: str = "abs"
     locktimeout: float = 10.0
     connecttimeout: float = 10.0
+
+    @property
+    def patience(self) -> Patience:
+        """With the server."""
+        return Patience(self.common.patience, system=f"PostgreSQL at {self.address.label}")
 
     @property
     def protocol(self) -> str:

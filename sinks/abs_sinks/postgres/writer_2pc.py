@@ -8,7 +8,6 @@ import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
-from abs_core.cell import Patience
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import (
@@ -20,6 +19,7 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import Committable
+from abs_core.patience import Patience
 from abs_sinks.postgres.connection import Tag, give_back, leased, or_close, take
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.faults import mapped, to_abs_error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from abs_core.cell import Patience
+from abs_core.patience import Patience
 from abs_sinks.s3.layout import FileName
 from abs_sinks.s3.location import OURS
 from abs_sinks.s3.manifests import CommittedFile, Manifests

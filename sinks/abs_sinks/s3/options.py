@@ -18,6 +18,7 @@ from abs_core.options import (
     seconds,
     whole_number,
 )
+from abs_core.patience import Patience
 from abs_sinks.options import COMMON, CommonOptions
 from abs_sinks.s3.location import OURS, Location
 
@@ -171,6 +172,12 @@ class S3Options:
     header: bool = True
     statepath: Location | None = None
     timeout: float = 60.0
+
+    @property
+    def patience(self) -> Patience:
+        """With the server."""
+        where = self.endpoint or "Amazon"
+        return Patience(self.common.patience, system=f"S3 at {where}, {self.path}")
 
     @property
     def protocol(self) -> str:

@@ -10,9 +10,9 @@ import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
 from abs_core.attempts import side_topic
-from abs_core.cell import Patience
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, RowError, SchemaError, TargetError, UnavailableError
+from abs_core.patience import Patience
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink, topics

@@ -8,9 +8,9 @@ from threading import Timer
 
 import pytest
 
-from abs_core.cell import Patience
 from abs_core.errors import AbsError
 from abs_core.model import Severity
+from abs_core.patience import Patience
 from abs_core.testing import Opener
 from abs_core.testing.case import JOB, Case, rows
 from abs_core.testing.engine import Run

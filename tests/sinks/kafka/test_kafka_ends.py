@@ -7,8 +7,8 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from abs_core.cell import Patience
 from abs_core.errors import UnavailableError
+from abs_core.patience import Patience
 from abs_services import KafkaService
 from abs_sinks.kafka.ends import ends
 from abs_sinks.kafka.options import KafkaOptions

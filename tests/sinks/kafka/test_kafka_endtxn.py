@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from abs_core.cell import Patience
+from abs_core.patience import Patience
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka.endtxn import (

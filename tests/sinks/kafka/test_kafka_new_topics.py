@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from abs_core.attempts import side_topic
-from abs_core.cell import Patience
 from abs_core.errors import RowError, SchemaError, UnavailableError
+from abs_core.patience import Patience
 from abs_sinks.kafka import topics, winners
 from abs_sinks.kafka.columnar.encoder import Encoder
 from abs_sinks.kafka.columnar.recordbatch import Identity

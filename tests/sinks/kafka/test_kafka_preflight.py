@@ -7,8 +7,8 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from abs_core.cell import Patience
 from abs_core.model import Finding, Severity
+from abs_core.patience import Patience
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink, topics
 from abs_sinks.kafka.facts import ClusterFacts
@@ -59,7 +59,7 @@ def test_a_sound_cluster_and_topic_give_nothing_to_worry_about() -> None:
     ("cluster", "options", "named"),
     [
         (CLUSTER, with_timeout(900_001), "grant 900000 at most"),
-        (CLUSTER, with_timeout(30_000), "no epoch could ever be decided"),
+        (CLUSTER, with_timeout(240_000), "no epoch could ever be decided"),
         (replace(CLUSTER, can_end=False), OPTIONS, "cannot describe"),
     ],
 )
@@ -73,7 +73,7 @@ def test_a_cluster_that_cannot_keep_the_promise_is_an_error(
 @pytest.mark.parametrize(
     ("cluster", "options", "named"),
     [
-        (CLUSTER, with_timeout(60_000), "down for longer"),
+        (CLUSTER, with_timeout(400_000), "down for longer"),
         (replace(CLUSTER, state=TopicFacts("s", 50, 1)), OPTIONS, "1 replica(s) on 3 brokers"),
         (
             replace(CLUSTER, configs=(("transactional.id.expiration.ms", "3600000"),)),

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core.cell import Patience
 from abs_core.errors import FencedError, HandleLostError, NotPreparedError
 from abs_core.model import Outcome, Wrote
+from abs_core.patience import Patience
 from abs_core.testing.case import Case, raises, rows, within
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
@@ -65,7 +65,7 @@ def test_a_timeout_before_and_after_the_decision_is_seen(case: Case, harness: To
     replayed = undecided.task(0, 0, MORE)
     harness.new_sink = long
     # Any time left will do for it: else it would not decide what is about to end.
-    careless = Patience(seconds=5.0, min_seconds_left=0.0)
+    careless = Patience(seconds=0.0, request=0.0)
     cut = Cut("commit")
     halted = Run(
         case.sink(), "decided", run=run.who.run, store=run.store, cut=cut, patience=careless

@@ -9,9 +9,9 @@ from typing import NoReturn
 
 import kafka.errors
 
-from abs_core.cell import Patience
 from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
 from abs_core.model import HandleName
+from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.encoder import Encoder, pieces
 from abs_sinks.kafka.columnar.outbox import Batch, Outbox, Verdict
 from abs_sinks.kafka.columnar.recordbatch import Identity

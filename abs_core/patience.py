@@ -1,0 +1,90 @@
+"""How long a system that does not answer is waited for, and how people are told of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from abs_core.errors import TargetError
+from abs_core.waiting import waiting
+
+T = TypeVar("T")
+
+DEFAULT_SECONDS = 180.0
+"""The option ``patience`` where it is not given."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to try. All limits of waiting follow from ``seconds``: see docs/operations.md.
+
+    Args:
+        seconds: for how long a target that does not answer is tried again, with backoff and jitter.
+            A request that is under way by then may take until its own limit.
+        first_pause: longest pause after the first failure, in seconds; it doubles, up to 2 seconds.
+        request: how long a request that is sent in time may take.
+        job: for whom; named in log lines and errors.
+        system: what is waited for, and where it is, without secrets; named there, too.
+    """
+
+    seconds: float = DEFAULT_SECONDS
+    first_pause: float = 0.05
+    request: float = 30.0
+    job: str | None = None
+    system: str = ""
+
+    @property
+    def to_commit(self) -> float:
+        """Seconds that a handle must have left once it is decided: committing takes so long at most."""
+        return self.seconds + self.request
+
+    @property
+    def to_decide(self) -> float:
+        """Seconds that a handle must have left before it is decided."""
+        return self.to_commit + self.request
+
+    def retry(self, call: Callable[[], T]) -> T:
+        """Call until it returns, or raises what a retry cannot help, or time is up.
+
+        Log lines tell of a wait of some seconds when it begins, at intervals, and when it ends.
+
+        Raises:
+            TargetError: time is up; it says for how long what was waited for.
+        """
+        began = time.monotonic()
+        with waiting(self.job, self.system, self.seconds) as wait:
+
+            def failed(state: RetryCallState) -> None:
+                assert state.outcome is not None
+                wait.because(state.outcome.exception())
+
+            retrying = Retrying(
+                retry=retry_if_exception(_may_pass),
+                wait=wait_random_exponential(multiplier=self.first_pause, max=2.0),
+                stop=stop_after_delay(self.seconds),
+                before_sleep=failed,
+                reraise=True,
+            )
+            try:
+                return retrying(call)
+            except TargetError as error:
+                if _may_pass(error):
+                    error.gave_up(time.monotonic() - began, self.system, self.job)
+                raise
+
+
+def _may_pass(error: BaseException) -> bool:
+    return isinstance(error, TargetError) and error.retryable
+
+
+DEFAULT_PATIENCE = Patience()

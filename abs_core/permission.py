@@ -1,0 +1,106 @@
+"""Whether an epoch may still be decided: its handles are prepared, and will be for long enough.
+
+What a target ends on its own (an open transaction of Kafka) must not be decided so late that it is
+gone before it can be committed: a decision on it could never be kept, and its rows would be lost,
+where an epoch that is not decided is simply written again. So a decision has a deadline.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from abs_core.contracts import Committer
+from abs_core.errors import NotPreparedError
+from abs_core.model import Committable, Inspection, Outcome
+from abs_core.patience import Patience
+
+
+class Permission:
+    """For the decision on one epoch, by exactly these committables.
+
+    Args:
+        job: for errors.
+        patience: of the commit that follows the decision: so much time must be left for it.
+        clock: seconds, as ``time.monotonic``.
+    """
+
+    def __init__(
+        self,
+        job: str,
+        epoch: int,
+        committer: Committer,
+        committables: Sequence[Committable],
+        patience: Patience,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._job = job
+        self._epoch = epoch
+        self._committer = committer
+        self._committables = committables
+        self._patience = patience
+        self._clock = clock
+        self._deadline: float | None = None
+        self.tries = 0
+
+    def inspect(self) -> None:
+        """Look at every handle, and learn by when the decision must be in place.
+
+        Raises:
+            NotPreparedError: one is not prepared any more, or has too little time left.
+            TargetError: the target does not tell.
+        """
+        asked = self._clock()
+        seen = self._committer.inspect(self._committables)
+        self._deadline = None
+        for committable in self._committables:
+            found = seen.get(committable.handle, Inspection(Outcome.UNKNOWN))
+            left = found.seconds_left
+            if found.outcome is not Outcome.PREPARED or (
+                left is not None and left < self._patience.to_decide
+            ):
+                raise self._refused(committable, found)
+            if left is not None:
+                ends = asked + left - self._patience.to_commit
+                self._deadline = ends if self._deadline is None else min(self._deadline, ends)
+
+    def ask(self) -> float | None:
+        """Ask for one try of the decision: until when may it begin? None: there is no hurry.
+
+        For every further try what can expire is inspected again: the first may have taken long.
+
+        Raises:
+            NotPreparedError: none is allowed any more; one that was sent may still be on its way.
+            TargetError: the target does not tell.
+        """
+        self.tries += 1
+        if self._deadline is None:
+            return None
+        if self.tries > 1:
+            self.inspect()
+        if self._deadline is not None and self._clock() >= self._deadline:
+            raise NotPreparedError(
+                "The epoch could not be decided in time: its handles would be aborted by their "
+                "target before they are committed.",
+                job=self._job,
+                epoch=self._epoch,
+                remedy=_AGAIN,
+            )
+        return self._deadline
+
+    def _refused(self, committable: Committable, found: Inspection) -> NotPreparedError:
+        left = "" if found.seconds_left is None else f", with {found.seconds_left:.0f} s left"
+        return NotPreparedError(
+            f"A handle is {found.outcome} before its epoch is decided{left}; nothing of the epoch is "
+            "visible.",
+            job=self._job,
+            epoch=self._epoch,
+            handle=str(committable.handle),
+            remedy=_AGAIN,
+        )
+
+
+_AGAIN = (
+    "restart the query: the epoch is written again. If it comes again, epochs take too long for the "
+    "target's own timeout (Kafka: kafka.transaction.timeout.ms), less the option patience."
+)
