@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from abs_core.cell import Patience
 from abs_core.contracts import CoCommitter, RegisterStore, Sink
+from abs_core.patience import Patience
 from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.cuts import Cut
 from abs_core.testing.engine import QUICK, Run

@@ -19,9 +19,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from abs_core.cell import Patience
 from abs_core.errors import AbsError
 from abs_core.model import Drained, Share
+from abs_core.patience import Patience
 from abs_core.testing.calls import Calls, PositionOpener
 from abs_core.testing.case import Case, rows
 from abs_core.testing.engine import QUICK, Run

@@ -8,6 +8,7 @@ import pytest
 
 from abs_core.coordinator import Coordinator
 from abs_core.errors import FencedError, UnavailableError
+from abs_core.patience import Patience
 from abs_core.protocol import Identity
 from abs_core.testing.fakes import FakeSink, FakeTarget
 from abs_spark.run import Run
@@ -17,7 +18,7 @@ BROKEN = UnavailableError("The connection broke.")
 
 def _run(sink: FakeSink, run: str) -> tuple[Run, Identity]:
     identity = Identity(job="job", lineage="query", run=run, target=sink.target)
-    return Run(identity, sink), identity
+    return Run(identity, sink, Patience(seconds=5.0)), identity
 
 
 def _start(sink: FakeSink, identity: Identity) -> None:

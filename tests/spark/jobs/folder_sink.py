@@ -26,6 +26,7 @@ from abs_core.model import (
     Outcome,
     Severity,
 )
+from abs_core.patience import Patience
 from abs_core.registers.file import FileRegister
 from abs_sinks.options import COMMON, CommonOptions, Option, Problems, a_text, read_options
 from abs_spark.source import AbsDataSource
@@ -37,6 +38,10 @@ class FolderOptions:
     path: str
     fail: str | None
     common: CommonOptions
+
+    @property
+    def patience(self) -> Patience:
+        return Patience(self.common.patience, system=f"the folder {self.path}")
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> FolderOptions:
