@@ -40,6 +40,7 @@ import pyarrow as pa
 
 from abs_core.errors import CorruptionError
 from abs_core.model import HandleName
+from abs_core.strictjson import HIGHEST, NEWER, fields, of, parse, text, version, whole
 
 HEADER = "abs.attempt"
 """The header's key; its value is the handle's name as text, in ASCII."""
@@ -128,22 +129,29 @@ class Decided:
             CorruptionError: it is none, or of a version this release does not know.
         """
         try:
-            fields = json.loads(value or b"")
-            if fields["version"] != VERSION:
-                raise ValueError(f"version {fields['version']}; this release reads {VERSION}")
-            register, job = str(fields["register"]), str(fields["job"])
-            winners = tuple(
-                HandleName(register, job, int(g), int(e), int(p), str(a))
-                for g, e, p, a in fields["winners"]
-            )
-            place = int(fields["generation"]), int(fields["epoch"])
-            return cls(register, job, *place, winners, str(fields.get("note", "")))
-        except (ValueError, KeyError, TypeError) as error:
+            found = fields(parse(value or b""))
+            version(found["version"], VERSION)
+            register, job = text(found["register"]), text(found["job"])
+            winners = tuple(_winner(register, job, one) for one in of(list, found["winners"]))
+            generation = whole(found["generation"], 0, HIGHEST)
+            epoch = whole(found["epoch"], NO_DECISION, HIGHEST)
+            note = text(found.get("note", ""))
+            return cls(register, job, generation, epoch, winners, note)
+        except ValueError as error:
             raise CorruptionError(
                 f"A winners record cannot be read: {error}.",
-                remedy="look who else writes to the side topic; or use the release of abs-sinks "
-                "that wrote it.",
+                remedy=f"look who else writes to the side topic; or {NEWER}.",
             ) from error
+
+
+def _winner(register: str, job: str, value: object) -> HandleName:
+    generation, epoch, partition, attempt = of(list, value)
+    numbers = whole(generation), whole(epoch), whole(partition)
+    name = ":".join(["abs1", register, job, *map(str, numbers), text(attempt)])
+    handle = HandleName.parse(name)
+    if handle is None:
+        raise ValueError(f"{name[:300]!a} is no name of a handle")
+    return handle
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,22 @@
 """To and from text: what registers and messages keep. JSON, versioned, read strictly.
 
 A reader refuses a version it does not know instead of guessing: a register written by a newer
-release must not be half understood by an older one.
+release must not be half understood by an older one. It reads every older version: what a register of
+that time does not say is said here.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Any, TypeVar
+from typing import Any
 
 from abs_core.errors import CorruptionError
 from abs_core.model import Committable, Decision, HandleName, JobState, Recent
+from abs_core.strictjson import HIGHEST, fields, of, parse, text, version, whole
 
-VERSION = 1
-T = TypeVar("T")
+VERSION = 2
+"""1: up to 315a560. 2: the state may have fields that 1 does not know. A release that knows 1 only
+would drop them with its first write: it must refuse."""
 
 
 def committable_to_json(committable: Committable) -> dict[str, Any]:
@@ -29,15 +32,15 @@ def committable_from_json(value: object) -> Committable:
     """The committable that ``value`` holds.
 
     Raises:
-        ValueError, KeyError: it is none.
+        ValueError: it is none.
     """
-    fields = _of(dict, value)
-    handle = HandleName.parse(_of(str, fields["handle"]))
+    found = fields(value)
+    handle = HandleName.parse(text(found["handle"]))
     if handle is None:
-        raise ValueError(f"not a handle name: {fields['handle']!r}")
-    extra = {name: _of(str, text) for name, text in _of(dict, fields["extra"]).items()}
+        raise ValueError(f"{found['handle'][:300]!a} is no name of a handle")
+    extra = {name: text(said) for name, said in fields(found["extra"]).items()}
     return Committable(
-        handle, _of(int, fields["rows"]), _of(str, fields["digest"]), tuple(sorted(extra.items()))
+        handle, whole(found["rows"]), text(found["digest"]), tuple(sorted(extra.items()))
     )
 
 
@@ -60,8 +63,8 @@ def state_to_text(state: JobState) -> str:
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
-def state_from_text(text: str, where: str) -> JobState:
-    """The state that ``text`` holds.
+def state_from_text(content: str, where: str) -> JobState:
+    """The state that a text holds.
 
     Args:
         where: names the cell, for the error.
@@ -70,28 +73,45 @@ def state_from_text(text: str, where: str) -> JobState:
         CorruptionError: it is not a state, or of a version this release does not know.
     """
     try:
-        value = _of(dict, json.loads(text))
-        if type(value["version"]) is not int or value["version"] != VERSION:
-            raise ValueError(f"version {value['version']}; this release reads {VERSION}")
-        return JobState(
-            register=_of(str, value["register"]),
-            job=_of(str, value["job"]),
-            target=_of(str, value["target"]),
-            lineage=_of(str, value["lineage"]),
-            generation=_of(int, value["generation"]),
-            run=_of(str, value["run"]),
-            superseded=tuple(_of(str, run) for run in _of(list, value["superseded"])),
-            frontier=None if value["frontier"] is None else _of(int, value["frontier"]),
-            open=tuple(_decision_from_json(decision) for decision in _of(list, value["open"])),
-            recent=tuple(_recent_from_json(recent) for recent in _of(list, value["recent"])),
-            abandoned=tuple(_of(int, epoch) for epoch in _of(list, value["abandoned"])),
-        )
-    except (ValueError, KeyError) as error:
-        raise CorruptionError(
-            f"The register at {where} cannot be read: {error}.",
-            remedy="do not delete it: it says what is committed. Restore it from a backup, or use "
-            "the release of abs-sinks that wrote it.",
-        ) from error
+        return _state_from_json(parse(content))
+    except ValueError as error:
+        raise unreadable(where, error) from error
+
+
+def state_from_json(value: object, where: str) -> JobState:
+    """``state_from_text`` of a text that was parsed already, by ``strictjson.parse``."""
+    try:
+        return _state_from_json(value)
+    except ValueError as error:
+        raise unreadable(where, error) from error
+
+
+def unreadable(where: str, why: Exception) -> CorruptionError:
+    """The register at ``where`` cannot be read."""
+    return CorruptionError(
+        f"The register at {where} cannot be read: {why}.",
+        remedy="do not delete it: it says what is committed. Restore it from a backup, or use "
+        "the release of abs-sinks that wrote it, or a newer one.",
+    )
+
+
+def _state_from_json(value: object) -> JobState:
+    found = fields(value)
+    version(found["version"], VERSION)
+    frontier = found["frontier"]
+    return JobState(
+        register=text(found["register"]),
+        job=text(found["job"]),
+        target=text(found["target"]),
+        lineage=text(found["lineage"]),
+        generation=_number(found["generation"]),
+        run=text(found["run"]),
+        superseded=tuple(text(run) for run in of(list, found["superseded"])),
+        frontier=None if frontier is None else _number(frontier),
+        open=tuple(_decision_from_json(decision) for decision in of(list, found["open"])),
+        recent=tuple(_recent_from_json(recent) for recent in of(list, found["recent"])),
+        abandoned=tuple(_number(epoch) for epoch in of(list, found["abandoned"])),
+    )
 
 
 def _decision_to_json(decision: Decision) -> dict[str, Any]:
@@ -104,20 +124,17 @@ def _decision_to_json(decision: Decision) -> dict[str, Any]:
 
 
 def _decision_from_json(value: object) -> Decision:
-    fields = _of(dict, value)
-    committables = tuple(committable_from_json(c) for c in _of(list, fields["committables"]))
-    lineage, epoch = _of(str, fields["lineage"]), _of(int, fields["epoch"])
-    return Decision(lineage, epoch, _of(int, fields["generation"]), committables)
+    found = fields(value)
+    committables = tuple(committable_from_json(c) for c in of(list, found["committables"]))
+    lineage, epoch = text(found["lineage"]), _number(found["epoch"])
+    return Decision(lineage, epoch, _number(found["generation"]), committables)
 
 
 def _recent_from_json(value: object) -> Recent:
-    epoch, fingerprint, rows = _of(list, value)
-    known = None if fingerprint is None else _of(str, fingerprint)
-    return Recent(_of(int, epoch), known, _of(int, rows))
+    epoch, fingerprint, rows = of(list, value)
+    return Recent(_number(epoch), None if fingerprint is None else text(fingerprint), whole(rows))
 
 
-def _of(kind: type[T], value: object) -> T:
-    """The value, which must be of exactly this type: true is no number."""
-    if type(value) is not kind:
-        raise ValueError(f"{value!r:.50} is not of type {kind.__name__}")
-    return value
+def _number(value: object) -> int:
+    """A generation or an epoch."""
+    return whole(value, 0, HIGHEST)

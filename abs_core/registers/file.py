@@ -20,6 +20,10 @@ from abs_core.contracts import Conflict, Stored, Version
 from abs_core.durable import flush_folder, make_durably
 from abs_core.errors import CorruptionError, RefusedError, UnavailableError
 from abs_core.model import JobState
+from abs_core.strictjson import NEWER, fields, parse, text, version, whole
+
+FORMAT = 1
+"""Of the file; a file without it is of 315a560 or before, and has this format."""
 
 
 class FileRegister:
@@ -50,7 +54,8 @@ class FileRegister:
                 if (None if stored is None else stored.version) != expected:
                     return Conflict()
                 number = 1 if stored is None else _number(stored.version) + 1
-                self._replace(job, json.dumps({"cell": number, "state": state_to_text(state)}))
+                cell = {"cell": number, "format": FORMAT, "state": state_to_text(state)}
+                self._replace(job, json.dumps(cell))
                 return _version(state, number)
 
     def _read(self, job: str) -> Stored | None:
@@ -60,15 +65,16 @@ class FileRegister:
         except FileNotFoundError:
             return None
         try:
-            cell = json.loads(content)
-            number, text = int(cell["cell"]), str(cell["state"])
-        except (ValueError, KeyError, TypeError) as error:
+            cell = fields(parse(content))
+            version(cell.get("format", 1), FORMAT, name="format")
+            number, state_text = whole(cell["cell"], 1), text(cell["state"])
+        except ValueError as error:
             raise CorruptionError(
                 f"The register file {path} is damaged: {error}.",
                 job=job,
-                remedy="restore it from a backup; it says what is committed.",
+                remedy=f"restore it from a backup; it says what is committed. Or {NEWER}.",
             ) from error
-        state = state_from_text(text, str(path))
+        state = state_from_text(state_text, str(path))
         if state.job != job:
             raise CorruptionError(
                 f"The register file {path} is that of job {state.job!r}.",

@@ -24,9 +24,11 @@ from abs_core.runtime.context import TaskState
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.task import Copy
 from abs_core.state.contracts import BlobRef, Place, Snapshot, SnapshotStore, StateHandle
-from abs_core.state.handles import handle_from_json, handle_to_json
+from abs_core.state.handles import blob_from_json, handle_from_json, handle_to_json
 from abs_core.state.operator_state import Contents
 from abs_core.state.savepoint import blob_prefix, ipc_bytes, ipc_table
+from abs_core.strictjson import HIGHEST, NEWER, of, parse, text, version, whole
+from abs_core.strictjson import fields as parsed_fields
 
 VERSION = 1
 
@@ -47,13 +49,19 @@ class DurablePart(TaskState[StateHandle]):
         return [keyed, self.lists.to_json(), [[port, astuple(ref)] for port, ref in self.log]]
 
     @classmethod
-    def from_json(cls, value: Any) -> DurablePart:
-        keyed, lists, log = value
+    def from_json(cls, value: object) -> DurablePart:
+        """Raises ``ValueError`` where it is not what ``to_json`` made."""
+        keyed, lists, log = of(list, value)
         return cls(
             None if keyed is None else handle_from_json(keyed),
             Contents.from_json(lists),
-            tuple((int(port), BlobRef(*ref)) for port, ref in log),
+            tuple(_logged(entry) for entry in of(list, log)),
         )
+
+
+def _logged(value: object) -> tuple[int, BlobRef]:
+    port, ref = of(list, value)
+    return whole(port), blob_from_json(ref)
 
 
 def persist(copy: Copy, store: SnapshotStore, place: Place, *, whole: bool) -> DurablePart:
@@ -123,16 +131,33 @@ def read_record(content: bytes) -> Record:
         CorruptionError: it is none, or of a version that is not known here.
     """
     try:
-        value = json.loads(content)
-        if value["version"] != VERSION:
-            raise ValueError(f"version {value['version']}; this release reads {VERSION}")
-        del value["version"]
-        parts = {i: list(map(DurablePart.from_json, of)) for i, of in value["operators"].items()}
-        # Earlier releases noted the ids alone.
-        sinks = dict((one, "") if isinstance(one, str) else one for one in value["sinks"])
-        return Record(**{**value, "operators": parts, "sinks": sinks, "handles": ()})
-    except (KeyError, TypeError, ValueError) as error:
-        raise CorruptionError(f"A completion record can't be read: {error!r}.") from error
+        value = parsed_fields(parse(content))
+        version(value["version"], VERSION)
+        operators = parsed_fields(value["operators"])
+        return Record(
+            job=text(value["job"]),
+            register=text(value["register"]),
+            checkpoint=whole(value["checkpoint"], 0, HIGHEST),
+            operators={
+                id_: [DurablePart.from_json(part) for part in of(list, parts)]
+                for id_, parts in operators.items()
+            },
+            sinks=dict(_sink(one) for one in of(list, value["sinks"])),
+            handles=(),
+            max_parallelism=whole(value["max_parallelism"], 1),
+        )
+    except ValueError as error:
+        raise CorruptionError(
+            f"A completion record can't be read: {error}.",
+            remedy=f"restore the snapshot store from a backup; or {NEWER}.",
+        ) from error
+
+
+def _sink(value: object) -> tuple[str, str]:
+    if isinstance(value, str):
+        return value, ""  # earlier releases noted the ids alone
+    id_, target = of(list, value)
+    return text(id_), text(target)
 
 
 def fingerprint(content: bytes) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
+from abs_core.errors import CorruptionError
 from abs_core.model import Committable
 from abs_core.runtime.context import TaskState
 from abs_core.runtime.elements import LEAST, Batch, Watermark
@@ -20,6 +21,7 @@ from abs_core.runtime.graph import EventTime, Graph, Node
 from abs_core.runtime.operators import Operator
 from abs_core.source import Endless, Limit, Reader, Source, Split
 from abs_core.state.operator_state import OperatorList
+from abs_core.strictjson import NEWER, of, parse, text, whole
 
 SPLITS = "splits"
 """The operator state of a source: the positions of what is left to read."""
@@ -59,10 +61,9 @@ class SourceOperator(Operator):
         self._readings: list[_Reading] = []
         try:
             for entry in positions.get():
-                name, start, end, latest = json.loads(entry)
-                split = Split(name, start, end)
+                split, latest = _position(entry)
                 known = LEAST if latest is None else latest
-                self._readings.append(_Reading(source.open(split), known, end is not None))
+                self._readings.append(_Reading(source.open(split), known, split.end is not None))
         except BaseException:
             self.close()
             raise
@@ -133,9 +134,26 @@ def forget(graph: Graph, parts: Mapping[str, Sequence[TaskState[Any]]]) -> None:
         if isinstance(source, Endless):
             lists = chain(*(part.lists.lists for part in parts.get(node.id, ())))
             entries = chain(*(items for name, _, items in lists if name == SPLITS))
-            left = [Split(*json.loads(entry)[:3]) for entry in entries]
+            left = [_position(entry)[0] for entry in entries]
             if left and (end := source.passed(left)) is not None:
                 source.committed(end)
+
+
+def _position(entry: str | bytes) -> tuple[Split, int | None]:
+    """A split as it was left, and the latest event time that was read of it.
+
+    Raises:
+        CorruptionError: the entry is no position.
+    """
+    try:
+        name, start, end, latest = of(list, parse(entry))
+        split = Split(text(name), text(start), None if end is None else text(end))
+        return split, None if latest is None else whole(latest, LEAST)
+    except ValueError as error:
+        raise CorruptionError(
+            f"A source's position in the snapshot cannot be read: {error}.",
+            remedy=f"restore the snapshot store from a backup; or {NEWER}.",
+        ) from error
 
 
 def first_entries(node: Node) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from abs_core.errors import DataError
 from abs_core.runtime.elements import TaskId
+from abs_core.strictjson import of, parse
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,11 @@ def read(path: str | Path) -> list[Moment]:
         DataError: it is no trace.
     """
     try:
-        return [Moment(*json.loads(line)) for line in Path(path).read_text().splitlines()]
+        return [Moment(*of(list, parse(line))) for line in Path(path).read_text().splitlines()]
     except (OSError, TypeError, ValueError) as error:
-        raise DataError(f"{path} is no trace: {error}.") from error
+        raise DataError(
+            f"{path} is no trace: {error}.", remedy="name a file that `Trace.write` wrote."
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,26 +5,35 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import Any
 
-from abs_core.errors import CorruptionError
 from abs_core.state.contracts import BlobRef, StateHandle
 from abs_core.state.keygroups import GroupRange
+from abs_core.strictjson import HIGHEST, of, text, whole
 
 
 def handle_to_json(handle: StateHandle) -> tuple[Any, ...]:
     return astuple(handle)
 
 
-def handle_from_json(value: Any) -> StateHandle:
-    """Raises ``CorruptionError`` where ``value`` is none."""
-    try:
-        format_, checkpoint, groups, states, blobs, extra = value
-        return StateHandle(
-            str(format_),
-            int(checkpoint),
-            GroupRange(*groups),
-            tuple((name, shape) for name, shape in states),
-            tuple(BlobRef(*ref) for ref in blobs),
-            tuple((name, text) for name, text in extra),
-        )
-    except (TypeError, ValueError) as error:
-        raise CorruptionError(f"A state handle can't be read: {error!r}.") from error
+def handle_from_json(value: object) -> StateHandle:
+    """Raises ``ValueError`` where ``value`` is none."""
+    format_, checkpoint, groups, states, blobs, extra = of(list, value)
+    start, stop = of(list, groups)
+    return StateHandle(
+        text(format_),
+        whole(checkpoint, 0, HIGHEST),
+        GroupRange(whole(start), whole(stop)),
+        tuple(_pair(one) for one in of(list, states)),
+        tuple(blob_from_json(one) for one in of(list, blobs)),
+        tuple(_pair(one) for one in of(list, extra)),
+    )
+
+
+def blob_from_json(value: object) -> BlobRef:
+    """Raises ``ValueError`` where ``value`` is no reference to a blob."""
+    key, size, digest = of(list, value)
+    return BlobRef(text(key), whole(size), text(digest))
+
+
+def _pair(value: object) -> tuple[str, str]:
+    name, said = of(list, value)
+    return text(name), text(said)

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from abs_core.errors import ConfigError
 from abs_core.state.contracts import Codec
+from abs_core.strictjson import of, text
 
 T = TypeVar("T")
 
@@ -38,11 +39,15 @@ class Contents:
         ]
 
     @classmethod
-    def from_json(cls, value: Any) -> Contents:
-        """Raises ``ValueError``, ``TypeError`` where it is not what ``to_json`` made."""
-        return cls(
-            tuple((str(name), Mode(mode), tuple(map(b64decode, i))) for name, mode, i in value)
-        )
+    def from_json(cls, value: object) -> Contents:
+        """Raises ``ValueError`` where it is not what ``to_json`` made."""
+        return cls(tuple(_list_from_json(one) for one in of(list, value)))
+
+
+def _list_from_json(value: object) -> tuple[str, Mode, tuple[bytes, ...]]:
+    name, mode, items = of(list, value)
+    decoded = tuple(b64decode(text(item), validate=True) for item in of(list, items))
+    return text(name), Mode(text(mode)), decoded
 
 
 def redistribute(olds: Sequence[Contents], subtask: int, parallelism: int) -> Contents:

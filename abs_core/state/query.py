@@ -27,6 +27,7 @@ from abs_core.errors import AbsError, ConfigError, DataError, RefusedError, Unav
 from abs_core.state.codecs import BYTES, FLOAT64, INT64, TEXT
 from abs_core.state.contracts import Place, StateBackend, Version
 from abs_core.state.keygroups import encode_keys, groups_of
+from abs_core.strictjson import fields, parse
 
 _BY_CODEC = {codec.name: codec for codec in (INT64, FLOAT64, TEXT, BYTES)} | {"json": TEXT}
 LOOPBACK = "127.0.0.1"
@@ -166,7 +167,7 @@ class _Flight(flight.FlightServerBase):  # type: ignore[misc]
 
     def do_exchange(self, _: Any, descriptor: Any, reader: Any, writer: Any) -> None:
         with _told():
-            asked = json.loads(descriptor.command)
+            asked = fields(parse(descriptor.command))
             version = Version(asked["version"])
             published = self._published.get(asked["operator"])
             if published is None:
@@ -228,10 +229,15 @@ def _mapped() -> Iterator[None]:
     try:
         yield
     except (flight.FlightUnauthenticatedError, flight.FlightUnauthorizedError) as error:
-        raise RefusedError("The token of queryable state is wrong.") from error
+        raise RefusedError(
+            "The token of queryable state is wrong.", remedy="give the token of the job's server."
+        ) from error
     except flight.FlightServerError as error:
         said = str(error).partition(". Detail:")[0].partition("config: ")[2]
-        raise ConfigError(said or "The query was refused.") from error
+        raise ConfigError(
+            said or "The query was refused.",
+            remedy="ask for a state that `states` lists, by columns of its key's types.",
+        ) from error
     except (pa.ArrowException, OSError) as error:
         said = str(error).partition(". Detail:")[0]
         raise UnavailableError(

@@ -69,7 +69,10 @@ def blob_prefix(checkpoint: int, place: Place) -> str:
         ConfigError: the operator's id can't be part of a name.
     """
     if OPERATOR_ID.fullmatch(place.operator) is None:
-        raise ConfigError(f"{place.operator!r} is no operator id: use letters, digits, ., _ and -.")
+        raise ConfigError(
+            f"{place.operator!r} is no operator id.",
+            remedy="use letters, digits, dots, underscores and hyphens, 100 at most.",
+        )
     return f"{checkpoint}/{place.operator}.{place.subtask}-{secrets.token_hex(6)}"
 
 
@@ -165,7 +168,10 @@ def ipc_table(content: bytes, key: str) -> pa.Table:
     try:
         return pa.ipc.open_stream(content).read_all()
     except (pa.ArrowInvalid, OSError) as error:
-        raise CorruptionError(f"The blob {key} holds no Arrow stream: {error}.") from error
+        raise CorruptionError(
+            f"The blob {key} holds no Arrow stream: {error}.",
+            remedy="restore the snapshot store from a backup.",
+        ) from error
 
 
 def _batches(entries: Entries, max_parallelism: int) -> Iterator[pa.RecordBatch]:

@@ -13,6 +13,7 @@ damage, not forgery. Format: https://arrow.apache.org/docs/format/Columnar.html
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -22,12 +23,14 @@ import xxhash
 
 from abs_core.errors import AbsError, CorruptionError, NotPreparedError, SchemaError
 from abs_core.model import Committable, HandleName
+from abs_core.strictjson import NEWER, decimal, fields, parse, shown, text, whole
 from abs_core.wal.contracts import SegmentFile, SegmentStore
 
 MAGIC = b"ABSWAL01"
 BLOCK = 1 << 20
 LONGEST_SEAL = 4096
 _TAIL = 4 + len(MAGIC)
+_NEWER_MAGIC = re.compile(rb"ABSWAL[0-9]{2}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +61,16 @@ class Seal:
         Raises:
             CorruptionError: the committable is not one of a segment.
         """
-        length = dict(committable.extra).get("length", "")
-        if not length.isdecimal():
+        try:
+            number = decimal(dict(committable.extra).get("length", ""))
+        except ValueError as error:
             raise CorruptionError(
-                "A committable names no length of its segment.", handle=str(committable.handle)
-            )
-        return cls(committable.handle, committable.rows, int(length), committable.digest)
+                "A committable names no length of its segment.",
+                handle=str(committable.handle),
+                remedy="the register is damaged, or of another release: restore it from a backup; "
+                f"or {NEWER}.",
+            ) from error
+        return cls(committable.handle, committable.rows, number, committable.digest)
 
 
 class SegmentWriter:
@@ -232,8 +239,8 @@ def _check(store: SegmentStore, file: pa.NativeFile, expected: Seal) -> None:
 
 
 def _to_bytes(seal: Seal) -> bytes:
-    text = json.dumps({**asdict(seal), "handle": str(seal.handle)}, sort_keys=True).encode()
-    return text + len(text).to_bytes(4, "little") + MAGIC
+    said = json.dumps({**asdict(seal), "handle": str(seal.handle)}, sort_keys=True).encode()
+    return said + len(said).to_bytes(4, "little") + MAGIC
 
 
 def _read_seal(store: SegmentStore, file: pa.NativeFile, handle: HandleName) -> Seal:
@@ -242,17 +249,27 @@ def _read_seal(store: SegmentStore, file: pa.NativeFile, handle: HandleName) -> 
     file.seek(start)
     end = bytes(file.read(size - start))
     if end[-len(MAGIC) :] != MAGIC:
+        if _NEWER_MAGIC.fullmatch(end[-len(MAGIC) :]):
+            raise CorruptionError(
+                f"A segment of the write-ahead log at {store.url} has the format "
+                f"{end[-len(MAGIC) :].decode()}, of a newer release; this release reads "
+                f"{MAGIC.decode()}.",
+                job=handle.job,
+                epoch=handle.epoch,
+                handle=str(handle),
+                remedy=f"{NEWER}.",
+            )
         raise _damaged(store, handle, "it is cut short: its end is not that of a segment")
-    text = end[-_TAIL - int.from_bytes(end[-_TAIL : -len(MAGIC)], "little") : -_TAIL]
+    sealed = end[-_TAIL - int.from_bytes(end[-_TAIL : -len(MAGIC)], "little") : -_TAIL]
     try:
-        fields = json.loads(text)
-        named = HandleName.parse(fields["handle"])
-        seal = Seal(handle, int(fields["rows"]), int(fields["length"]), str(fields["digest"]))
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(store, handle, "its seal cannot be read") from error
-    if named != handle:
-        raise _damaged(store, handle, f"it is that of {fields['handle']}, copied or renamed")
-    if seal.length + len(text) + _TAIL != size:
+        told = fields(parse(sealed))
+        named = text(told["handle"])
+        seal = Seal(handle, whole(told["rows"]), whole(told["length"]), text(told["digest"]))
+    except ValueError as error:
+        raise _damaged(store, handle, f"its seal cannot be read ({error})") from error
+    if named != str(handle):
+        raise _damaged(store, handle, f"it is that of {shown(named)}, copied or renamed")
+    if seal.length + len(sealed) + _TAIL != size:
         raise _damaged(store, handle, f"it has {size} bytes, not those that its seal says")
     return seal
 

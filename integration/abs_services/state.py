@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from abs_core.errors import ConfigError
+from abs_core.strictjson import fields, parse, version
 from abs_services.contracts import Kind, Running, Way
 from abs_services.places import cache_folder
 from abs_services.processes import ProcessId
@@ -45,17 +46,15 @@ def read_state() -> State:
     """The recorded state; empty where nothing was recorded. ConfigError where it is unreadable."""
     path = cache_folder() / "state.json"
     try:
-        content = json.loads(path.read_text())
-        if content["version"] != _VERSION:
-            raise ValueError(content["version"])
-        return {
-            cast(Kind, kind): _from_json(kind, value) for kind, value in content["services"].items()
-        }
+        content = fields(parse(path.read_bytes()))
+        version(content["version"], _VERSION)
+        services = fields(content["services"])
+        return {cast(Kind, kind): _from_json(kind, value) for kind, value in services.items()}
     except FileNotFoundError:
         return {}
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path} is not a state file that this version reads",
+            f"{path} is not a state file that this version reads: {error}.",
             remedy="end what it names by hand, then delete it.",
         ) from error
 

@@ -7,13 +7,14 @@ replayed epoch is recognised by its row count.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs
+
+from abs_core.strictjson import fields, parse, text
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 _S3 = {"s3a": "s3", "s3n": "s3"}
@@ -41,8 +42,8 @@ def query_id(checkpoint: str | None) -> str | None:
     if content is None:
         return None
     try:
-        return str(json.loads(content)["id"])
-    except (ValueError, KeyError, TypeError):
+        return text(fields(parse(content))["id"])
+    except ValueError:
         return None
 
 

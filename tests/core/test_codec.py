@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abs_core.codec import (
+    VERSION,
     committable_from_json,
     committable_to_json,
     state_from_text,
@@ -85,14 +86,43 @@ def test_a_field_of_another_type_is_refused_or_means_the_same(
     assert type(json.loads(state_to_text(read))[field]) is type(value[field])
 
 
-@pytest.mark.parametrize("version", [0, 2, None, "1", 1.5])
+@pytest.mark.parametrize("version", [0, -1, VERSION + 1, 10**6, None, "1", 1.5])
 def test_a_version_of_another_release_is_refused(version: object) -> None:
     state = JobState("0" * 16, "job", "target", "lineage", 1, "run")
     value = json.loads(state_to_text(state)) | {"version": version}
-    with pytest.raises(CorruptionError, match="this release reads 1") as raised:
+    with pytest.raises(CorruptionError) as raised:
         state_from_text(json.dumps(value), "table abs.register, job x")
     assert "table abs.register, job x" in raised.value.what
     assert "do not delete it" in raised.value.remedy
+    if isinstance(version, int) and version > VERSION:
+        assert f"version {version}, of a newer release" in raised.value.what
+
+
+@pytest.mark.parametrize("field", ["generation", "frontier"])
+@pytest.mark.parametrize("number", [-1, 10**18 - 1, 10**18, 2**63])
+def test_a_number_that_no_handle_can_bear_is_refused(field: str, number: int) -> None:
+    state = JobState("0" * 16, "job", "target", "lineage", 1, "run", frontier=3)
+    value = json.loads(state_to_text(state)) | {field: number}
+    with pytest.raises(CorruptionError, match=r"not (a number from|one of 64 bits)"):
+        state_from_text(json.dumps(value), "here")
+
+
+@pytest.mark.parametrize(
+    ("where", "value"),
+    [("recent", [[-1, None, 1]]), ("recent", [[1, None, -1]]), ("abandoned", [-2])],
+)
+def test_a_negative_epoch_or_row_count_is_refused(where: str, value: object) -> None:
+    state = JobState("0" * 16, "job", "target", "lineage", 1, "run")
+    written = json.loads(state_to_text(state)) | {where: value}
+    with pytest.raises(CorruptionError, match="is not a number from 0"):
+        state_from_text(json.dumps(written), "here")
+
+
+def test_a_negative_row_count_of_a_handle_is_refused() -> None:
+    handle = HandleName("0" * 16, "job", 1, 0, 0, "a")
+    written = committable_to_json(Committable(handle, 3, "digest")) | {"rows": -3}
+    with pytest.raises(ValueError, match="-3 is not a number from 0"):
+        committable_from_json(written)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", '"x"', "{}", '{"version": 1}'])
@@ -110,6 +140,6 @@ def test_any_text_is_a_state_or_a_corruption_error(text: str) -> None:
 def test_a_version_that_only_equals_the_number_is_refused() -> None:
     text = state_to_text(JobState("0" * 16, "job", "target", "lineage", 1, "run"))
     value = json.loads(text)
-    assert value["version"] == 1
+    assert value["version"] == VERSION
     with pytest.raises(CorruptionError):
         state_from_text(json.dumps({**value, "version": True}), "here")

@@ -37,7 +37,7 @@ from abs_core.state.timers import Timers
 from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of
 from abs_services import S3Service
-from abs_sinks.kafka import committer_wal
+from abs_sinks.kafka.committer_wal import handles_in_ledger
 from abs_sinks.kafka.prepared import Prepared
 from abs_sinks.kafka.register_cells import Cells
 from abs_sinks.s3.manifests import CommittedFile, ManifestName, Manifests
@@ -96,7 +96,7 @@ def test_a_cell_in_kafka_is_read(release: Path, how: str) -> None:
 
 def test_the_ledger_of_kafka_is_read(release: Path) -> None:
     text = (release / "kafka-ledger.json").read_text()
-    assert committer_wal._from_text(JOB, text) == {handle(5, 0), handle(6, 1)}
+    assert handles_in_ledger(JOB, text) == {handle(5, 0), handle(6, 1)}
 
 
 def test_a_register_in_s3_is_read(release: Path) -> None:

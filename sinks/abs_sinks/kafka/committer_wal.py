@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 
+from abs_core import strictjson
 from abs_core.contracts import Committer, Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError, CorruptionError, ProtocolError
@@ -26,6 +27,9 @@ from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.segments import is_whole, sending
 
 log = logging.getLogger(__name__)
+
+LEDGER_FORMAT = 1
+"""A ledger without it is of 315a560 or before, and has this format."""
 
 
 class WalCommitter:
@@ -125,7 +129,7 @@ class WalCommitter:
 
     def _ledger(self, job: str) -> tuple[Version | None, set[HandleName]]:
         cell = self._register.load_text(_ledger_of(job))
-        return (None, set()) if cell is None else (cell.version, _from_text(job, cell.text))
+        return (None, set()) if cell is None else (cell.version, handles_in_ledger(job, cell.text))
 
     def _delete(self, handles: Sequence[HandleName]) -> None:
         """Their records are committed. What cannot be deleted now is swept later."""
@@ -184,22 +188,30 @@ def _ledger_of(job: str) -> str:
 
 
 def _to_text(handles: set[HandleName]) -> str:
-    return json.dumps({"committed": sorted(map(str, handles))})
+    return json.dumps({"committed": sorted(map(str, handles)), "format": LEDGER_FORMAT})
 
 
-def _from_text(job: str, text: str) -> set[HandleName]:
+def handles_in_ledger(job: str, text: str) -> set[HandleName]:
+    """The handles whose records are committed.
+
+    Raises:
+        CorruptionError: the text is no ledger, or of a newer release.
+    """
     try:
-        names = [HandleName.parse(name) for name in json.loads(text)["committed"]]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise _unreadable(job) from error
-    if None in names:
-        raise _unreadable(job)
-    return {name for name in names if name is not None}
+        found = strictjson.fields(strictjson.parse(text))
+        strictjson.version(found.get("format", 1), LEDGER_FORMAT, name="format")
+        return {_handle(name) for name in strictjson.of(list, found["committed"])}
+    except ValueError as error:
+        raise CorruptionError(
+            f"The ledger of what is committed under protocol=wal cannot be read: {error}.",
+            job=job,
+            remedy="do not delete it: it is the proof. Restore the register's topic from a backup; "
+            f"or {strictjson.NEWER}.",
+        ) from error
 
 
-def _unreadable(job: str) -> CorruptionError:
-    return CorruptionError(
-        "The ledger of what is committed under protocol=wal cannot be read.",
-        job=job,
-        remedy="do not delete it: it is the proof. Restore the register's topic from a backup.",
-    )
+def _handle(name: object) -> HandleName:
+    handle = HandleName.parse(strictjson.text(name))
+    if handle is None:
+        raise ValueError(f"{strictjson.shown(name)} is no name of a handle")
+    return handle

@@ -30,6 +30,7 @@ from pathlib import Path
 from abs_core.contracts import Task
 from abs_core.errors import AbsError
 from abs_core.model import HandleName
+from abs_core.strictjson import fields, parse, whole
 from abs_sinks.kafka.endtxn import State, describe
 from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import id_name
@@ -170,12 +171,12 @@ class Claim:
         return [path for path in there if _parsed(path)[1] != self.incarnation]
 
     def _left(self, content: bytes, generation: int, incarnation: str) -> Left | None:
-        with suppress(ValueError, KeyError, TypeError):
-            found = json.loads(content)
+        with suppress(ValueError):  # cut short by the process's end: it says nothing
+            found = fields(parse(content))
             whose = self.register, self.job, generation
-            made = min(int(found["made"]), MOST_IDS)
+            made = min(whole(found["made"]), MOST_IDS)
             return Left(
-                int(found["epoch"]), tuple(id_name(*whose, n, incarnation) for n in range(made))
+                whole(found["epoch"]), tuple(id_name(*whose, n, incarnation) for n in range(made))
             )
         return None
 

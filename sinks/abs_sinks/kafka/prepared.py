@@ -30,6 +30,7 @@ from typing import Self
 
 from abs_core.errors import ProtocolError
 from abs_core.model import HELD_AS, Committable, HandleName, Outcome
+from abs_core.strictjson import Fields, decimal
 from abs_sinks.kafka.endtxn import PLAIN_END_TXN, Description, Ending, Produced, State
 
 SHOWN_PARTITIONS = 32
@@ -83,20 +84,20 @@ class Prepared:
         Raises:
             ProtocolError: it is of protocol 2pc, and cannot be read.
         """
-        extra = dict(committable.extra)
+        extra = Fields(committable.extra)
         if HELD_AS not in extra:
             return None
         try:
             return cls(
                 held_as=committable.held_as,
-                producer_id=int(extra["producer_id"]),
-                epoch=int(extra["epoch"]),
-                end_txn=int(extra["end_txn"]),
-                timeout_ms=int(extra["timeout_ms"]),
-                start_ms=int(extra["start_ms"]),
+                producer_id=decimal(extra["producer_id"]),
+                epoch=decimal(extra["epoch"]),
+                end_txn=decimal(extra["end_txn"]),
+                timeout_ms=decimal(extra["timeout_ms"]),
+                start_ms=decimal(extra["start_ms"], -1),
                 offsets=extra.get("offsets", ""),
             )
-        except (KeyError, ValueError) as error:
+        except ValueError as error:
             raise ProtocolError(
                 f"A committable of protocol 2pc cannot be read: {error}.",
                 handle=str(committable.handle),

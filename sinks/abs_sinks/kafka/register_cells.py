@@ -13,13 +13,18 @@ from __future__ import annotations
 
 import json
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+from abs_core import strictjson
 from abs_core.contracts import Version
 from abs_core.errors import CorruptionError
 
 Record = tuple[bytes, bytes | None]
+
+FORMAT = 1
+"""Of a cell; one without it is of 315a560 or before, and has this format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,16 +57,16 @@ def records_of(job: str, version: Version, text: str, limit: int) -> list[Record
     Args:
         limit: bytes that a record's value may have.
     """
-    whole = json.dumps({"cell": version, "state": text}).encode()
-    if len(whole) <= limit:
-        return [(job.encode(), whole)]
+    entire = json.dumps({"cell": version, "format": FORMAT, "state": text}).encode()
+    if len(entire) <= limit:
+        return [(job.encode(), entire)]
     data = text.encode()
     digest = sha256(data).hexdigest()
     parts = [data[start : start + limit] for start in range(0, len(data), limit)]
     chunks: list[Record] = [
         (f"{job}#{digest}#{number}".encode(), part) for number, part in enumerate(parts)
     ]
-    named = {"cell": version, "sha256": digest, "chunks": len(parts)}
+    named = {"cell": version, "chunks": len(parts), "format": FORMAT, "sha256": digest}
     return [*chunks, (job.encode(), json.dumps(named).encode())]
 
 
@@ -107,33 +112,49 @@ class Cells:
         if value is None:
             return None
         try:
-            fields = json.loads(value)
-            version = str(fields["cell"])
-            int(version.partition("-")[0])
-            if "state" in fields:
-                return Cell(version, str(fields["state"]))
-            digest, count = str(fields["sha256"]), int(fields["chunks"])
-        except (ValueError, KeyError, TypeError) as error:
+            found = strictjson.fields(strictjson.parse(value))
+            strictjson.version(found.get("format", 1), FORMAT, name="format")
+            version = strictjson.text(found["cell"])
+            strictjson.decimal(version.partition("-")[0])
+            if "state" in found:
+                return Cell(version, strictjson.text(found["state"]))
+            digest = strictjson.text(found["sha256"])
+            count = strictjson.whole(found["chunks"], 1)
+        except ValueError as error:
             raise _unreadable(where, str(error)) from error
-        keys = tuple(f"{job}#{digest}#{number}".encode() for number in range(count))
-        return Cell(version, self._join(keys, digest, where), keys)
+        keys = []
+        for number in range(
+            count
+        ):  # it ends at the first that is missing: a damaged number is huge
+            keys.append(f"{job}#{digest}#{number}".encode())
+            if keys[-1] not in self._chunks:
+                raise _missing(where, f"its part {keys[-1].decode()}")
+        return Cell(version, self._join(keys, digest, where), tuple(keys))
 
-    def _join(self, keys: tuple[bytes, ...], digest: str, where: str) -> str:
-        missing = [key.decode() for key in keys if key not in self._chunks]
-        if missing:
-            raise _MissingChunkError(f"The register at {where} lacks its part {missing[0]}.")
+    def _join(self, keys: Sequence[bytes], digest: str, where: str) -> str:
         data = b"".join(self._chunks[key] for key in keys)
         if sha256(data).hexdigest() != digest:
             raise _unreadable(where, "its parts are not what was written")
-        return data.decode()
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise _unreadable(where, str(error)) from error
 
 
 class _MissingChunkError(CorruptionError):
     """A part of a cell is not among what was read; it may lie further back."""
 
 
+def _missing(where: str, what: str) -> _MissingChunkError:
+    return _MissingChunkError(
+        f"The register at {where} lacks {what}.",
+        remedy="do not delete it: it says what is committed. Restore the topic from a backup.",
+    )
+
+
 def _unreadable(where: str, why: str) -> CorruptionError:
     return CorruptionError(
         f"The register at {where} cannot be read: {why}.",
-        remedy="do not delete it: it says what is committed. Restore the topic from a backup.",
+        remedy="do not delete it: it says what is committed. Restore the topic from a backup; or "
+        f"{strictjson.NEWER}.",
     )

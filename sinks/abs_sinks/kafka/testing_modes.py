@@ -18,11 +18,10 @@ from kafka.consumer.fetcher import ConsumerRecord
 
 from abs_core.attempts import HEADER, read_winners, side_topic
 from abs_core.wal import FolderSegments
+from abs_sinks.kafka.committer_wal import handles_in_ledger
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.testing import PARTITIONS, READ_SECONDS, TopicHarness, Variant, delete_topics
 from abs_sinks.kafka.topics import topic_facts
-
-EMPTY_LEDGER = '{"committed": []}'
 
 
 class RegisterHarness(TopicHarness):
@@ -63,10 +62,10 @@ class LogHarness(RegisterHarness):
 
     def leftovers(self, job: str) -> Sequence[str]:
         ledger = KafkaRegister(self.options).load_text(f"{job}+wal")
-        proofs = [] if ledger is None or ledger.text == EMPTY_LEDGER else [ledger.text]
+        proofs = set() if ledger is None else handles_in_ledger(job, ledger.text)
         return [
             *(f"segment {entry.handle}" for entry in FolderSegments(self.folder).list(job)),
-            *(f"ledger {text}" for text in proofs),
+            *(f"{handle} in the ledger" for handle in sorted(proofs)),
             *super().leftovers(job),
         ]
 

@@ -19,6 +19,7 @@ from itertools import takewhile
 
 from abs_core.errors import CorruptionError, UnavailableError
 from abs_core.model import JobState
+from abs_core.strictjson import NEWER, fields, of, parse, text, version, whole
 from abs_sinks.s3.layout import job_text
 from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options
@@ -27,7 +28,7 @@ from abs_sinks.s3.register import Cell
 FORMAT = 1
 FOLDER = "manifests"
 FOLD = 16
-_NAME = re.compile(r"(\d+)-(\d+)-(\d+)-(\d+)-([0-9a-f]{16})")
+_NAME = re.compile(r"([0-9]{1,9})-([0-9]{1,18})-([0-9]{1,18})-([0-9]{1,18})-([0-9a-f]{16})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,37 @@ class ManifestName:
         return state.frontier is not None and self.last <= state.frontier
 
 
+def manifest_to_bytes(files: Sequence[CommittedFile]) -> bytes:
+    """The content of a manifest."""
+    value = {"format": FORMAT, "files": [[f.key, f.size, f.crc] for f in files]}
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def manifest_from_bytes(content: bytes, where: str) -> list[CommittedFile]:
+    """The files that a manifest names.
+
+    Args:
+        where: its key, for the error.
+
+    Raises:
+        CorruptionError: it is something else, or of a version that this release does not know.
+    """
+    try:
+        found = fields(parse(content))
+        version(found["format"], FORMAT, name="format")
+        return [_committed_file(one) for one in of(list, found["files"])]
+    except ValueError as error:
+        raise CorruptionError(
+            f"The manifest {where} cannot be read: {error}.",
+            remedy=f"restore an older version of the object; or {NEWER}.",
+        ) from error
+
+
+def _committed_file(value: object) -> CommittedFile:
+    key, size, crc = of(list, value)
+    return CommittedFile(text(key), whole(size), text(crc))
+
+
 class Manifests:
     """The manifests of one job."""
 
@@ -119,16 +151,7 @@ class Manifests:
         body = self._objects.get(f"{self._folder}{name}")
         if body is None:
             raise UnavailableError(f"The manifest {self._folder}{name} is not there any more.")
-        try:
-            value = json.loads(body.data)
-            if value["format"] != FORMAT:
-                raise ValueError(f"format {value['format']}; this release reads {FORMAT}")
-            return [CommittedFile(str(k), int(size), str(crc)) for k, size, crc in value["files"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptionError(
-                f"The manifest {self._folder}{name} cannot be read: {error}.",
-                remedy="restore an older version of the object, or use the release that wrote it.",
-            ) from error
+        return manifest_from_bytes(body.data, f"{self._folder}{name}")
 
     def names_of(self, listed: Sequence[str], epoch: int) -> set[str]:
         """The keys that are committed, of all manifests that are about this epoch."""
@@ -160,17 +183,18 @@ class Manifests:
         self, level: int, first: int, last: int, generation: int, files: Sequence[CommittedFile]
     ) -> ManifestName:
         name = ManifestName(level, first, last, generation, secrets.token_hex(8))
-        value = {"format": FORMAT, "files": [[f.key, f.size, f.crc] for f in files]}
-        data = json.dumps(value, separators=(",", ":")).encode()
-        if self._objects.put_if(f"{self._folder}{name}", data, None) is None:
+        if self._objects.put_if(f"{self._folder}{name}", manifest_to_bytes(files), None) is None:
             raise UnavailableError(f"The name {name} of a manifest is taken.")  # a doubled request
         return name
 
 
-def _parsed(text: str) -> ManifestName:
-    name = ManifestName.parse(text)
+def _parsed(listed: str) -> ManifestName:
+    name = ManifestName.parse(listed)
     if name is None:
-        raise CorruptionError(f"The register lists a manifest that is none: {text!r}.")
+        raise CorruptionError(
+            f"The register lists a manifest that is none: {listed[:200]!a}.",
+            remedy="do not delete the register: restore an older version of the object.",
+        )
     return name
 
 

@@ -13,10 +13,11 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from abs_core.codec import state_from_text, state_to_text
+from abs_core.codec import state_from_json, state_to_text, unreadable
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import ContentionError, CorruptionError, ProtocolError
 from abs_core.model import JobState
+from abs_core.strictjson import fields, of, parse, text, version
 from abs_sinks.s3.layout import job_of, job_text
 from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options
@@ -57,18 +58,13 @@ class Cell:
             CorruptionError: it is something else, or of a version this release does not know.
         """
         try:
-            value = json.loads(data)
-            if value["format"] != FORMAT:
-                raise ValueError(f"format {value['format']}; this release reads {FORMAT}")
-            manifests = tuple(str(name) for name in value["manifests"])
-            state, nonce = json.dumps(value["state"]), str(value["nonce"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptionError(
-                f"The register at {where} cannot be read: {error}.",
-                remedy="do not delete it: it says what is committed. Restore an older version of "
-                "the object, or use the release of abs-sinks that wrote it.",
-            ) from error
-        return cls(state_from_text(state, where), manifests, nonce)
+            found = fields(parse(data))
+            version(found["format"], FORMAT, name="format")
+            manifests = tuple(text(name) for name in of(list, found["manifests"]))
+            state, nonce = found["state"], text(found["nonce"])
+        except ValueError as error:
+            raise unreadable(where, error) from error
+        return cls(state_from_json(state, where), manifests, nonce)
 
 
 class S3Register:

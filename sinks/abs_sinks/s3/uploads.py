@@ -12,6 +12,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from abs_core.errors import CorruptionError
+from abs_core.strictjson import NEWER, of, parse, shown, text, whole
 from abs_sinks.s3.client import client
 from abs_sinks.s3.faults import code_of, mapped, message_of, status_of
 from abs_sinks.s3.objects import checksum_header, checksum_text, encryption
@@ -44,12 +45,16 @@ class Upload:
         return [self.key, self.upload_id, self.size, self.crc, *parts]
 
     @classmethod
-    def from_json(cls, value: list[Any]) -> Upload:
-        key, upload_id, size, crc, *parts = value
-        etags, *crcs = (tuple(str(part).split()) for part in parts)
-        if any(each and len(each) != len(etags) for each in crcs):
-            raise ValueError(f"{key} has not as many checksums as parts")
-        return cls(str(key), str(upload_id), int(size), str(crc), etags, *crcs)
+    def from_json(cls, value: object) -> Upload:
+        """Raises ``ValueError`` where it is not what ``to_json`` made."""
+        key, upload_id, size, crc, etags, *more = of(list, value)
+        if len(more) > 1:
+            raise ValueError(f"an upload has {len(more) - 1} fields too many")
+        names = tuple(text(etags).split())
+        crcs = tuple(text(more[0]).split()) if more else ()
+        if crcs and len(crcs) != len(names):
+            raise ValueError(f"{shown(key)} has not as many checksums as parts")
+        return cls(text(key), text(upload_id), whole(size), text(crc), names, crcs)
 
 
 def uploads_to_text(uploads: list[Upload] | tuple[Upload, ...]) -> str:
@@ -57,18 +62,18 @@ def uploads_to_text(uploads: list[Upload] | tuple[Upload, ...]) -> str:
     return json.dumps([upload.to_json() for upload in uploads], separators=(",", ":"))
 
 
-def uploads_from_text(text: str) -> tuple[Upload, ...]:
+def uploads_from_text(written: str) -> tuple[Upload, ...]:
     """What ``uploads_to_text`` wrote.
 
     Raises:
         CorruptionError: it is something else.
     """
     try:
-        return tuple(Upload.from_json(value) for value in json.loads(text))
-    except (ValueError, TypeError) as error:
+        return tuple(Upload.from_json(value) for value in of(list, parse(written)))
+    except ValueError as error:
         raise CorruptionError(
             f"The uploads of a handle cannot be read: {error}.",
-            remedy="use the release of abs-sinks that wrote it.",
+            remedy=f"do not delete the register: restore it from a backup; or {NEWER}.",
         ) from error
 
 

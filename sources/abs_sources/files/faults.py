@@ -32,6 +32,14 @@ def nothing_there(name: str) -> RefusedError:
     )
 
 
+def not_text(name: str) -> RefusedError:
+    """A file's name is no UTF-8: neither the log nor an error can hold it."""
+    return RefusedError(
+        f"The name of the file {name!a} is no UTF-8.",
+        remedy="rename it, or take other files by the option pathGlobFilter.",
+    )
+
+
 @contextmanager
 def mapped_os(name: str) -> Iterator[None]:
     """Errors of the operating system; FileNotFoundError passes.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from abs_sources.files.faults import changed, gone, mapped_os, nothing_there
+from abs_sources.files.faults import changed, gone, mapped_os, not_text, nothing_there
 from abs_sources.files.model import Found, OpenFile, Pin
 from abs_sources.files.pattern import Pattern
 
@@ -72,6 +72,10 @@ class _LocalFile:
 
 
 def _found(name: str, path: str, stat: os.stat_result) -> Found:
+    try:
+        path.encode()
+    except UnicodeEncodeError as error:
+        raise not_text(name) from error
     return Found(Pin(path, stat.st_size, str(stat.st_mtime_ns)), stat.st_mtime_ns)
 
 

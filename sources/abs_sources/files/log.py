@@ -33,7 +33,6 @@ import json
 import secrets
 from collections.abc import Mapping, Sequence
 from threading import Lock
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,8 +44,9 @@ from abs_core.errors import (
     ReplayMismatchError,
     UnavailableError,
 )
+from abs_core.strictjson import Fields, fields, of, parse
 from abs_sources.files.cells import Cells
-from abs_sources.files.model import Pin
+from abs_sources.files.model import Pin, pin_from_json
 
 KEPT = 100
 """Entries that are kept after they were folded and committed; Spark keeps as many epochs."""
@@ -218,7 +218,7 @@ class SeenLog:
                 self._prove(mine["id"])
             content = self._cells.get(_HEAD) or b""
         head = self._parsed(_HEAD, content)
-        if head.get("version") != 1:
+        if head.get("version") != 1:  # that of _prove has none
             raise RefusedError(
                 f"The log at {self._cells.place} was written by another version of abs-sinks.",
                 remedy="go on with the version that wrote it, or a newer one.",
@@ -301,13 +301,13 @@ class SeenLog:
 
     def _unpacked(self, name: str, content: bytes) -> list[Pin]:
         try:
-            return [Pin(*pin) for pin in self._parsed(name, content)["files"]]
-        except (KeyError, TypeError) as error:
+            return [pin_from_json(pin) for pin in of(list, self._parsed(name, content)["files"])]
+        except ValueError as error:
             raise self._damaged(name) from error
 
-    def _parsed(self, name: str, content: bytes) -> Any:
+    def _parsed(self, name: str, content: bytes) -> Fields:
         try:
-            return json.loads(content)
+            return fields(parse(content))
         except ValueError as error:
             raise self._damaged(name) from error
 

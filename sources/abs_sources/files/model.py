@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from abs_core.strictjson import of, text, whole
+
 
 class Pin(NamedTuple):
     """One file with exactly one content.
@@ -22,6 +24,12 @@ class Pin(NamedTuple):
     path: str
     size: int
     stamp: str
+
+
+def pin_from_json(value: object) -> Pin:
+    """Raises ``ValueError`` where ``value`` is no pin as JSON has it."""
+    path, size, stamp = of(list, value)
+    return Pin(text(path), whole(size), text(stamp))
 
 
 class Found(NamedTuple):

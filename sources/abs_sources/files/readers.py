@@ -6,7 +6,8 @@ import json
 import time
 import zlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -14,9 +15,10 @@ import pyarrow as pa
 
 from abs_core.errors import CorruptionError
 from abs_core.source import Split
+from abs_core.strictjson import Fields, fields, of, parse, text, whole
 from abs_sources.files.columnar import Progress
 from abs_sources.files.formats import FileReader
-from abs_sources.files.model import Piece, Pin, Store
+from abs_sources.files.model import Piece, Pin, Store, pin_from_json
 from abs_sources.files.options import FileOptions
 
 NOTHING = '{"at": null, "pieces": []}'
@@ -36,9 +38,7 @@ class PiecesReader:
     def __init__(self, options: FileOptions, store: Store, schema: pa.Schema, split: Split) -> None:
         self._open = partial(FileReader, options, store, schema)
         self._split = split
-        rest = _parsed(split)
-        self._at: Progress = rest["at"]
-        self._pieces = [Piece(Pin(*pin), start, end) for pin, start, end in rest["pieces"]]
+        self._at, self._pieces = _pieces(split)
         self._current: FileReader | None = None
 
     @property
@@ -87,7 +87,7 @@ class EndlessReader:
         self._open = partial(FileReader, options, store, schema)
         self._poll = options.poll_seconds
         self._split = split
-        self._place: dict[str, Any] = _parsed(split)
+        self._place: dict[str, Any] = {**_endless(split)}
         self._look = look
         self._ahead: deque[Pin] = deque()
         self._current: FileReader | None = None
@@ -158,15 +158,15 @@ def endless_split(store: Store, log: str, files: int, number: int, of: int) -> S
 
 def endless_places(splits: Sequence[Split]) -> list[int]:
     """The number of the next file of each share; empty unless all shares of one log are there."""
-    found = [_parsed(split) for split in splits if split.end is None]
+    found = [_endless(split) for split in splits if split.end is None]
     shares = sorted(tuple(place["share"]) for place in found)
-    whole = len(found) == len(splits) and shares == [(n, len(found)) for n in range(len(found))]
-    return [int(place["files"]) for place in found] if whole else []
+    complete = len(found) == len(splits) and shares == [(n, len(found)) for n in range(len(found))]
+    return [place["files"] for place in found] if complete else []
 
 
 def log_of(split: Split) -> str:
     """Which log a split without an end reads."""
-    return str(_parsed(split)["log"])
+    return str(_endless(split)["log"])
 
 
 def _rest(pieces: Sequence[Piece], at: Progress) -> str:
@@ -174,11 +174,44 @@ def _rest(pieces: Sequence[Piece], at: Progress) -> str:
     return json.dumps({"at": at, "pieces": listed}, sort_keys=True)
 
 
-def _parsed(split: Split) -> Any:
+def _pieces(split: Split) -> tuple[Progress, list[Piece]]:
+    """What a split of pieces says: how far it is in the first of them, and all that are left."""
+    with _read_as(split):
+        rest = fields(parse(split.start))
+        listed = [of(list, one) for one in of(list, rest["pieces"])]
+        return _progress(rest["at"]), [
+            Piece(pin_from_json(pin), whole(start), whole(end)) for pin, start, end in listed
+        ]
+
+
+def _endless(split: Split) -> Fields:
+    """What a split without an end says."""
+    with _read_as(split):
+        place = fields(parse(split.start))
+        number, shares = of(list, place["share"])
+        whole(place["files"])
+        text(place["log"])
+        whole(number, 0, whole(shares, 1) - 1)
+        _progress(place["at"])
+        return place
+
+
+def _progress(value: object) -> Progress:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        first, skip = value
+        return [whole(first), whole(skip)]
+    return whole(value)
+
+
+@contextmanager
+def _read_as(split: Split) -> Iterator[None]:
     try:
-        return json.loads(split.start)
+        yield
     except ValueError as error:
         raise CorruptionError(
-            f"{split.source}: the place to begin at is damaged: {split.start[:80]!r}.",
+            f"{split.source}: the place to begin at is damaged, because {error}: "
+            f"{split.start[:80]!a}.",
             remedy="restart from the last checkpoint that is whole.",
         ) from error

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from abs_core.errors import ConfigError, ReplayMismatchError, SchemaError, UnavailableError
 from abs_core.source import Limit, Offsets, Reader, Split
+from abs_core.strictjson import fields, parse, text, whole
 from abs_sources.files.cells import Cells, MemoryCells
 from abs_sources.files.faults import changed
 from abs_sources.files.formats import is_divisible, stored_schema
@@ -238,10 +239,16 @@ class FileSource:
         return json.dumps({"files": files, "log": self._log.id}, sort_keys=True)
 
     def _number(self, place: Offsets) -> int:
-        value = json.loads(place)
-        if value.get("log") != self._log.id:
-            raise self._other_log(str(value.get("log")))
-        number = int(value["files"])
+        try:
+            value = fields(parse(place))
+            log, number = text(value["log"]), whole(value["files"])
+        except ValueError as error:
+            raise ReplayMismatchError(
+                f"These are no offsets of this source, because {error}: {place[:200]!a}",
+                remedy="the checkpoint belongs to another source: take a new checkpoint.",
+            ) from error
+        if log != self._log.id:
+            raise self._other_log(log)
         if number > self._log.total:
             self._log.refresh()
         if number > self._log.total:

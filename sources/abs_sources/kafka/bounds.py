@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from abs_core.errors import OptionError
+from abs_core.strictjson import decimal, parse
 from abs_sources.kafka.offsets import Partition
 
 EARLIEST, LATEST = -2, -1
@@ -47,9 +47,10 @@ def an_end(text: str) -> Bound:
 
 def a_time(text: str) -> Bound:
     """Milliseconds since 1970, for all partitions."""
-    if not text.strip().isdecimal():
-        raise ValueError("a number of milliseconds since 1970")
-    return Bound(times={None: int(text)})
+    try:
+        return Bound(times={None: decimal(text.strip())})
+    except ValueError as error:
+        raise ValueError("a number of milliseconds since 1970") from error
 
 
 def times(text: str) -> Bound:
@@ -83,7 +84,7 @@ def _by_partition(text: str, least: int, words: str = "") -> dict[Partition, int
     found = _json(text, f"{words}{shape}")
     try:
         values = {
-            (topic, int(number)): _whole(value, least)
+            (topic, decimal(number)): _whole(value, least)
             for topic, of in found.items()
             for number, value in of.items()
         }
@@ -102,7 +103,7 @@ def _whole(value: Any, least: int) -> int:
 
 def _json(text: str, wanted: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        found = parse(text)
     except ValueError as error:
         raise ValueError(wanted) from error
     if not isinstance(found, dict):

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from abs_core.errors import ReplayMismatchError
+from abs_core.errors import CorruptionError, ReplayMismatchError
 from abs_core.source import Offsets, Split
+from abs_core.strictjson import decimal, fields, parse, text, whole
 
 Partition = tuple[str, int]
 """A topic's name and a partition's number."""
@@ -41,23 +42,23 @@ class Place:
         return json.dumps(topics, sort_keys=True, separators=(",", ":"))
 
     @classmethod
-    def parse(cls, text: Offsets) -> Self:
+    def parse(cls, written: Offsets) -> Self:
         """The place that a text names, however it is spaced.
 
         Raises:
             ReplayMismatchError: the text is not one of ours: it is from another source.
         """
         try:
-            topics = json.loads(text)
-            ids = {topic: str(found["id"]) for topic, found in topics.items()}
+            topics = {topic: fields(of) for topic, of in fields(parse(written)).items()}
+            ids = {topic: text(found["id"]) for topic, found in topics.items()}
             ends = {
-                (topic, int(number)): int(offset)
+                (topic, decimal(number)): whole(offset)
                 for topic, found in topics.items()
-                for number, offset in found["offsets"].items()
+                for number, offset in fields(found["offsets"]).items()
             }
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except ValueError as error:
             raise ReplayMismatchError(
-                f"These are no offsets of this source: {text[:200]}",
+                f"These are no offsets of this source, because {error}: {written[:200]!a}",
                 remedy="the checkpoint belongs to another source (Spark's own writes others): take "
                 "a new checkpoint and say by startingOffsets where to begin.",
             ) from error
@@ -95,7 +96,18 @@ class Range:
 
     @classmethod
     def of(cls, split: Split) -> Self:
-        """The range that a split names."""
-        start = json.loads(split.start)
-        end = None if split.end is None else int(json.loads(split.end)["offset"])
-        return cls(start["topic"], start["topic_id"], start["partition"], start["offset"], end)
+        """The range that a split names.
+
+        Raises:
+            CorruptionError: it names none.
+        """
+        try:
+            start = fields(parse(split.start))
+            end = None if split.end is None else whole(fields(parse(split.end))["offset"])
+            named = text(start["topic"]), text(start["topic_id"]), whole(start["partition"])
+            return cls(*named, whole(start["offset"]), end)
+        except ValueError as error:
+            raise CorruptionError(
+                f"{split.source}: the place to begin at is damaged: {error}.",
+                remedy="restart from the last checkpoint that is whole.",
+            ) from error

@@ -1,0 +1,180 @@
+"""Reads JSON that is kept longer than a process: damaged, forged or of another release, it is refused.
+
+``json.loads`` alone lets through what breaks a caller later, or raises what no caller expects: values
+nested a thousand levels deep (RecursionError), numbers of thousands of digits, NaN, lone surrogates,
+which no file can be written with. Here all of that is a ``ValueError``, as are a missing field and a
+value of another type. Who calls it turns that one error into its own, with the place and the remedy.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+MOST_LEVELS = 64
+"""How deep lists and objects may lie in one another; our own formats have less than ten levels."""
+
+LARGEST = 2**63 - 1
+"""The largest number, and with a minus sign and one more the smallest: 64 bits."""
+
+HIGHEST = 10**18 - 2
+"""The largest generation, epoch or checkpoint: what a handle's name has room for."""
+
+NEWER = "use the release of abs-sinks that wrote it, or a newer one"
+"""What to do about a format that is newer than this release."""
+
+_DIGITS = len(str(LARGEST)) + 1
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class NewerVersionError(ValueError):
+    """A newer release has written this; nothing of it may be guessed."""
+
+
+class Fields(dict[str, Any]):
+    """The fields of an object; one that is not there is named."""
+
+    def __missing__(self, name: str) -> Any:
+        raise ValueError(f"it has no field {name!r}")
+
+
+def parse(content: str | bytes) -> Any:
+    """The value that a JSON text holds.
+
+    Raises:
+        ValueError: it is no JSON, or holds what no format of ours has: see the module's text.
+    """
+    try:
+        text = content.decode() if isinstance(content, bytes) else content
+        value = json.loads(text, parse_int=_int, parse_float=_float, parse_constant=_constant)
+    except RecursionError as error:
+        raise _too_deep() from error
+    if text.count("[") + text.count("{") > MOST_LEVELS:
+        _check_levels(value)
+    if _HALF.search(text) is not None or not _is_unicode(text):
+        _check_texts(value)
+    return value
+
+
+def fields(value: object) -> Fields:
+    """The value, which must be an object."""
+    return Fields(of(dict, value))
+
+
+def of(kind: type[T], value: object) -> T:
+    """The value, which must be of exactly this type: true is no number."""
+    if type(value) is not kind:
+        raise ValueError(f"{shown(value)} is not of type {kind.__name__}")
+    return value
+
+
+def text(value: object) -> str:
+    """The value, which must be a text."""
+    return of(str, value)
+
+
+def whole(value: object, least: int = 0, most: int = LARGEST) -> int:
+    """The value, which must be a whole number between these two, both included."""
+    number = of(int, value)
+    if not least <= number <= most:
+        raise ValueError(f"{number} is not a number from {least} to {most}")
+    return number
+
+
+def decimal(value: object, least: int = 0, most: int = LARGEST) -> int:
+    """The number that a text writes in plain decimal digits: no plus, no space, no ``_``."""
+    digits = text(value)
+    if len(digits) > _DIGITS or re.fullmatch(r"-?[0-9]+", digits) is None:
+        raise ValueError(f"{shown(value)} is not a number")
+    return whole(int(digits), least, most)
+
+
+def version(value: object, newest: int, *, name: str = "version") -> int:
+    """The version of a format, which must be one that this release knows: 1 to ``newest``.
+
+    Raises:
+        NewerVersionError: a newer release wrote it.
+    """
+    number = of(int, value)
+    if number > newest:
+        raise NewerVersionError(
+            f"it has {name} {number}, of a newer release; this release reads {_range(newest)}"
+        )
+    if number < 1:
+        raise ValueError(f"{name} {number} is none; this release reads {_range(newest)}")
+    return number
+
+
+def shown(value: object) -> str:
+    """The value for an error, short; a container by its type only: it may be deep, or huge."""
+    if value is None or isinstance(value, (bool, int, float)):
+        return str(value)
+    if isinstance(value, (str, bytes)):
+        return ascii(value[:50])
+    return f"a {type(value).__name__}"
+
+
+def _range(newest: int) -> str:
+    return str(newest) if newest == 1 else f"1 to {newest}"
+
+
+def _int(digits: str) -> int:
+    if len(digits) > _DIGITS or not -LARGEST - 1 <= int(digits) <= LARGEST:
+        raise ValueError(f"a number of {len(digits)} digits is not one of 64 bits")
+    return int(digits)
+
+
+def _float(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"{digits[:20]} is too large for a number")
+    return number
+
+
+def _constant(name: str) -> float:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _check_levels(value: object) -> None:
+    level = [value]
+    for _ in range(MOST_LEVELS):
+        level = [item for one in level for item in _items(one) if isinstance(item, (list, dict))]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _check_texts(value: object) -> None:
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            if not _is_unicode(one):
+                raise ValueError(f"{shown(one)} holds a lone surrogate")
+        elif isinstance(one, dict):
+            left += [*one, *one.values()]
+        elif isinstance(one, list):
+            left += one
+
+
+def _items(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it can be written to a file: a lone surrogate cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"it is nested more than {MOST_LEVELS} levels deep")

@@ -1,0 +1,129 @@
+"""JSON that is read back holds what it says, or is refused with one error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from abs_core.strictjson import (
+    LARGEST,
+    MOST_LEVELS,
+    NewerVersionError,
+    decimal,
+    fields,
+    of,
+    parse,
+    text,
+    version,
+    whole,
+)
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-LARGEST - 1, LARGEST)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(VALUES, st.booleans())
+def test_what_json_can_say_comes_back(value: object, ascii_only: bool) -> None:
+    written = json.dumps(value, ensure_ascii=ascii_only)
+    assert parse(written) == value
+    assert parse(written.encode()) == value
+
+
+def nested(levels: int, left: str = "[", right: str = "]") -> str:
+    return left * levels + right * levels
+
+
+@pytest.mark.parametrize("levels", [MOST_LEVELS + 1, 900, 10_000, 1_000_000])
+@pytest.mark.parametrize(("left", "right"), [("[", "]"), ('{"a":', "}"), ('[{"a":[', "]}]")])
+def test_what_is_nested_too_deep_is_refused(levels: int, left: str, right: str) -> None:
+    with pytest.raises(ValueError, match=r"nested|Expecting"):
+        parse(nested(levels, left, right))
+
+
+def test_what_is_nested_as_deep_as_allowed_is_read() -> None:
+    assert parse(nested(MOST_LEVELS)) is not None
+    with pytest.raises(ValueError, match="nested more than"):
+        parse(nested(MOST_LEVELS + 1))
+
+
+def test_brackets_in_a_text_are_no_levels() -> None:
+    assert parse(json.dumps("[" * 5000)) == "[" * 5000
+
+
+REFUSED = {
+    "a number of a thousand digits": "1" * 1000,
+    "a number of ten thousand digits": "1" * 10_000,
+    "a number over 64 bits": str(2**63),
+    "a number under 64 bits": str(-(2**63) - 1),
+    "a float too large": "1e999",
+    "no number": "NaN",
+    "infinity": "-Infinity",
+    "a lone surrogate": '"\\ud800"',
+    "a lone surrogate in a name": '{"\\uDFFF": 1}',
+    "a lone surrogate below": '[{"a": ["\\udc00"]}]',
+    "a lone surrogate as it is": '"\ud800"',
+    "nothing": "",
+    "cut short": '{"a": 1',
+}
+
+
+@pytest.mark.parametrize("how", REFUSED)
+def test_what_no_format_has_is_refused(how: str) -> None:
+    with pytest.raises(ValueError):
+        parse(REFUSED[how])
+
+
+@pytest.mark.parametrize("content", [b"\xff", b"\xed\xa0\x80", b'"\xff"'])
+def test_bytes_that_are_no_utf8_are_refused(content: bytes) -> None:
+    with pytest.raises(ValueError):
+        parse(content)
+
+
+def test_a_pair_of_surrogates_is_a_character() -> None:
+    assert parse('"\\ud83d\\ude00"') == "\U0001f600"
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda: fields([]),
+        lambda: fields({})["absent"],
+        lambda: of(int, True),
+        lambda: text(None),
+        lambda: whole(-1),
+        lambda: whole(1.0),
+        lambda: whole(11, 0, 10),
+        lambda: decimal(1),
+        lambda: decimal(""),
+        lambda: decimal("1_0"),
+        lambda: decimal(" 1"),
+        lambda: decimal("\u0661"),
+        lambda: decimal("1" * 5000),
+        lambda: decimal("-1"),
+        lambda: version(0, 1),
+        lambda: version("1", 1),
+        lambda: version(True, 1),
+    ],
+)
+def test_a_field_that_is_something_else_is_refused(read: Callable[[], object]) -> None:
+    with pytest.raises(ValueError):
+        read()
+
+
+def test_a_newer_version_is_refused_by_its_number() -> None:
+    assert [version(known, 3) for known in (1, 2, 3)] == [1, 2, 3]
+    with pytest.raises(NewerVersionError, match=r"version 4, of a newer release.* reads 1 to 3"):
+        version(4, 3)
+    with pytest.raises(NewerVersionError, match=r"format 2, of a newer release.* reads 1"):
+        version(2, 1, name="format")
