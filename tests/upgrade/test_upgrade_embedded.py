@@ -1,0 +1,67 @@
+"""A job of the embedded runtime of an older release is taken over with its state, and finished.
+
+The old release itself runs, and kills itself where a checkpoint is decided and not committed, or
+written and not decided. Today's code restores its snapshot, by each backend of keyed state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGKILL
+
+import psycopg
+import pytest
+
+from abs_core.crash import CrashPoint
+from tests import daily
+from tests.upgrade.job import KEYS, ROWS, live_embedded
+from tests.upgrade.releases import RELEASES, OldJob
+
+pytestmark = pytest.mark.services
+
+BACKENDS = ("heap", "rocksdb", "mvcc", "2pc", "opaque")
+WAYS = ("aligned", "unaligned")
+POINTS = (CrashPoint.AFTER_DECIDE, CrashPoint.BETWEEN_COMMITS, CrashPoint.AFTER_INSPECT)
+"""Of the last one a record is written, and no decision names it."""
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda path: path.stem)
+def old(request: pytest.FixtureRequest) -> Iterator[OldJob]:
+    with OldJob(request.param) as job:
+        yield job
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_job_of_an_older_release_is_taken_over_with_its_state(
+    old: OldJob, backend: str, database: str, tmp_path: Path
+) -> None:
+    ((way, point, passage),) = daily.cut(
+        [(way, point, n) for way in WAYS for point in POINTS for n in (2, 3)], 1, backend
+    )
+    life = {
+        "sink": "embedded",
+        "backend": backend,
+        "way": way,
+        "folder": str(tmp_path),
+        "given": {"url": database, "dbtable": "counted"},
+        "environment": {},
+    }
+    what = f"{backend}, {way}, {point}#{passage} (ABS_TEST_SEED={daily.seed()})"
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE TABLE counted (id bigint, value text)")
+        ended = old.live({**life, "crash": f"{point}#{passage}"})
+        assert ended == -SIGKILL, f"{what}: it ended with {ended} instead of its death"
+        before = connection.execute("SELECT count(*) FROM counted").fetchone()
+        assert before is not None
+        assert before[0] < ROWS, f"{what}: nothing was left to do"
+        live_embedded({**life, "crash": None})
+        found = connection.execute("SELECT id, value FROM counted").fetchall()
+        assert sorted(id_ for id_, _ in found) == list(range(ROWS)), what
+        counts = [len(range(key, ROWS, KEYS)) for key in range(KEYS)]
+        values = [f"{key}:{n + 1}" for key, total in enumerate(counts) for n in range(total)]
+        assert sorted(value for _, value in found) == sorted(values), what
+        left = connection.execute(
+            "SELECT gid FROM pg_prepared_xacts WHERE database = current_database()"
+        )
+        assert left.fetchall() == [], what
