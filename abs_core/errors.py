@@ -88,7 +88,21 @@ def _rebuild(cls: type[AbsError], fields: dict[str, Any]) -> AbsError:
 
 
 class ConfigError(AbsError):
-    """The job as written cannot run. Nothing was touched."""
+    """The job as written cannot run. Nothing was touched.
+
+    Somebody has to change something: so the remedy is no option here.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        remedy: str,
+        job: str | None = None,
+        epoch: int | None = None,
+        handle: str | None = None,
+    ) -> None:
+        super().__init__(what, remedy=remedy, job=job, epoch=epoch, handle=handle)
 
 
 class OptionError(ConfigError):

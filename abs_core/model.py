@@ -53,11 +53,17 @@ def job_key(job: str, token: str | None = None) -> str:
     """
     parts = [job] if token is None else [job, token]
     if not all(parts):
-        raise OptionError("A job's name and its epoch token cannot be empty.")
+        raise OptionError(
+            "A job's name and its epoch token cannot be empty.",
+            remedy="give the option job (or epoch) a name, or leave it out.",
+        )
     try:
         key = "@".join(quote(part, safe="") for part in parts)
     except UnicodeEncodeError as error:
-        raise OptionError(f"The job name {job!r} holds half a character.") from error
+        raise OptionError(
+            f"The job name {job!a} holds a lone surrogate: it is no text.",
+            remedy="write it as UTF-8.",
+        ) from error
     if len(key) > JOB_KEY_MAX:
         raise OptionError(
             f"The job name {job!r}{f' with epoch {token!r}' if token else ''} takes {len(key)} "

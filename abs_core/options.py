@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from abs_core.errors import OptionError
+from abs_core.strictjson import decimal
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class Problems:
     def __bool__(self) -> bool:
         return bool(self._found)
 
-    def add(self, what: str, remedy: str = "") -> None:
+    def add(self, what: str, remedy: str) -> None:
         """Note one problem: a sentence, and what to do about it."""
         self._found.append((what, remedy))
 
@@ -72,11 +73,12 @@ class Problems:
             raise OptionError(f"{self._format}: {what}", remedy=remedy)
         if self._found:
             listed = [
-                f"({number}) {what}{f' [{remedy}]' if remedy else ''}"
+                f"({number}) {what} [{remedy}]"
                 for number, (what, remedy) in enumerate(self._found, 1)
             ]
             raise OptionError(
-                f"{self._format}: {len(listed)} options are wrong: {' '.join(listed)}"
+                f"{self._format}: {len(listed)} options are wrong: {' '.join(listed)}",
+                remedy="correct each of them, as its brackets say.",
             )
 
 
@@ -105,8 +107,10 @@ def read_options(
         key = name.lower()
         if prefix is not None and key.startswith(prefix):
             continue
+        if not is_text(name, str(text), problems):
+            continue
         if key in seen and seen[key] != text:
-            problems.add(f"The option {name} is given twice, with different values.")
+            problems.add(f"The option {name} is given twice, with different values.", GIVE_ONCE)
         seen[key] = text
         if key in by_name:
             option = by_name[key]
@@ -125,8 +129,34 @@ def _read_one(option: Option, text: str, values: dict[str, Any], problems: Probl
     except OptionError as error:
         problems.add(error.what, error.remedy)
     except ValueError as error:
-        shown = "" if option.secret else f", not {text!r}"
-        problems.add(f"The option {option.name} must be {error}{shown}.")
+        shown = "" if option.secret else f", not {text[:200]!r}"
+        remedy = "correct it."
+        if isinstance(option.default, (bool, int, float, str)):
+            remedy = f"correct it, or leave it out: it is {str(option.default).lower()} then."
+        problems.add(f"The option {option.name} must be {error}{shown}.", remedy)
+
+
+GIVE_ONCE = "give it once; names differ by more than the case of their letters."
+
+
+def is_text(name: str, value: str, problems: Problems) -> bool:
+    """Whether an option's name and value can be written anywhere; what is wrong is noted.
+
+    A lone surrogate has no UTF-8, and a zero byte ends a text for the libraries in C below.
+    """
+    for what in (name, value):
+        try:
+            what.encode()
+        except UnicodeEncodeError:
+            problems.add(
+                f"The option {name!a} holds a lone surrogate: it is no text.",
+                "write it as UTF-8: something took bytes of another encoding for text.",
+            )
+            return False
+        if "\0" in what:
+            problems.add(f"The option {name!a} holds a zero byte.", "leave the zero byte out.")
+            return False
+    return True
 
 
 def _nearest(key: str, by_name: Mapping[str, Option]) -> str:
@@ -169,9 +199,10 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
     """A whole number between two others, both allowed."""
 
     def read(text: str) -> int:
-        if not text.strip().isdecimal() or not least <= int(text) <= most:
-            raise ValueError(f"a whole number from {least} to {most}")
-        return int(text)
+        try:
+            return decimal(text.strip(), least, most)
+        except ValueError as error:
+            raise ValueError(f"a whole number from {least} to {most}") from error
 
     return read
 

@@ -138,6 +138,7 @@ class Graph:
             raise OptionError(
                 f"Operator {node.id} has parallelism {node.parallelism}; it must lie between 1 and "
                 f"the graph's max_parallelism, {self.max_parallelism}.",
+                remedy="give it a parallelism between them.",
             )
         strangers = [edge.sender for edge in node.inputs if edge.sender not in self.nodes]
         if strangers:
@@ -306,7 +307,9 @@ class Stream:
             ConfigError: the stream is not keyed.
         """
         if not isinstance(self.partition, ByKey):
-            raise ConfigError(f"What comes from {self.id} has no key; use `key_by` first.")
+            raise ConfigError(
+                f"What comes from {self.id} has no key.", remedy="use `key_by` first."
+            )
         return self.partition.columns
 
     def iterate(
@@ -346,7 +349,9 @@ def check(graph: Graph) -> None:
         ConfigError: it has no source, or an operator whose output goes nowhere.
     """
     if not any(node.source for node in graph.nodes.values()):
-        raise ConfigError(f"The graph {graph.name} has no source.")
+        raise ConfigError(
+            f"The graph {graph.name} has no source.", remedy="begin it with `graph.source(...)`."
+        )
     used = {edge.sender for node in graph.nodes.values() for edge in node.inputs}
     for node in graph.nodes.values():
         if node.sink is None and node.id not in used:

@@ -106,7 +106,10 @@ class Job:
             ConfigError: the job does not run, or has no store for savepoints.
         """
         if self._asked is None:
-            raise ConfigError("A savepoint needs a running job with a `savepoints` store.")
+            raise ConfigError(
+                "A savepoint needs a running job with a `savepoints` store.",
+                remedy="give the job one, and ask while it runs.",
+            )
         return self._asked.ask()
 
     def _keeper(self, restore: Restore) -> StoreKeeper:

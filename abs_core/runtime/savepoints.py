@@ -53,7 +53,10 @@ class Savepoints(Companion):
         request = Future[int]()
         with self._lock:
             if self._closed:
-                raise ConfigError("A savepoint needs a running job, and this one has ended.")
+                raise ConfigError(
+                    "A savepoint needs a running job, and this one has ended.",
+                    remedy="start the job again, and ask again.",
+                )
             self._asked.append(request)
         return request
 

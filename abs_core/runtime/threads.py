@@ -279,7 +279,10 @@ class Execution:
 def _way_of(job: Job) -> Way:
     way = WAYS.get(job.way)
     if way is None:
-        raise ConfigError(f"There is no way {job.way!r} to take snapshots; choose of {[*WAYS]}.")
+        raise ConfigError(
+            f"There is no way {job.way!r} to take snapshots.",
+            remedy=f"choose one of {', '.join(WAYS)}.",
+        )
     if not way.cycles and loops(job.graph):
         raise ConfigError(
             f"The way {job.way} needs a topological order, and the graph has loops.",

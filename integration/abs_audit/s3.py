@@ -137,7 +137,10 @@ class S3Files:
             yield
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
-            raise _named(code)(f"{self.name} cannot be read: {code}.") from error
+            raise _named(code)(
+                f"{self.name} cannot be read: {code}.",
+                remedy="correct the URL, or give this user the right to list and read it.",
+            ) from error
         except BotoCoreError as error:
             raise UnavailableError(
                 f"{self.name} cannot be read: {type(error).__name__}.",

@@ -8,6 +8,8 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from abs_core.errors import OptionError
 from abs_core.wal import FolderSegments, SegmentStore
 
+_WHERE = "set wal to file:///... (a folder that every executor and the driver see) or s3://bucket/prefix."
+
 
 def segment_store(url: str) -> SegmentStore:
     """The store at ``url``; does not connect.
@@ -20,10 +22,20 @@ def segment_store(url: str) -> SegmentStore:
     Raises:
         OptionError: there is no store for such a URL.
     """
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:  # half of an address in brackets, for one
+        raise OptionError(f"wal: {url[:200]!r} is no URL: {error}.", remedy=_WHERE) from error
     if parts.scheme in ("", "file") and parts.netloc in ("", "localhost"):
         path = url if parts.scheme == "" else unquote(parts.path)
-        return FolderSegments(Path(path).expanduser())
+        if "\0" in path:
+            raise OptionError(f"wal: {path[:200]!a} holds a zero byte.", remedy=_WHERE)
+        try:
+            return FolderSegments(Path(path).expanduser())
+        except RuntimeError as error:  # ~somebody
+            raise OptionError(
+                f"wal: there is no home folder in {path!r}.", remedy=_WHERE
+            ) from error
     if parts.scheme in ("s3", "s3a"):
         # boto3 takes a while to import, and is an extra.
         from abs_sinks.s3.options import S3Options
@@ -33,6 +45,5 @@ def segment_store(url: str) -> SegmentStore:
         return S3Segments(S3Options.parse({**dict(parse_qsl(parts.query)), "path": place}))
     raise OptionError(
         f"The write-ahead log cannot be kept under the scheme {parts.scheme!r}.",
-        remedy="set wal to file:///... (a folder that every executor and the driver see) or "
-        "s3://bucket/prefix.",
+        remedy=_WHERE,
     )

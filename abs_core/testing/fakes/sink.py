@@ -28,7 +28,10 @@ class FakeSink:
 
     def __init__(self, target: FakeTarget, protocol: str, write: str) -> None:
         if write not in _WRITES.get(protocol, ()):
-            raise OptionError(f"The fake sink has no {write} under {protocol}.")
+            raise OptionError(
+                f"The fake sink has no {write} under {protocol}.",
+                remedy=f"take one of {_WRITES}.",
+            )
         self._target = target
         self._protocol = protocol
         self._write = write

@@ -81,7 +81,12 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
     for _ in range(TRIES):
         stored = register.load(job)
         if stored is None:
-            raise ConfigError(f"The register of job {job!r} is gone.", job=job)
+            raise ConfigError(
+                f"The register of job {job!r} is gone.",
+                job=job,
+                remedy="look whether the option registertopic names the job's; `abs register list` "
+                "shows the jobs that are there.",
+            )
         raised = _raised(options, stored.state)
         none = Decided(raised.register, job, raised.generation, NO_DECISION, (), trail())
 

@@ -16,7 +16,8 @@ from typing import Self
 from confluent_kafka import KafkaException, Producer
 
 from abs_core.errors import OptionError
-from abs_core.options import Problems
+from abs_core.options import GIVE_ONCE, Problems, is_text
+from abs_core.strictjson import decimal
 
 PREFIX = "kafka."
 
@@ -67,6 +68,25 @@ _NO_STORE = (
 )
 _UNREADABLE = {"ssl.keystore.location": _NO_STORE, "ssl.keystore.password": _NO_STORE}
 """Settings of librdkafka that the client which ends transactions has no equivalent for."""
+
+_NUMBERS = {
+    "transaction.timeout.ms": "milliseconds",
+    "batch.size": "bytes",
+    "message.max.bytes": "bytes",
+}
+"""That this sink reads, too. librdkafka takes 0x10, and of 1e3 it takes the 1."""
+
+_PYTHONS = (
+    "default.topic.config",
+    "error_cb",
+    "logger",
+    "oauth_cb",
+    "on_commit",
+    "on_delivery",
+    "stats_cb",
+    "throttle_cb",
+)
+"""Settings of confluent-kafka that no text can be."""
 
 _REQUIRED = {
     "enable.idempotence": ("true",),
@@ -154,10 +174,12 @@ class Settings:
         pairs: dict[str, str] = {}
         for option, text in given.items():
             name = option.lower().removeprefix(PREFIX)
-            if name == option.lower():
+            if name == option.lower() or not is_text(option, str(text), problems):
                 continue
             if pairs.setdefault(name, str(text)) != str(text):
-                problems.add(f"The option {option} is given twice, with different values.")
+                problems.add(
+                    f"The option {option} is given twice, with different values.", GIVE_ONCE
+                )
             _check(name, str(text), problems)
         if "bootstrap.servers" not in pairs:
             problems.add("The option kafka.bootstrap.servers is missing.", "it names the brokers.")
@@ -189,7 +211,9 @@ def from_file(path: Path, bootstrap: str) -> Settings:
 
 
 def _check(name: str, text: str, problems: Problems) -> None:
-    if name in _JAVA_ONLY:
+    if name in _PYTHONS:
+        problems.add(f"kafka.{name} takes an object of Python, no text.", "leave it out.")
+    elif name in _JAVA_ONLY:
         problems.add(f"kafka.{name} is a setting of the Java client only.", _JAVA_ONLY[name])
     elif name in _OURS:
         problems.add(f"kafka.{name} is not for the job to set.", _OURS[name])
@@ -202,15 +226,26 @@ def _check(name: str, text: str, problems: Problems) -> None:
             f"kafka.{name}={text} contradicts exactly-once: it needs {_REQUIRED[name][0]}.",
             "leave it out.",
         )
-    elif name.startswith("max.in.flight") and not (text.isdecimal() and 1 <= int(text) <= 5):
+    elif name.startswith("max.in.flight") and not _is_number(text, 1, 5):
         problems.add(
             f"kafka.{name}={text} contradicts exactly-once: an idempotent producer has at most 5.",
             "leave it out.",
         )
-    elif name == "transaction.timeout.ms" and not (text.isdecimal() and 1 <= int(text) < 1 << 31):
-        problems.add(f"kafka.{name} must be a number of milliseconds, not {text!r}.")
+    elif name in _NUMBERS and not _is_number(text, 1, (1 << 31) - 1):
+        problems.add(
+            f"kafka.{name} must be a number of {_NUMBERS[name]} in plain digits, not {text[:100]!r}.",
+            "correct it, or leave it out.",
+        )
     elif name == "bootstrap.servers" and not text.strip():
         problems.add("The option kafka.bootstrap.servers is empty.", "it names the brokers.")
+
+
+def _is_number(text: str, least: int, most: int) -> bool:
+    try:
+        decimal(text, least, most)
+    except ValueError:
+        return False
+    return True
 
 
 def _check_own_certificate(pairs: Mapping[str, str], problems: Problems) -> None:
@@ -241,14 +276,17 @@ def _try(pairs: Mapping[str, str], problems: Problems) -> None:
     # By some names librdkafka means another: what was written down is looked for by itself.
     culprit = next((n for n, v in pairs.items() if _refusal({n: v}) is not None), None)
     if culprit is None:
-        problems.add(f"librdkafka refuses the kafka.* settings: {text}.")
+        problems.add(f"librdkafka refuses the kafka.* settings: {text}.", "correct what it names.")
     elif "No such" in text:
         near = difflib.get_close_matches(culprit, _NAMES.split(), n=3, cutoff=0.5)
-        hint = f"did you mean {' or '.join(f'kafka.{n}' for n in near)}?" if near else ""
+        meant = " or ".join(f"kafka.{n}" for n in near)
+        hint = f"did you mean {meant}?" if near else "leave it out, or see librdkafka's list."
         problems.add(f"There is no setting kafka.{culprit} in librdkafka.", hint)
     else:
         shown = "" if is_secret(culprit) else f": {text}"
-        problems.add(f"The value of kafka.{culprit} cannot be used{shown}.")
+        problems.add(
+            f"The value of kafka.{culprit} cannot be used{shown}.", "correct it, or leave it out."
+        )
 
 
 def _refusal(pairs: Mapping[str, str]) -> str | None:
@@ -258,7 +296,7 @@ def _refusal(pairs: Mapping[str, str]) -> str | None:
     except KafkaException as error:
         text = str(error.args[0].str()).strip()
         return None if _PROBE in text else text
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         return str(error)
     return None
 

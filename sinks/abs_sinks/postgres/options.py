@@ -52,7 +52,9 @@ def column_list(text: str) -> tuple[str, ...]:
     for name in names:
         check_identifier(name)
         if names.count(name) > 1:
-            raise OptionError(f"{text!r} names the column {name!r} twice.")
+            raise OptionError(
+                f"{text!r} names the column {name!r} twice.", remedy="name each column once."
+            )
     return tuple(names)
 
 

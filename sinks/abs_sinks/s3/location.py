@@ -43,7 +43,8 @@ class Location:
         for part in parts:
             if part in (".", "..") or any(ord(char) < 32 for char in part):
                 raise OptionError(
-                    f"{url!r} holds a folder that some clients cannot name: {part!r}."
+                    f"{url!r} holds a folder that some clients cannot name: {part!r}.",
+                    remedy="take another name for it.",
                 )
             if part == OURS:
                 raise OptionError(

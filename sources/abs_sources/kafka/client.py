@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from abs_core.options import Problems
+from abs_core.options import GIVE_ONCE, Problems, is_text
 
 PREFIX = "kafka."
 BOOTSTRAP = "bootstrap.servers"
@@ -23,6 +23,11 @@ _FORBIDDEN = {
     "auto.commit.interval.ms": "the engine keeps the offsets; none are committed to Kafka.",
     "allow.auto.create.topics": "a source creates no topics.",
     "enable.auto.commit.interval.ms": "the engine keeps the offsets.",
+    **dict.fromkeys(
+        ("default.topic.config", "error_cb", "logger", "oauth_cb", "on_commit", "stats_cb"),
+        "leave it out: it takes an object of Python, no text.",
+    ),
+    "throttle_cb": "leave it out: it takes an object of Python, no text.",
 }
 _JAVA = {
     "sasl.jaas.config": "use kafka.sasl.username and kafka.sasl.password.",
@@ -77,9 +82,11 @@ def client_settings(given: Mapping[str, str], problems: Problems) -> dict[str, s
     """librdkafka's settings among a job's options; notes what a source cannot take."""
     settings: dict[str, str] = {}
     for name, value in given.items():
-        if not name.lower().startswith(PREFIX):
+        if not name.lower().startswith(PREFIX) or not is_text(name, str(value), problems):
             continue
         key = name.lower().removeprefix(PREFIX)
+        if settings.get(key, value) != value:
+            problems.add(f"The option {name} is given twice, with different values.", GIVE_ONCE)
         if key in _FORBIDDEN:
             problems.add(f"The option {name} is not for a source.", _FORBIDDEN[key])
         elif key in _JAVA:
@@ -92,7 +99,8 @@ def client_settings(given: Mapping[str, str], problems: Problems) -> dict[str, s
     if level not in ("read_committed", "read_uncommitted"):
         problems.add(
             f"The option {PREFIX}isolation.level must be read_committed or read_uncommitted, not "
-            f"{level!r}."
+            f"{level!r}.",
+            "leave it out: it is read_committed then.",
         )
     return settings
 

@@ -178,7 +178,8 @@ def _check_together(
     if len(what) != 1:
         problems.add(
             f"Exactly one of subscribe, assign and subscribePattern says what is read, not "
-            f"{' and '.join(what) or 'none'}."
+            f"{' and '.join(what) or 'none'}.",
+            "give one of them: subscribe=topic, for instance.",
         )
     ends = [name for name in _ENDS if values[name] is not None]
     if ends and not batch:
@@ -188,7 +189,10 @@ def _check_together(
         )
     start: Bound | None = _first(values, _STARTS)
     if batch and start is not None and _means_latest(start):
-        problems.add("startingOffsets of a batch read is latest: nothing would be read.")
+        problems.add(
+            "startingOffsets of a batch read is latest: nothing would be read.",
+            "leave it out (earliest), or name offsets.",
+        )
 
 
 def _means_latest(start: Bound) -> bool:

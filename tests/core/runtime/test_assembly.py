@@ -71,7 +71,7 @@ def second_fails(make: Any) -> Any:
     def making(context: TaskContext) -> Operator:
         operator: Operator = make(context)
         if context.task.subtask == 1:
-            raise ConfigError("planted")
+            raise ConfigError("planted", remedy="none: it is planted.")
         return operator
 
     return making
