@@ -1,17 +1,23 @@
 """Exactly-once sinks and replayable sources for PySpark: the formats ``abs-...``.
 
-Spark finds the formats by itself where the distribution is installed for its Python. Where it is
-reachable only by other ways, ``abs_spark.register(spark)`` does it.
+Spark finds the formats by itself where the distribution is installed for the Python that Spark starts.
+Imported before the session is made, this module makes that Python the one which runs the program, where
+nothing names another (see ``abs_spark.interpreter``). Where discovery is switched off,
+``abs_spark.register(spark)`` makes the formats known.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from abs_spark.interpreter import check_python, name_this_python
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 __all__ = ["register"]
+
+name_this_python()
 
 
 def register(spark: SparkSession) -> None:
@@ -19,8 +25,12 @@ def register(spark: SparkSession) -> None:
 
     One whose libraries are missing says so when it is used. The package must be importable by the
     Python of Spark's driver and executors all the same.
+
+    Raises:
+        ConfigError: the Python that Spark starts on this machine cannot import the formats.
     """
     from abs_spark.discovery import FORMATS, default_source
 
+    check_python(spark)
     for name in FORMATS:
         spark.dataSource.register(default_source(name))

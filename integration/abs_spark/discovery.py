@@ -8,6 +8,7 @@ where Spark is.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 
 from pyspark.sql.datasource import DataSource
@@ -46,7 +47,8 @@ def _stand_in(format_name: str, why: str) -> type[DataSource]:
         def __init__(self, options: object) -> None:
             raise ImportError(
                 f"{format_name} cannot be used: {why}. It needs PySpark 4.1 or newer with pyarrow, "
-                "and abs-sinks installed with its dependencies for Spark's Python."
+                f"and abs-sinks installed with its dependencies for Spark's Python, which is "
+                f"{sys.executable}: set PYSPARK_PYTHON to another one before the session is made."
             )
 
     return Broken

@@ -122,7 +122,7 @@ def test_spark_streams_every_row_once_over_restarts_and_replays(
         writer = frame.load(str(data)).writeStream.format("parquet")
         query = writer.options(path=str(tmp_path / "out"), checkpointLocation=str(checkpoint))
         started = query.trigger(availableNow=True).start()
-        assert started.awaitTermination(60)
+        assert started.awaitTermination(300)
         return [epoch.numInputRows for epoch in started.recentProgress if epoch.numInputRows]
 
     def numbers() -> list[int]:
@@ -181,7 +181,7 @@ def test_what_is_wrong_with_a_stream_s_options_is_the_error_that_the_query_ends_
     frame = spark.readStream.format("abs-kafka").option("subscribe", "t").load()
     writer = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path))
     with pytest.raises(StreamingQueryException) as caught:
-        writer.trigger(**trigger).start().awaitTermination(60)
+        writer.trigger(**trigger).start().awaitTermination(300)
     assert "OptionError" in str(caught.value)
     assert "kafka.bootstrap.servers" in str(caught.value)
     assert "UnboundLocalError" not in str(caught.value)

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType
 
 from abs_core.errors import (
     FencedError,
@@ -71,9 +70,10 @@ LineOf = Callable[..., Line]
 
 @pytest.fixture
 def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
-    """Makes lines; ``more`` are settings of librdkafka."""
+    """Makes lines; ``more`` are settings of librdkafka, ``largest`` the topic's limit of a record."""
     options = KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic})
     make_topic(options.kafka, topic)
+    made = [topic]
 
     def make(
         in_bulk: bool,
@@ -81,7 +81,13 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
         name: str | None = None,
         patience: float = 30.0,
         more: dict[str, str] | None = None,
+        largest: int | None = None,
     ) -> Line:
+        at = topic
+        if largest is not None:
+            # Made with it: a broker tells a changed setting before its partitions go by it.
+            made.append(at := f"{topic}-{len(made)}")
+            make_topic(options.kafka, at, configs={"max.message.bytes": str(largest)})
         failures = Failures(options.kafka)
         settings = {**producer_settings(options, name, failures.report), **(more or {})}
         producer = open_producer(settings, in_bulk=in_bulk)
@@ -89,10 +95,10 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
         if name is not None:
             producer.init_transactions(30)
             producer.begin_transaction()
-        return Line(topic, producer, Sender(producer, failures, topic, patience), kafka.bootstrap)
+        return Line(at, producer, Sender(producer, failures, at, patience), kafka.bootstrap)
 
     yield make
-    admin(options.kafka).delete_topics([topic])
+    admin(options.kafka).delete_topics(made)
 
 
 @WAYS
@@ -235,10 +241,7 @@ def test_what_the_client_finds_too_large_is_refused(line_of: LineOf, in_bulk: bo
 def test_what_the_broker_refuses_is_reported_with_its_key(
     line_of: LineOf, in_bulk: bool, name: str | None
 ) -> None:
-    line = line_of(in_bulk, name=name and f"{name}-{secrets.token_hex(4)}")
-    resource = {"max.message.bytes": "1000"}
-    settings = KafkaOptions.parse({"kafka.bootstrap.servers": line.bootstrap, "topic": "t"}).kafka
-    admin(settings).alter_configs([ConfigResource(ConfigResourceType.TOPIC, line.topic, resource)])
+    line = line_of(in_bulk, name=name and f"{name}-{secrets.token_hex(4)}", largest=1000)
     line.send(pa.record_batch({"key": ["one"], "value": ["b" * 2000]}))
     with pytest.raises(RowError, match=f"with key b'one' of 2003 bytes to {line.topic}-"):
         line.sender.flush()
