@@ -12,25 +12,28 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
-from abs_core.durable import flush_folder, make_durably
-from abs_core.errors import CorruptionError, RefusedError, UnavailableError
+from abs_core.durable import disk_errors, flush_folder, make_durably, owners_alone
+from abs_core.errors import CorruptionError
 from abs_core.model import JobState
 from abs_core.strictjson import NEWER, fields, parse, text, version, whole
 
 FORMAT = 1
 """Of the file; a file without it is of 315a560 or before, and has this format."""
 
+CELL_MAX = 1 << 28
+"""Bytes of a register's file: a larger one is not read into memory."""
+
 
 class FileRegister:
     """Linearizable among all processes that see the folder and its locks; survives power loss.
 
     Args:
-        folder: made where it does not exist. Job keys are file names in it.
+        folder: made where it does not exist, for its owner alone. Job keys are file names in it.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -61,10 +64,13 @@ class FileRegister:
     def _read(self, job: str) -> Stored | None:
         path = self._path(job)
         try:
-            content = path.read_bytes()
+            size = path.stat().st_size
+            content = path.read_bytes() if size <= CELL_MAX else b""
         except FileNotFoundError:
             return None
         try:
+            if size > CELL_MAX:
+                raise ValueError(f"it has {size:,} bytes, and a register {CELL_MAX:,} at most")
             cell = fields(parse(content))
             version(cell.get("format", 1), FORMAT, name="format")
             number, state_text = whole(cell["cell"], 1), text(cell["state"])
@@ -86,7 +92,7 @@ class FileRegister:
     def _replace(self, job: str, text: str) -> None:
         path = self._path(job)
         temporary = path.with_suffix(".new")
-        with temporary.open("w", encoding="utf-8") as file:
+        with open(temporary, "w", encoding="utf-8", opener=owners_alone) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
@@ -98,24 +104,12 @@ class FileRegister:
 
     @contextmanager
     def _locked(self, job: str) -> Iterator[None]:
-        with (self._folder / f"{job}.lock").open("w") as lock:
+        with open(self._folder / f"{job}.lock", "w", opener=owners_alone) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 
-    @contextmanager
-    def _mapped(self, job: str) -> Iterator[None]:
-        try:
-            yield
-        except PermissionError as error:
-            raise RefusedError(
-                f"The register folder {self._folder} cannot be used: {error.strerror}.",
-                job=job,
-                remedy="give this user the right to read and write it.",
-            ) from error
-        except OSError as error:
-            raise UnavailableError(
-                f"The register folder {self._folder} does not answer: {error.strerror}.", job=job
-            ) from error
+    def _mapped(self, job: str) -> AbstractContextManager[None]:
+        return disk_errors(f"The register folder {self._folder}", job=job)
 
 
 def _version(state: JobState, number: int) -> Version:

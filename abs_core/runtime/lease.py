@@ -28,8 +28,8 @@ class Lease:
     """One process's view of a job's lease.
 
     The lease is a register's cell under ``JOB@leader``: ``run`` is the holder, ``generation`` the term,
-    ``frontier`` counts renewals, so that each changes the cell, and ``target`` is ``held``, ``free`` or
-    ``done``.
+    ``frontier`` counts renewals, so that each changes the cell, ``lineage`` is of one taking of it, and
+    ``target`` is ``held``, ``free`` or ``done``.
 
     Args:
         seconds: without a renewal for so long, a standby takes over.
@@ -86,7 +86,14 @@ class Lease:
         return job_key(self.job, "leader")
 
     def _take(self, version: Version | None, state: JobState) -> bool:
-        taken = replace(state, target=HELD, run=self.holder, generation=state.generation + 1)
+        taken = replace(
+            state,
+            target=HELD,
+            run=self.holder,
+            # Of this taking alone: two processes may have been given one name.
+            lineage=f"lease-{secrets.token_hex(8)}",
+            generation=state.generation + 1,
+        )
         try:
             self.patience.retry(lambda: self._swap(version, taken))
         except FencedError:
@@ -96,11 +103,16 @@ class Lease:
     def _swap(self, expected: Version | None, state: JobState) -> None:
         swapped = self.store.compare_and_set(self._key, expected, state)
         if isinstance(swapped, Conflict):
-            raise FencedError(
-                "Another process leads this job now.",
-                job=self.job,
-                remedy="none, if a standby took over; this process must stop.",
-            )
+            # The request may have come twice, or be a second try after a lost reply: then the first one
+            # won. No other process writes this state: its lineage is of this process's taking.
+            stored = self.store.load(self._key)
+            if stored is None or stored.state != state:
+                raise FencedError(
+                    "Another process leads this job now.",
+                    job=self.job,
+                    remedy="none, if a standby took over; this process must stop.",
+                )
+            swapped = stored.version
         self._version, self._state = swapped, state
 
 
@@ -131,7 +143,6 @@ def lead(
             except FencedError:
                 lost.set()
             except Exception:  # noqa: BLE001 - a register may be anybody's; nobody else would see it
-                # A renewal whose reply was lost conflicts with the next one: safe, and rare.
                 if time.monotonic() - last >= lease.seconds:
                     lost.set()
             if lost.is_set():

@@ -11,13 +11,13 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import xxhash
 
-from abs_core.durable import flush_folder, make_durably
-from abs_core.errors import CorruptionError, ProtocolError, RefusedError, UnavailableError
+from abs_core.durable import disk_errors, flush_folder, make_durably, owners_alone
+from abs_core.errors import CorruptionError, ProtocolError
 from abs_core.state.contracts import BlobRef
 
 _KEY = re.compile(r"\d{1,18}(/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)+")
@@ -38,13 +38,17 @@ def checked(ref: BlobRef, content: bytes | None) -> bytes:
         CorruptionError: it is not, or it is None: gone.
     """
     if content is None or len(content) != ref.size or digest_of(content) != ref.digest:
-        found = "is gone" if content is None else f"is damaged ({len(content)} bytes)"
-        raise CorruptionError(
-            f"The blob {ref.key} of checkpoint {ref.key.partition('/')[0]} {found}; it must hold "
-            f"{ref.size} bytes with digest {ref.digest}.",
-            remedy=f"restore the snapshot store from a backup; {_GO_BACK}",
-        )
+        raise damaged(ref, "is gone" if content is None else f"is damaged ({len(content)} bytes)")
     return content
+
+
+def damaged(ref: BlobRef, found: str) -> CorruptionError:
+    """The blob is not what the reference says."""
+    return CorruptionError(
+        f"The blob {ref.key} of checkpoint {ref.key.partition('/')[0]} {found}; it must hold "
+        f"{ref.size} bytes with digest {ref.digest}.",
+        remedy=f"restore the snapshot store from a backup; {_GO_BACK}",
+    )
 
 
 def sealed(record: bytes) -> bytes:
@@ -107,7 +111,11 @@ class LocalSnapshotStore:
         return BlobRef(key, len(content), digest_of(content))
 
     def get(self, ref: BlobRef) -> bytes:
-        return checked(ref, self._read(self._blobs / check_key(ref.key)))
+        path = self._blobs / check_key(ref.key)
+        with self._mapped(), contextlib.suppress(FileNotFoundError):
+            if path.stat().st_size > ref.size:  # not read into memory
+                raise damaged(ref, f"is damaged ({path.stat().st_size} bytes)")
+        return checked(ref, self._read(path))
 
     def delete(self, keys: Iterable[str]) -> None:
         paths = [self._blobs / check_key(key) for key in keys]
@@ -168,20 +176,8 @@ class LocalSnapshotStore:
             except FileNotFoundError:
                 return None
 
-    @contextlib.contextmanager
-    def _mapped(self) -> Iterator[None]:
-        try:
-            yield
-        except PermissionError as error:
-            raise RefusedError(
-                f"The snapshot folder {self.folder} can't be used: {error.strerror}.",
-                remedy="give this user the right to read and write it.",
-            ) from error
-        except OSError as error:
-            raise UnavailableError(
-                f"The snapshot folder {self.folder} does not answer: {error.strerror}.",
-                remedy="look for a full disk, or a file system that went away.",
-            ) from error
+    def _mapped(self) -> contextlib.AbstractContextManager[None]:
+        return disk_errors(f"The snapshot folder {self.folder}")
 
 
 def _write(path: Path, content: bytes) -> Path:
@@ -189,8 +185,12 @@ def _write(path: Path, content: bytes) -> Path:
     if not path.parent.is_dir():
         make_durably(path.parent)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
-    with temporary.open("xb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    try:
+        with open(temporary, "xb", opener=owners_alone) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError:
+        temporary.unlink(missing_ok=True)  # on a full disk: it would keep it full
+        raise
     return temporary

@@ -1,28 +1,25 @@
 """Segments in a folder: of one machine, or of a file system that every executor and the driver see.
 
 A segment is written beside its name (``.open``), flushed to disk, renamed, and its folder flushed:
-after a crash it is there whole or not at all. What a writer that died left is listed as not sealed,
-and deleted like any other handle that no decision can name.
+after a crash it is there whole or not at all. Only its owner may read it. What a writer that died left
+is listed as not sealed, and deleted like any other handle that no decision can name.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pyarrow as pa
 
-from abs_core.durable import flush_folder, make_durably
-from abs_core.errors import RefusedError, UnavailableError
+from abs_core.durable import disk_errors, flush_folder, make_durably, owners_alone
 from abs_core.model import HandleName
 from abs_core.wal.contracts import Entry, handle_of, name_of
 
 OPEN = ".open"
-FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
 class FolderSegments:
@@ -81,23 +78,9 @@ class FolderSegments:
                     found.append(Entry(handle, stat.st_size, age, not name.endswith(OPEN)))
         return found
 
-    @contextmanager
-    def _mapped(self, doing: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            where = f"The write-ahead log at {self.url}"
-            if isinstance(error, PermissionError):
-                raise RefusedError(
-                    f"{where} cannot be used ({doing}): {error.strerror}.",
-                    remedy="give this user the right to read and write the folder.",
-                ) from error
-            if error.errno in FULL:
-                raise RefusedError(
-                    f"{where} is full ({doing}): {error.strerror}.",
-                    remedy="make room; `abs wal ls` shows what is there.",
-                ) from error
-            raise UnavailableError(f"{where} does not answer ({doing}): {error}.") from error
+    def _mapped(self, doing: str) -> AbstractContextManager[None]:
+        what = f"The write-ahead log at {self.url}"
+        return disk_errors(what, doing, room="make room (`abs wal ls` shows what is there)")
 
 
 class FolderFile:
@@ -108,7 +91,7 @@ class FolderFile:
         self._path = store._folder / name_of(handle)
         self._open = self._path.with_name(self._path.name + OPEN)
         with store._mapped("creating a segment"):
-            self._file = self._open.open("wb", buffering=1 << 20)
+            self._file = open(self._open, "wb", buffering=1 << 20, opener=owners_alone)  # noqa: SIM115
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> int:
         with self._store._mapped("writing a segment"):

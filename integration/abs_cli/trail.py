@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from abs_core.durable import owners_alone
 from abs_core.errors import AbsError, ConfigError
 
 
@@ -62,8 +63,8 @@ def _write(line: Mapping[str, object]) -> None:
         "host": socket.gethostname(),
     }
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="utf-8") as file:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with open(path, "a", encoding="utf-8", opener=owners_alone) as file:
             file.write(json.dumps({**who, **line}, default=str) + "\n")
             file.flush()
             os.fsync(file.fileno())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,7 +15,7 @@ from abs_core.errors import ConfigError, CorruptionError, NotPreparedError
 from abs_core.model import HandleName
 
 if TYPE_CHECKING:  # Arrow takes long to import; `abs --help` shall not wait for it
-    from abs_core.wal import Entry
+    from abs_core.wal import Entry, SegmentStore
 
 app = typer.Typer(help="Write-ahead logs: what tasks left there.", no_args_is_help=True)
 
@@ -25,9 +26,7 @@ OfJob = Annotated[str | None, typer.Option("--job", help="Only of this job key."
 @app.command()
 def ls(url: Wal, job: OfJob = None, *, as_json: AsJson = False) -> None:
     """One line for each segment."""
-    from abs_sinks.wal import segment_store
-
-    entries = segment_store(url).list(job)
+    entries = _store(url).list(job)
     if as_json:
         print_json([_document(entry) for entry in entries])
         return
@@ -51,9 +50,8 @@ def verify(
 ) -> None:
     """Read every sealed segment and compare it with its seal. Exit code 1 if one is damaged."""
     from abs_core.wal import verify as verify_segment
-    from abs_sinks.wal import segment_store
 
-    store = segment_store(url)
+    store = _store(url)
     if handle is None:
         names = [entry.handle for entry in store.list(job) if entry.sealed]
     else:
@@ -102,3 +100,11 @@ def _document(entry: Entry) -> dict[str, object]:
         "age_seconds": entry.age_seconds,
         "sealed": entry.sealed,
     }
+
+
+def _store(url: str) -> SegmentStore:
+    """The log's store; a relative path is one from here, where a person has typed it."""
+    from abs_sinks.wal import segment_store
+
+    typed = "://" not in url and not url.startswith(("file:", "~"))
+    return segment_store(str(Path(url).absolute()) if typed else url)

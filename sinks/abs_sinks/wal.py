@@ -15,8 +15,8 @@ def segment_store(url: str) -> SegmentStore:
     """The store at ``url``; does not connect.
 
     Args:
-        url: ``file:///folder``, or a path: a folder that every executor and the driver see. Or
-            ``s3://bucket/prefix``, with options of the S3 sink as its query where they are needed
+        url: ``file:///folder``, or an absolute path: a folder that every executor and the driver see.
+            Or ``s3://bucket/prefix``, with options of the S3 sink as its query where they are needed
             (``?endpoint=https://...&region=...``); credentials by boto3's chain, never in the URL.
 
     Raises:
@@ -27,15 +27,7 @@ def segment_store(url: str) -> SegmentStore:
     except ValueError as error:  # half of an address in brackets, for one
         raise OptionError(f"wal: {url[:200]!r} is no URL: {error}.", remedy=_WHERE) from error
     if parts.scheme in ("", "file") and parts.netloc in ("", "localhost"):
-        path = url if parts.scheme == "" else unquote(parts.path)
-        if "\0" in path:
-            raise OptionError(f"wal: {path[:200]!a} holds a zero byte.", remedy=_WHERE)
-        try:
-            return FolderSegments(Path(path).expanduser())
-        except RuntimeError as error:  # ~somebody
-            raise OptionError(
-                f"wal: there is no home folder in {path!r}.", remedy=_WHERE
-            ) from error
+        return FolderSegments(_folder(url if parts.scheme == "" else unquote(parts.path)))
     if parts.scheme in ("s3", "s3a"):
         # boto3 takes a while to import, and is an extra.
         from abs_sinks.s3.options import S3Options
@@ -47,3 +39,20 @@ def segment_store(url: str) -> SegmentStore:
         f"The write-ahead log cannot be kept under the scheme {parts.scheme!r}.",
         remedy=_WHERE,
     )
+
+
+def _folder(path: str) -> Path:
+    """The folder that an absolute path names: a relative one is another in each process."""
+    if "\0" in path:
+        raise OptionError(f"wal: {path[:200]!a} holds a zero byte.", remedy=_WHERE)
+    try:
+        folder = Path(path).expanduser()
+    except RuntimeError as error:  # ~somebody
+        raise OptionError(f"wal: there is no home folder in {path!r}.", remedy=_WHERE) from error
+    if not folder.is_absolute():
+        raise OptionError(
+            f"wal: the folder {path[:200]!r} is relative: tasks and driver would each take another "
+            "one, below the folder that they happen to run in.",
+            remedy=_WHERE,
+        )
+    return folder

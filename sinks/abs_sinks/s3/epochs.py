@@ -51,10 +51,9 @@ class S3CoCommitter(S3Committer):
         epochs = [c.handle.epoch for c in committables] or [0]
         listed = manifests.add(before, state, max(epochs), files, min(epochs))
         reached(CrashPoint.INSIDE_CO_COMMIT)
-        version = self._register.swap(state.job, expected, state, listed)
-        if isinstance(version, Conflict):
-            manifests.discard([name for name in listed if name not in before])
-        return version
+        # A conflict says nothing of who won: the request may have come twice, and the first one listed
+        # these manifests. They are left to ``forget``, which knows what the register will never list.
+        return self._register.swap(state.job, expected, state, listed)
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         if not handles:

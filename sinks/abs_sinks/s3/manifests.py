@@ -175,10 +175,6 @@ class Manifests:
         found = self._objects.list(self._folder)
         return [listed.key.removeprefix(self._folder) for listed in found]
 
-    def discard(self, names: Sequence[str]) -> None:
-        """Delete manifests that the register does not list."""
-        self._objects.delete([f"{self._folder}{name}" for name in names])
-
     def _put(
         self, level: int, first: int, last: int, generation: int, files: Sequence[CommittedFile]
     ) -> ManifestName:

@@ -229,6 +229,12 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
             "The option wal has no meaning here: segments lie in the bucket, beside the register.",
             "leave it out; the option statepath says where that is.",
         )
+    if hidden := [name for name in values["partitionby"] if name.startswith(("_", "."))]:
+        problems.add(
+            f"The option partitionby names {', '.join(hidden)}: when they read, Spark, Hive and Arrow "
+            "pass over folders that begin with _ or .",
+            "rename the column in Spark.",
+        )
     state, path = values["statepath"], values["path"]
     if state is not None and path is not None and state.bucket != path.bucket:
         problems.add(

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
+from abs_core.durable import disk_errors
 from abs_core.errors import UnavailableError
 from abs_core.model import HandleName, Outcome
 from abs_core.wal import Entry
@@ -68,13 +69,18 @@ class S3Segments:
 
     @contextmanager
     def _copied(self, key: str) -> Iterator[pa.NativeFile]:
-        with tempfile.NamedTemporaryFile(prefix="abs-s3-segment-") as file:
-            for piece in self._objects.chunks(key):
-                file.write(piece)
-            file.flush()
-            # Arrow cannot map an empty file.
-            with pa.memory_map(file.name) if file.tell() else pa.BufferReader(b"") as opened:
-                yield opened
+        with ExitStack() as held:
+            with disk_errors(
+                f"Local disk in {tempfile.gettempdir()}, for a copy of the segment {key},",
+                room="make room, or name another folder by TMPDIR",
+            ):
+                file = held.enter_context(tempfile.NamedTemporaryFile(prefix="abs-s3-segment-"))
+                for piece in self._objects.chunks(key):
+                    file.write(piece)
+                file.flush()
+                # Arrow cannot map an empty file.
+                opened = pa.memory_map(file.name) if file.tell() else pa.BufferReader(b"")
+            yield held.enter_context(opened)
 
 
 class S3SegmentFile:

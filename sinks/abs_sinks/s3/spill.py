@@ -5,10 +5,12 @@ from __future__ import annotations
 import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
 
+from abs_core.durable import disk_errors
 from abs_core.errors import TargetError
 
 BUCKETS = 16
@@ -24,8 +26,12 @@ class Spill:
     def __init__(self, schema: pa.Schema, level: int) -> None:
         self._schema = schema
         self._level = level
-        self._folder = tempfile.TemporaryDirectory(prefix="abs-s3-spill-")
+        self._where = tempfile.gettempdir()
         self._writers: dict[int, pa.ipc.RecordBatchStreamWriter] = {}
+        with self._mapped():
+            self._folder = tempfile.TemporaryDirectory(
+                prefix="abs-s3-spill-", ignore_cleanup_errors=True
+            )
 
     def add(self, folder: str, rows: pa.RecordBatch) -> None:
         """Keep the rows of one folder.
@@ -34,7 +40,7 @@ class Spill:
             TargetError: the local disk is full or gone.
         """
         bucket = zlib.crc32(f"{self._level}:{folder}".encode()) % BUCKETS
-        try:
+        with self._mapped():
             if bucket not in self._writers:
                 self._writers[bucket] = pa.ipc.new_stream(
                     str(self._path(bucket)),
@@ -42,28 +48,48 @@ class Spill:
                     options=pa.ipc.IpcWriteOptions(compression="lz4"),
                 )
             self._writers[bucket].write_batch(rows)
-        except (OSError, pa.ArrowException) as error:
-            raise TargetError(
-                f"Rows cannot be kept on local disk in {self._folder.name}: {error}.",
-                remedy="make room (TMPDIR names the folder), raise maxopenfiles, or repartition the "
-                "data frame by the columns of partitionby.",
-            ) from error
 
     def buckets(self) -> Iterator[Iterator[pa.RecordBatch]]:
-        """The rows of each bucket; what is read is deleted."""
-        for writer in self._writers.values():
-            writer.close()
+        """The rows of each bucket; what is read is deleted.
+
+        Raises:
+            TargetError: as ``add``.
+        """
+        with self._mapped():
+            for writer in self._writers.values():
+                writer.close()
         for bucket in sorted(self._writers):
             yield self._read(bucket)
             self._path(bucket).unlink()
 
     def close(self) -> None:
         """Delete it all. Never raises."""
+        for writer in self._writers.values():
+            with suppress(OSError, pa.ArrowException):
+                writer.close()
         self._folder.cleanup()
 
     def _read(self, bucket: int) -> Iterator[pa.RecordBatch]:
-        with pa.OSFile(str(self._path(bucket))) as file, pa.ipc.open_stream(file) as batches:
+        with ExitStack() as held:
+            with self._mapped():
+                file = held.enter_context(pa.OSFile(str(self._path(bucket))))
+                batches = held.enter_context(pa.ipc.open_stream(file))
             yield from batches
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        try:
+            with disk_errors(
+                f"Local disk in {self._where}, where rows wait for their folders,",
+                room="make room, name another folder by TMPDIR, raise maxopenfiles, or repartition "
+                "the data frame by the columns of partitionby",
+            ):
+                yield
+        except pa.ArrowException as error:
+            raise TargetError(
+                f"Rows cannot be kept on local disk in {self._where}: {error}.",
+                remedy="this is a defect of the sink: please report it.",
+            ) from error
 
     def _path(self, bucket: int) -> Path:
         return Path(self._folder.name) / f"{bucket}.arrows"

@@ -136,6 +136,62 @@ def test_a_standby_outlives_answers_that_are_lost() -> None:
     standby.renew()
 
 
+class _Doubled(MemoryRegister):
+    """Every change arrives twice; the second answer is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = Event()
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        super().compare_and_set(job, expected, state)
+        self.asked.set()  # whoever waits for the lease does so no longer
+        return super().compare_and_set(job, expected, state)
+
+
+def test_a_request_that_arrives_twice_costs_no_lease() -> None:
+    store = _Doubled()
+    leader = Lease(store, "job", 60, "a")
+    assert leader.acquire(store.asked)
+    leader.renew()
+    leader.release(done=False)
+    standby = Lease(store, "job", 60, "b")
+    store.asked.clear()
+    assert standby.acquire(store.asked)
+    with pytest.raises(FencedError):
+        leader.renew()
+
+
+class _TakenBetween(MemoryRegister):
+    """A rival of the same name takes the lease between look and change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rival: Lease | None = None
+        self.taken = Event()
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        if self.rival is not None:
+            rival, self.rival = self.rival, None
+            assert rival.acquire(Event())
+            self.taken.set()
+        return super().compare_and_set(job, expected, state)
+
+
+def test_two_processes_of_one_name_never_both_lead() -> None:
+    store = _TakenBetween()
+    before = Lease(store, "job", 60, "a")
+    assert before.acquire(Event())
+    before.release(done=False)
+    store.rival = Lease(store, "job", 60, "same")
+    assert not Lease(store, "job", 60, "same").acquire(store.taken)
+    assert store.taken.is_set()
+
+
 class _Hiccup(MemoryRegister):
     """The first renewal ends in an error that is none of the project's."""
 

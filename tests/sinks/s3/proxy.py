@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
+
+from abs_core.testing.relay import Loss
 
 
 class Fault(Enum):
@@ -67,6 +68,7 @@ class Plan:
     """Which requests meet the fault.
 
     Args:
+        call: its name; any call where it is empty.
         skip: how many of that call pass first.
         times: how many meet it then.
         answer: status and body of a lie.
@@ -89,21 +91,21 @@ class Answer:
 
 @dataclass(slots=True)
 class Proxy:
-    """The running proxy. ``plan`` may be set at any time; ``seen`` counts calls by name."""
+    """The running proxy. ``plan`` may be set at any time; ``order`` names the calls as they came."""
 
     endpoint: str
     server: str
     plan: Plan | None = None
-    seen: Counter[str] = field(default_factory=Counter)
+    order: list[str] = field(default_factory=list)
     delayed: list[Request] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def next(self, request: Request) -> Plan | None:
         """The plan, where this request meets its fault."""
         with self.lock:
-            self.seen[request.call] += 1
             plan = self.plan
-            if plan is None or plan.call != request.call:
+            self.order.append(request.call)
+            if plan is None or plan.call not in ("", request.call):
                 return None
             if plan.skip:
                 plan.skip -= 1
@@ -132,6 +134,42 @@ class Proxy:
             return Answer(reply.status, reply.getheaders(), reply.read())
         finally:
             connection.close()
+
+
+class ProxyCalls:
+    """The proxy's requests as ``Calls`` of ``check_positions``."""
+
+    def __init__(self, proxy: Proxy) -> None:
+        self._proxy = proxy
+
+    def arm(self, position: int, loss: Loss | None) -> None:
+        with self._proxy.lock:
+            self._proxy.order.clear()
+            self._proxy.delayed.clear()
+            self._proxy.plan = None if loss is None else Plan("", _FAULTS[loss], skip=position - 1)
+
+    @property
+    def seen(self) -> Sequence[str]:
+        with self._proxy.lock:
+            return list(self._proxy.order)
+
+    @property
+    def fired(self) -> bool:
+        return self._proxy.plan is not None and bool(self._proxy.plan.met)
+
+    def losses(self, name: str) -> Sequence[Loss]:
+        return tuple(Loss)
+
+    def release(self) -> None:
+        self._proxy.deliver()
+
+
+_FAULTS = {
+    Loss.REQUEST: Fault.DROPPED,
+    Loss.REPLY: Fault.UNANSWERED,
+    Loss.DELAY: Fault.DELAYED,
+    Loss.DOUBLE: Fault.DOUBLED,
+}
 
 
 @contextmanager

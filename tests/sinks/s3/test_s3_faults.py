@@ -198,8 +198,9 @@ def test_an_object_with_our_name_and_another_content_is_never_taken_for_ours(
     assert share.committable is not None
     handle = share.committable.handle
     (key,) = harness.uploads()
-    size = 3
-    Objects(harness.options).put(key, b"x" * size, metadata={"abs-handle": str(handle)})
+    (upload,) = uploads_of(share.committable)
+    other = b"x" * upload.size  # of the same size: only the content tells
+    Objects(harness.options).put(key, other, metadata={"abs-handle": str(handle)})
     run.committer.abort([handle])
     assert run.committer.commit([share.committable]) == {handle: Outcome.UNKNOWN}
 

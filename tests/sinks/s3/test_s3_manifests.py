@@ -97,6 +97,34 @@ def test_a_sweep_never_deletes_what_a_manifest_names(harness: FolderHarness) -> 
     case.finished(LEFT, RIGHT, when="after a sweep of committed handles")
 
 
+@pytest.mark.parametrize(
+    ("generation", "last", "over"),
+    [(1, 12, True), (2, 9, True), (2, 10, False), (3, 9, False), (3, 10, False)],
+)
+def test_a_manifest_is_over_where_no_run_can_list_it_any_more(
+    generation: int, last: int, *, over: bool
+) -> None:
+    assert ManifestName(0, last, last, generation, "0" * 16).is_over(STATE) is over
+
+
+def test_a_manifest_that_a_commit_is_about_to_list_outlives_the_cleaning_of_another(
+    harness: FolderHarness,
+) -> None:
+    case = Case(harness)
+    run = case.run()
+    run.epoch(0, LEFT)
+    before = run.state()
+    manifests = Manifests(harness.options, "job")
+    found = S3Register(harness.options).cell("job")
+    assert found is not None
+    listed = manifests.add(found[0].manifests, before, 1, [CommittedFile("key", 1, "00")])
+    case.sink().committer().forget(before)  # as another process of this run does, meanwhile
+    assert set(manifests.all()) == set(listed), "what is about to be listed is still there"
+    run.epoch(1, RIGHT)  # by another manifest: the first one never counts
+    assert set(listed) - set(manifests.all()) == set(listed) - set(found[0].manifests)
+    case.finished(LEFT, RIGHT, when="after the epoch that the manifest was of")
+
+
 def test_a_change_of_the_register_keeps_its_manifests(harness: FolderHarness) -> None:
     case = Case(harness)
     case.run().epoch(0, LEFT)

@@ -62,6 +62,8 @@ def test_defaults_are_those_that_are_documented() -> None:
         ({"ssekmskeyid": "k"}, "needs sse=aws:kms"),
         ({"statepath": "s3://other/x"}, "different buckets"),
         ({"wal": "s3://bucket/wal"}, "option wal has no meaning"),
+        ({"partitionby": "day,_hour"}, "names _hour: .* pass over folders"),
+        ({"partitionby": ".day"}, "pass over"),
         ({"secretKey": "hidden"}, "boto3's chain"),
         ({"fs.s3a.endpoint": "x"}, "use endpoint"),
         ({"write": "upsert"}, "abs-postgres does upserts"),
