@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from abs_core import births
+from abs_core.certificate import place_of
 from abs_core.contracts import Conflict, Punctual, RegisterStore, Stored, Version
 from abs_core.errors import ContentionError
 from abs_core.model import JobState
@@ -28,14 +30,24 @@ class Cell:
         self._job = job
         self._patience = patience
         self._last: Stored | None = None  # what was seen last; a compare-and-set tells if it holds
+        self._seen: JobState | None = None  # the same, never forgotten: a register does not go back
 
     @property
     def last(self) -> JobState | None:
         """What was seen or put in place last; None where that is not known. It may be out of date."""
         return None if self._last is None else self._last.state
 
+    @property
+    def place(self) -> str:
+        """Where it lies, for people."""
+        return place_of(self._store, self._job)
+
     def load(self) -> JobState | None:
-        """The present state; None where the job has none yet."""
+        """The present state; None where the job has none yet.
+
+        Raises:
+            RegisterLostError: it is gone, or older than what this process has seen of it.
+        """
         stored = self._patience.retry(self._look)
         return None if stored is None else stored.state
 
@@ -59,7 +71,7 @@ class Cell:
             the state that the rule led to.
 
         Raises:
-            ProtocolError: the rule refuses.
+            ProtocolError: the rule refuses, or the register was lost (``load``).
             TargetError: the store does not answer for good; the change may have taken effect.
             ContentionError: others were first each time; the change has not taken effect.
             NotPreparedError: ``permission`` is refused; a try before may still take effect.
@@ -88,6 +100,7 @@ class Cell:
                 lost += 1
                 raise _overtaken(self._job, lost)
             self._last = Stored(verdict.state, swapped)
+            self._seen = verdict.state
             return verdict.state
 
         return self._patience.retry(once)
@@ -101,8 +114,15 @@ class Cell:
 
     def _look(self) -> Stored | None:
         self._last = None
-        self._last = self._store.load(self._job)
-        return self._last
+        found = self._store.load(self._job)
+        state = None if found is None else found.state
+        if self._seen is not None:
+            why = births.went_back(state, self._seen)
+            if why is not None:
+                raise births.gone(self._job, why, self.place)
+        self._seen = state
+        self._last = found
+        return found
 
 
 def _overtaken(job: str, times: int) -> ContentionError:

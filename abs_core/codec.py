@@ -60,6 +60,8 @@ def state_to_text(state: JobState) -> str:
         "recent": [[recent.epoch, recent.fingerprint, recent.rows] for recent in state.recent],
         "abandoned": state.abandoned,
     }
+    if state.checkpoint is not None:
+        value["checkpoint"] = state.checkpoint  # left out where unknown, as releases before it did
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
@@ -111,6 +113,8 @@ def _state_from_json(value: object) -> JobState:
         open=tuple(_decision_from_json(decision) for decision in of(list, found["open"])),
         recent=tuple(_recent_from_json(recent) for recent in of(list, found["recent"])),
         abandoned=tuple(_number(epoch) for epoch in of(list, found["abandoned"])),
+        # Releases before the birth certificate did not note it.
+        checkpoint=None if found.get("checkpoint") is None else text(found["checkpoint"]),
     )
 
 

@@ -223,6 +223,19 @@ class Task:
         )
 
 
+@runtime_checkable
+class Emptiable(Protocol):
+    """A sink that can tell whether its target holds nothing yet."""
+
+    def is_empty(self) -> bool:
+        """Whether a reader would find no row there at all, whoever wrote it.
+
+        Raises:
+            TargetError: it cannot be told.
+        """
+        ...
+
+
 class Sink(Protocol):
     """A target with its options, ready to write to. Cheap to build; connects when first used."""
 

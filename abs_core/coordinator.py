@@ -12,8 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from abs_core import protocol
+from abs_core import births, protocol
 from abs_core.cell import Cell, Rule
+from abs_core.certificate import Certificate, CertificateStore, Origin
+from abs_core.certifier import Certifier
 from abs_core.contracts import CoCommitter, Committer, Composer, RegisterStore
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import NotPreparedError, ProtocolError, TargetError
@@ -38,8 +40,11 @@ from abs_core.model import (
 )
 from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.permission import Permission
-from abs_core.protocol import Identity, Refused, Skip, Unchanged, Verdict, Write
+from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
 from abs_core.rollforward import RollForward, present
+
+NOTHING_BEGUN = Origin()
+"""Of an engine without certificates: a register that is not there is minted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class Coordinator:
         committer: acts on the sink's handles. A ``CoCommitter`` commits rows and register in one
             transaction; pass ``co_commit=False`` where ``store`` is not in the sink's own system.
         observe: is told of progress; must not raise.
+        certificates: where the job's birth certificate is kept; None: nowhere (batch writes, tests).
+        is_empty: whether the target holds nothing yet; asked where a register is to be minted.
         fence: called with the new state when this process has just raised the generation.
         clock: seconds; by it handles that expire are decided in time, or not at all.
     """
@@ -88,6 +95,8 @@ class Coordinator:
         co_commit: bool = True,
         patience: Patience = DEFAULT_PATIENCE,
         observe: Observer = ignore,
+        certificates: CertificateStore | None = None,
+        is_empty: Callable[[], bool] = lambda: False,
         fence: Callable[[JobState], None] = lambda state: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -99,24 +108,43 @@ class Coordinator:
         self._observe = observe
         self._fence = fence
         self._clock = clock
+        self._certifier = Certifier(
+            who, self._cell, store, certificates, is_empty, patience, observe
+        )
         self._forward = RollForward(who, self._cell, committer, patience, observe)
 
-    def begin(self, epoch: int, *, gaps_allowed: bool = False) -> tuple[JobState, Write | Skip]:
+    def begin(
+        self, epoch: int, *, gaps_allowed: bool = False, origin: Origin = NOTHING_BEGUN
+    ) -> tuple[JobState, Write | Skip]:
         """Start the run where it has not started yet, and say what to do with ``epoch``.
 
+        Args:
+            origin: what the engine's checkpoint told before any task began.
+
         Raises:
+            RegisterLostError: the register is not the one that the checkpoint tells of.
             FencedError: a newer run has taken over.
             IdentityError: the register is another lineage's or another target's.
             EpochGapError: an epoch before this one was never written.
             AbandonedError: this run has given the epoch up.
         """
         reached(CrashPoint.BEFORE_START)
-        state = self._start()
+        state = self._start(origin, epoch)
         planned = protocol.plan(state, state.generation, epoch, gaps_allowed=gaps_allowed)
         if isinstance(planned, Refused):
             raise planned.error
         reached(CrashPoint.AFTER_PLAN)
         return state, planned
+
+    def check_begun(self, certificate: Certificate) -> None:
+        """Before ``begin``, where the engine keeps what a certificate says with each epoch of its own.
+
+        Raises:
+            RegisterLostError: the register is not the one that it tells of. There is no consent.
+        """
+        why = births.lost(self._cell.load(), self._who, Origin(certificate), 0)
+        if why is not None:
+            raise births.gone(self._who.job, why, self._cell.place)
 
     def commit(self, report: Report) -> None:
         """Commit the epoch: every task of it has reported its share.
@@ -130,11 +158,14 @@ class Coordinator:
             NotPreparedError: a handle is not prepared any more, or would not be for long enough to
                 commit it; nothing is decided, restart.
             HandleLostError: a handle of a decision is aborted or unknown (I7).
+            RegisterLostError: the register is not the one that the checkpoint tells of.
         """
         began = time.monotonic()
         # First what is decided already: it must end well whatever becomes of this epoch.
         state = self._forward.finish_open(self._expected(report) or self._mine())
         known = self._is_known(state, report)
+        if not known:
+            self._certifier.certify(state, report.epoch)
         given = frozenset(committable.handle for committable in report.committables)
         if self._co_committer is not None:
             state = self._co_commit(self._co_committer, report)
@@ -142,6 +173,9 @@ class Coordinator:
             state = self._decide(report if known else self._composed(report), known=known)
             reached(CrashPoint.AFTER_DECIDE)
         state = self._forward.finish_open(state, present=report.epoch)
+        if report.gaps_allowed:
+            # The gap rule does not tell a register that went back then: each epoch is noted.
+            self._certifier.note(state, report.epoch)
         job, epoch, rows = self._who.job, report.epoch, report.rows
         if known:
             self._observe(Skipped(job, epoch, rows))
@@ -171,6 +205,20 @@ class Coordinator:
             HandleLostError: as ``commit``.
         """
         return self._forward.finish_open(self._mine())
+
+    def take_over(self) -> JobState:
+        """Raise the generation without an epoch of one's own, finish what is decided, and sweep.
+
+        Raises:
+            FencedError: a newer run has taken over.
+            HandleLostError: as ``commit``.
+            TargetError: what is left cannot be finished or aborted now.
+        """
+        self._start(NOTHING_BEGUN, 0)
+        state = self._forward.finish_open(self._mine())
+        self._committer.forget(state)
+        self.sweep(state)
+        return state
 
     def lost(self, epoch: int) -> tuple[Committable, ...]:
         """Commit what can be of the oldest decision; what of it is lost for good (I7).
@@ -210,15 +258,22 @@ class Coordinator:
                 self._observe(Swept(self._who.job, left_behind))
         reached(CrashPoint.AFTER_SWEEP)
 
-    def _start(self) -> JobState:
+    def _start(self, origin: Origin, epoch: int) -> JobState:
         register = secrets.token_hex(8)
+
+        def rule(state: JobState | None) -> Verdict:
+            place = self._cell.place
+            return births.start(state, self._who, register, origin, epoch, place)
+
         before = self._cell.load()
-        verdict = protocol.start(before, self._who, register)
+        verdict = rule(before)
         if isinstance(verdict, Unchanged):
             return verdict.state  # the common case, in one look: another task has started the run
-        state = self._cell.change(lambda s: protocol.start(s, self._who, register))
+        if before is None and isinstance(verdict, Changed):
+            self._certifier.look_around(epoch)
+        state = self._cell.change(rule)
         reached(CrashPoint.AFTER_START)
-        minted = state.generation == 1
+        minted = state.register == register or state.generation == 1
         # Another task of this run may have been first, and tells. Of a new register its id says whose
         # it is. Of one that was taken over nothing does, after a lost reply: then both tell.
         if not minted or state.register == register:
@@ -374,7 +429,7 @@ class Coordinator:
 
         def checked(state: JobState | None) -> Verdict:
             if state is None:
-                return protocol.missing(self._who)
+                return births.missing(self._who, self._cell.place)
             generation = protocol.generation_of(state, self._who)
             return generation if isinstance(generation, Refused) else rule(state, generation)
 

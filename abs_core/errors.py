@@ -10,6 +10,7 @@
     ├── ProtocolError           a rule of the commit protocol refuses
     │   ├── FencedError         a newer run of the job has taken over; this one must stop
     │   ├── IdentityError       the register belongs to another lineage or another target
+    │   ├── RegisterLostError   the job's register is missing, another one, or older than it was
     │   ├── ReplayMismatchError a replayed epoch is not the epoch that was committed
     │   ├── EpochGapError       an epoch was left out
     │   ├── AbandonedError      the epoch was given up by this generation; only a new run may try it
@@ -135,6 +136,10 @@ class FencedError(ProtocolError):
 
 class IdentityError(ProtocolError):
     """The register belongs to another lineage or another target than this job's."""
+
+
+class RegisterLostError(ProtocolError):
+    """The job's register is missing, another one, or older than it was."""
 
 
 class ReplayMismatchError(ProtocolError):

@@ -79,8 +79,24 @@ class Abandoned:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True)
+class NotCertified:
+    """The birth certificate could not be written; the next epoch tries again."""
+
+    job: str
+    why: str
+
+
 Event = (
-    Started | PreCommitted | Committed | Skipped | RolledForward | Swept | SweepFailed | Abandoned
+    Started
+    | PreCommitted
+    | Committed
+    | Skipped
+    | RolledForward
+    | Swept
+    | SweepFailed
+    | Abandoned
+    | NotCertified
 )
 Observer = Callable[[Event], None]
 

@@ -248,6 +248,8 @@ class JobState:
         open: decided and not finished, in the order they were decided.
         recent: the last ``RECENT_MAX`` decided epochs, oldest first.
         abandoned: epochs above the frontier that this generation gave up, ascending.
+        checkpoint: where the engine's checkpoint lies, normalised and without a secret; None where that
+            is not known.
     """
 
     register: str
@@ -261,6 +263,7 @@ class JobState:
     open: tuple[Decision, ...] = ()
     recent: tuple[Recent, ...] = ()
     abandoned: tuple[int, ...] = ()
+    checkpoint: str | None = None
 
     @property
     def last_decided(self) -> int | None:

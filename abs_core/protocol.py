@@ -67,6 +67,7 @@ class Identity:
 
     Args:
         adopt: the token of the lineage and target that this run is allowed to take over from.
+        checkpoint: where the engine's checkpoint lies, see ``JobState``.
     """
 
     job: str
@@ -74,6 +75,7 @@ class Identity:
     run: str
     target: str
     adopt: str | None = None
+    checkpoint: str | None = None
 
 
 def adopt_token(state: JobState) -> str:
@@ -93,7 +95,8 @@ def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
         new_register: the register id to mint where the job has no state yet.
     """
     if state is None:
-        return Changed(JobState(new_register, who.job, who.target, who.lineage, 1, who.run))
+        who_is = (new_register, who.job, who.target, who.lineage)
+        return Changed(JobState(*who_is, 1, who.run, checkpoint=who.checkpoint))
     if who.run in state.superseded:
         return Refused(_fenced(state, who.run))
     same = state.lineage == who.lineage and state.target == who.target
@@ -111,6 +114,7 @@ def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
         superseded=superseded,
         abandoned=(),
         target=who.target,
+        checkpoint=who.checkpoint or state.checkpoint,
     )
     if state.lineage != who.lineage:
         # Epoch numbers start anew; open decisions of the old lineage keep theirs and are finished.
@@ -128,17 +132,6 @@ def generation_of(state: JobState, who: Identity) -> int | Refused:
 def has_started(state: JobState | None, who: Identity) -> bool:
     """Whether any task of this run got as far as starting it; if not, it has pre-committed nothing."""
     return state is not None and (state.run == who.run or who.run in state.superseded)
-
-
-def missing(who: Identity) -> Refused:
-    """The register is not there, although this run has started."""
-    return Refused(
-        ProtocolError(
-            "The job's register was deleted while the job ran.",
-            job=who.job,
-            remedy="restore it from a backup before you restart: it says what is committed.",
-        )
-    )
 
 
 @dataclass(frozen=True, slots=True)

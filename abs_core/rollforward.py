@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from abs_core import protocol
+from abs_core import births, protocol
 from abs_core.cell import Cell
 from abs_core.contracts import Committer
 from abs_core.crash import CrashPoint, reached
@@ -72,7 +72,7 @@ class RollForward:
     def _finish(self, decision: Decision) -> JobState:
         def rule(state: JobState | None) -> Verdict:
             if state is None:
-                return protocol.missing(self._who)
+                return births.missing(self._who, self._cell.place)
             return protocol.finish(state, decision)
 
         return self._cell.change(rule)
@@ -145,9 +145,9 @@ def present(cell: Cell, who: Identity) -> JobState:
     """The register's present state.
 
     Raises:
-        ProtocolError: there is none, although this run has started.
+        RegisterLostError: there is none, although this run has started.
     """
     state = cell.load()
     if state is None:
-        raise protocol.missing(who).error
+        raise births.missing(who, cell.place).error
     return state

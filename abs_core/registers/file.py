@@ -61,6 +61,10 @@ class FileRegister:
                 self._replace(job, json.dumps(cell))
                 return _version(state, number)
 
+    def place(self, job: str) -> str:
+        """The job's file."""
+        return str(self._path(job).absolute())
+
     def _read(self, job: str) -> Stored | None:
         path = self._path(job)
         try:

@@ -20,6 +20,11 @@ class MemoryRegister:
             cell = self._cells.get(job)
         return None if cell is None else Stored(cell[0], str(cell[1]))
 
+    def retire(self, job: str) -> bool:
+        """Delete a job's cell; whether there was one."""
+        with self._lock:
+            return self._cells.pop(job, None) is not None
+
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from abs_core.coordinator import Coordinator, Report
@@ -88,7 +89,7 @@ class StoreKeeper:
     coordinator: Coordinator
     keep: int = 3
     sinks: Mapping[str, str] = field(default_factory=dict)
-    _register: str = ""
+    _state: JobState | None = None
     written: Record = field(init=False)
     """The completion record of the checkpoint that was written last."""
     _decided: list[Record] = field(default_factory=list)
@@ -98,11 +99,14 @@ class StoreKeeper:
 
         Raises:
             FencedError: a newer run has taken over.
-            IdentityError: the store holds snapshots that the register knows nothing of.
+            RegisterLostError: the store holds snapshots that the register knows nothing of.
             CorruptionError: the snapshot is damaged; the record or blob is named.
             ProtocolError: an older snapshot is asked for without consent.
             ConfigError: it holds state that no operator claims.
         """
+        with suppress(CorruptionError):  # is told of below, where that record matters
+            for newest in self.store.completed()[-1:]:
+                self.coordinator.check_begun(read_record(self.store.record(newest)).certificate)
         before, _ = self.coordinator.begin(0, gaps_allowed=True)
         recovered = self.restored(self.coordinator.roll_forward(), restore)
         _log.info(
@@ -131,7 +135,7 @@ class StoreKeeper:
                 )
             # Its process died between the record and the decision.
             self.store.retire(number)
-        self._register = state.register
+        self._state = state
         numbers = [int(key.partition("/")[0]) for key in self.store.blobs()]
         wanted = last if restore.checkpoint is None else restore.checkpoint
         known = (number for number in (last, wanted) if number is not None)
@@ -153,9 +157,12 @@ class StoreKeeper:
         return Recovered(state, first, parts, restore.source, wanted)
 
     def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
-        who, groups = (self.graph.name, self._register), self.graph.max_parallelism
+        assert self._state is not None, "a keeper writes once it has recovered"
+        who, groups = (self.graph.name, self._state.register), self.graph.max_parallelism
         parts = by_operator({task: ack.part for task, ack in pending.acks.items()})
-        self.written = Record(*who, pending.checkpoint, parts, self.sinks, handles, groups)
+        last = self._decided[-1].checkpoint if self._decided else self._state.last_decided
+        noted = (self._state.generation, last)
+        self.written = Record(*who, pending.checkpoint, parts, self.sinks, handles, groups, *noted)
         content = self.written.to_bytes()
         self.store.complete(pending.checkpoint, content, self.written.blobs)
         return fingerprint(content)

@@ -16,9 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
+from abs_core.certificate import Certificate
 from abs_core.codec import committable_to_json
 from abs_core.errors import CorruptionError
-from abs_core.model import Committable
+from abs_core.model import Committable, job_key
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.context import TaskState
 from abs_core.runtime.elements import TaskId
@@ -100,6 +101,8 @@ class Record:
         register: id of the register that may decide it.
         sinks: all that the job has had, in the order of their partitions, and their targets; "" where
             that was not noted.
+        generation: of the run that wrote it; 0 where that was not noted.
+        decided: the newest checkpoint that was decided before.
     """
 
     job: str
@@ -109,6 +112,14 @@ class Record:
     sinks: Mapping[str, str]
     handles: Sequence[Committable]
     max_parallelism: int
+    generation: int = 0
+    decided: int | None = None
+
+    @property
+    def certificate(self) -> Certificate:
+        """What it tells of the job's register."""
+        who = (job_key(self.job), self.register, "")
+        return Certificate(*who, self.generation, self.decided, self.checkpoint)
 
     @property
     def blobs(self) -> list[BlobRef]:
@@ -145,6 +156,9 @@ def read_record(content: bytes) -> Record:
             sinks=dict(_sink(one) for one in of(list, value["sinks"])),
             handles=(),
             max_parallelism=whole(value["max_parallelism"], 1),
+            # Earlier releases noted neither.
+            generation=whole(value.get("generation", 0), 0, HIGHEST),
+            decided=None if value.get("decided") is None else whole(value["decided"], 0, HIGHEST),
         )
     except ValueError as error:
         raise CorruptionError(

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
+from abs_core.certificate import CertificateStore
 from abs_core.contracts import CoCommitter, RegisterStore, Sink
 from abs_core.patience import Patience
 from abs_core.registers.memory import MemoryRegister
@@ -61,6 +62,7 @@ class Case:
         store: RegisterStore | None = None,
         cut: Cut | None = None,
         patience: Patience = QUICK,
+        certificates: CertificateStore | None = None,
     ) -> Run:
         """A new run of the job, in what stands for a new process."""
         return Run(
@@ -72,6 +74,7 @@ class Case:
             store=self._foreign if store is None else store,
             cut=cut,
             patience=patience,
+            certificates=certificates,
         )
 
     def holds(self, *expected: Iterable[Row], when: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+from abs_core.certificate import CertificateStore, Origin
 from abs_core.contracts import CoCommitter, RegisterStore, Sink, Task, Writer
 from abs_core.coordinator import Coordinator, Report
 from abs_core.model import Drained, JobState, Share, Wrote
@@ -46,6 +47,7 @@ class Run:
     Args:
         store: the register; the sink's own where not given.
         cut: where its commit process stops with ``Halted``; the tasks never do.
+        certificates: stand for the engine's checkpoint; read before tasks begin.
         wire: carries the calls of its tasks and its commit process to register and committer.
     """
 
@@ -60,6 +62,7 @@ class Run:
         store: RegisterStore | None = None,
         cut: Cut | None = None,
         wire: Wire | None = None,
+        certificates: CertificateStore | None = None,
         patience: Patience = QUICK,
     ) -> None:
         self.sink = sink
@@ -67,6 +70,7 @@ class Run:
         self.who = Identity(job, lineage, run or secrets.token_hex(4), sink.target, adopt)
         self.store = sink.register() if store is None else store
         self.committer = sink.committer()
+        self._certificates = certificates
         own = store is None
         self.co_commits = own and isinstance(self.committer, CoCommitter)
         self._tasks = Coordinator(
@@ -75,6 +79,7 @@ class Run:
             self.committer if wire is None else faulty_committer(self.committer, wire),
             co_commit=own,
             patience=patience,
+            certificates=certificates,
             fence=sink.fence,
         )
         self.coordinator = self._tasks
@@ -85,11 +90,13 @@ class Run:
                 cut_committer(self.committer, cut),
                 co_commit=own,
                 patience=patience,
+                certificates=certificates,
             )
 
     def begin(self, epoch: int, *, gaps_allowed: bool = False) -> tuple[JobState, Write | Skip]:
         """What a task does first."""
-        return self._tasks.begin(epoch, gaps_allowed=gaps_allowed)
+        origin = Origin() if self._certificates is None else self._certificates.read()
+        return self._tasks.begin(epoch, gaps_allowed=gaps_allowed, origin=origin)
 
     def attempt(self, epoch: int, partition: int = 0) -> Attempt:
         """An attempt of a task that was told to write; it holds its writer open.

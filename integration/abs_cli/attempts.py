@@ -62,3 +62,20 @@ def topics_with_winners(url: str) -> Sequence[str]:
     with mapped("listing the topics", settings):
         names = sorted(client.list_topics(timeout=LIST_SECONDS).topics)
     return [name.removesuffix(ending) for name in names if name.endswith(ending)]
+
+
+def give_up_attempts(url: str, state: JobState) -> None:
+    """Let readers by winners go on without what the job sent and did not decide, under its name of now.
+
+    Does nothing where the job does not write to a topic that has winners.
+
+    Raises:
+        AbsError: see ``abs_sinks.kafka.giving_up.give_up``.
+    """
+    topic = state.target.rpartition("/")[2]
+    # What is open is decided: such a job has another protocol, which sends nothing undecided there.
+    if state.open or topic not in topics_with_winners(url):
+        return
+    from abs_sinks.kafka.giving_up import give_up
+
+    give_up(kafka_options(url, topic=topic), state.job)

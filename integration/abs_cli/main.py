@@ -15,7 +15,7 @@ import sys
 import typer
 from rich.markup import escape
 
-from abs_cli import audit, demo, doctor, in_doubt, register, services, trace, wal
+from abs_cli import audit, demo, doctor, in_doubt, job, register, services, trace, wal
 from abs_cli.codes import INTERRUPTED, USAGE, exit_code
 from abs_cli.output import errors
 from abs_core.errors import AbsError
@@ -47,6 +47,7 @@ app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.command("trace")(trace.trace)
 app.add_typer(register.app, name="register")
+app.add_typer(job.app, name="job")
 app.add_typer(in_doubt.app, name="in-doubt")
 app.add_typer(wal.app, name="wal")
 

@@ -8,10 +8,12 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from abs_cli.attempts import give_up_attempts
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json, print_table
 from abs_cli.state import Job, Schema, State, Url
-from abs_core.model import JobState
+from abs_cli.trail import noted
+from abs_core.model import JobState, job_key
 from abs_core.protocol import adopt_token
 
 app = typer.Typer(help="Registers: what is committed, job by job.", no_args_is_help=True)
@@ -56,7 +58,8 @@ def retire(
 ) -> None:
     """Delete a job's register, for good. The job forgets what it has committed.
 
-    If it is started again afterwards, it writes everything again that its checkpoint replays.
+    If it is started again from its checkpoint it is refused, as one whose register was lost. To begin
+    again from nothing there is `abs job reset`.
     """
     state = State.at(url, stateschema)
     kept = state.of(job)
@@ -67,6 +70,35 @@ def retire(
         raise typer.Exit(FAILED)
     state.register.retire(job)
     errors.print(f"[green]retired[/] {escape(job)}", highlight=False)
+
+
+@app.command()
+def rename(
+    job: Job,
+    new: Annotated[str, typer.Argument(help="The new name, as the sink's option job will say.")],
+    url: Url,
+    stateschema: Schema = "abs",
+) -> None:
+    """Give a job another name: what it has committed stays committed. Stop the job first.
+
+    Raises the generation, so that a run that is alive is fenced; commits what is decided, and aborts
+    the rest. Then start the query with the new name, on the same checkpoint. Should the command be cut
+    off, run it again.
+    """
+    from abs_core.moving import rename as move
+
+    state = State.at(url, stateschema)
+    known = state.of(job)
+    state.check_whole(known)
+    with noted("rename", job, url, new=new):
+        give_up_attempts(url, known)
+        moved = move(state.register, state.committer, job, job_key(new))
+    done = "nothing" if moved.frontier is None else f"everything up to epoch {moved.frontier}"
+    errors.print(
+        f"[green]renamed[/] {escape(job)} to {escape(moved.job)}, which has committed {done}",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def _document(state: JobState) -> dict[str, Any]:
@@ -86,6 +118,7 @@ def _document(state: JobState) -> dict[str, Any]:
             {"epoch": r.epoch, "rows": r.rows, "fingerprint": r.fingerprint} for r in state.recent
         ],
         "abandoned": list(state.abandoned),
+        "checkpoint": state.checkpoint,
         "superseded_runs": len(state.superseded),
         "adopt": adopt_token(state),
     }

@@ -157,11 +157,11 @@ class State:
         others = tuple(f"{name}:" for name in SYSTEMS if not name.startswith(self.system))
         return [target for target in targets if target.startswith(others)]
 
-    def coordinator(self, state: JobState) -> Coordinator:
-        """Acts for the run that holds the job now: it raises no generation and fences nobody.
+    def check_whole(self, state: JobState) -> None:
+        """Raise where the job has a target in another system.
 
         Raises:
-            ConfigError: the job's register is here, and a target of it in another system.
+            ConfigError: it has.
         """
         if elsewhere := self.targets_elsewhere(state):
             raise ConfigError(
@@ -169,6 +169,14 @@ class State:
                 f"{', '.join(elsewhere)}. What became of its handles there cannot be seen from here.",
                 remedy="start the job again: that ends all that it has in doubt.",
             )
+
+    def coordinator(self, state: JobState) -> Coordinator:
+        """Acts for the run that holds the job now: it raises no generation and fences nobody.
+
+        Raises:
+            ConfigError: the job's register is here, and a target of it in another system.
+        """
+        self.check_whole(state)
         from abs_core.coordinator import Coordinator
 
         who = Identity(state.job, state.lineage, state.run, state.target)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from abs_core.coordinator import Report
+from abs_core.coordinator import NOTHING_BEGUN, Report
 from abs_core.errors import ReplayMismatchError
 from abs_spark import run as runs
 from abs_spark.context import partition
@@ -39,7 +39,8 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochMessage:
         """In a task: as ``StreamWriter.write``."""
         show_logs()
-        return take_part(self._target, self._name, EPOCH, partition(), iterator, self._announced)
+        what = (EPOCH, partition(), iterator, self._announced, NOTHING_BEGUN)
+        return take_part(self._target, self._name, *what)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: as ``StreamWriter.commit``; there is no fingerprint of the input.

@@ -17,11 +17,13 @@ class RunName:
         job: the register key, see ``abs_core.model.job_key``.
         lineage: whose epoch numbers these are.
         run: Spark's run id; for a batch write, a random one.
+        checkpoint: where the query's checkpoint lies, see ``certificates.location``.
     """
 
     job: str
     lineage: str
     run: str
+    checkpoint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

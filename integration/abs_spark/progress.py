@@ -14,6 +14,7 @@ from abs_core.events import (
     Abandoned,
     Committed,
     Event,
+    NotCertified,
     Observer,
     PreCommitted,
     RolledForward,
@@ -62,7 +63,7 @@ def _measure(event: Event, attributes: dict[str, str]) -> None:
             _skips.add(1, attributes)
         case Swept():
             _sweeps.add(len(event.handles), attributes)
-        case Started() | RolledForward() | SweepFailed() | Abandoned():
+        case Started() | RolledForward() | SweepFailed() | Abandoned() | NotCertified():
             pass
 
 
@@ -97,5 +98,11 @@ def _log(event: Event) -> None:
             )
         case SweepFailed(job, why):
             _recovery.warning("job %s: what was left behind could not be aborted: %s", job, why)
+        case NotCertified(job, why):
+            _start.warning(
+                "job %s: its birth certificate cannot be written into the checkpoint, so a register "
+                "that is lost in this run could be taken for a new one: %s",
+                *(job, why),
+            )
         case Abandoned(job, epoch):
             _recovery.info("job %s: epoch %d: given up; the next run writes it", job, epoch)

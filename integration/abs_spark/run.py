@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 from dataclasses import replace
 
-from abs_core.contracts import Sink
+from abs_core.certificate import CertificateStore, Origin
+from abs_core.contracts import Emptiable, Sink
 from abs_core.coordinator import Coordinator
 from abs_core.errors import TargetError
 from abs_core.events import Event, Started
@@ -18,6 +19,7 @@ from abs_core.model import JobState
 from abs_core.patience import Patience
 from abs_core.preflight import check
 from abs_core.protocol import Identity, Refused, Skip, Write, generation_of
+from abs_spark.certificates import CheckpointCertificates
 from abs_spark.message import RunName
 from abs_spark.progress import observer
 from abs_spark.target import Target
@@ -39,11 +41,19 @@ class Run:
         identity: the run, as the protocol knows it.
         sink: is closed with the run.
         patience: with the target.
+        certificates: in the query's checkpoint; None for a batch write.
     """
 
-    def __init__(self, identity: Identity, sink: Sink, patience: Patience) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        sink: Sink,
+        patience: Patience,
+        certificates: CertificateStore | None = None,
+    ) -> None:
         self.sink = sink
         self.patience = patience
+        self._certificates = certificates
         self.warnings: tuple[str, ...] = ()
         self._identity = identity
         self._tell = observer(sink.guarantee().protocol)
@@ -52,8 +62,11 @@ class Run:
         self._started_in = -1
         self.coordinator = self._coordinate(patience)
 
-    def begin(self, epoch: int) -> tuple[JobState, Write | Skip]:
+    def begin(self, epoch: int, origin: Origin) -> tuple[JobState, Write | Skip]:
         """Start the run where no task has, after a preflight; then say what to do with ``epoch``.
+
+        Args:
+            origin: what the planner has read in the checkpoint.
 
         Raises:
             PreflightError: the target cannot keep the promise; nothing was started.
@@ -64,7 +77,7 @@ class Run:
             self._preflight()
             self._checked = True
         self._epoch = epoch
-        return self.coordinator.begin(epoch)
+        return self.coordinator.begin(epoch, origin=origin)
 
     def has_started_in(self, epoch: int) -> bool:
         """Whether ``begin(epoch)`` in this process was what raised the generation."""
@@ -107,8 +120,13 @@ class Run:
             self.sink.committer(),
             patience=patience,
             observe=self.observe,
+            certificates=self._certificates,
+            is_empty=self._is_empty,
             fence=self.sink.fence,
         )
+
+    def _is_empty(self) -> bool:
+        return isinstance(self.sink, Emptiable) and self.sink.is_empty()
 
     def _preflight(self) -> None:
         job = self._identity.job
@@ -186,8 +204,12 @@ def _build(target: Target, name: RunName, *, in_haste: bool) -> Run:
             run=name.run,
             target=asking.retry(lambda: sink.target),
             adopt=target.options.common.adopt,
+            checkpoint=name.checkpoint,
         )
-        return Run(identity, sink, patience)
+        common = target.options.common
+        is_batch = common.epoch is not None
+        certificates = None if is_batch else CheckpointCertificates(common.checkpoint)
+        return Run(identity, sink, patience, certificates)
     except BaseException:
         sink.close()
         raise

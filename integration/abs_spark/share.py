@@ -8,11 +8,12 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from abs_core.certificate import Origin
 from abs_core.contracts import Task, Writer
 from abs_core.errors import TargetError
 from abs_core.events import PreCommitted
-from abs_core.model import Drained, Share, Wrote
-from abs_core.protocol import Skip
+from abs_core.model import Drained, JobState, Share, Wrote
+from abs_core.protocol import Skip, Write
 from abs_spark.message import Announced, EpochMessage, RunName
 from abs_spark.run import Run, attach
 from abs_spark.schema import conform
@@ -28,17 +29,22 @@ def take_part(
     partition: int,
     batches: Iterator[pa.RecordBatch],
     announced: Announced,
+    origin: Origin,
 ) -> EpochMessage:
     """A task's whole work for one epoch; what it tells the commit process.
 
     Deduplication is of whole epochs (I8): whatever rows a replay gives to this partition, they are
     all written or all drained.
 
+    Args:
+        origin: what the checkpoint told of the job before this epoch's tasks began.
+
     Raises:
         AbsError: nothing of the task's rows becomes visible.
     """
     run = attach(target, name)
-    share = _take_share(run, epoch, partition, batches, target.schema)
+    state, plan = run.begin(epoch, origin)
+    share = _take_share(run, state, plan, epoch, partition, batches, target.schema)
     started = run.has_started_in(epoch)
     warnings = run.warnings if started and not announced.checked else ()
     warn(warnings)
@@ -47,9 +53,14 @@ def take_part(
 
 
 def _take_share(
-    run: Run, epoch: int, partition: int, batches: Iterator[pa.RecordBatch], schema: pa.Schema
+    run: Run,
+    state: JobState,
+    plan: Write | Skip,
+    epoch: int,
+    partition: int,
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
 ) -> Share:
-    state, plan = run.begin(epoch)
     if isinstance(plan, Skip):
         return Drained(sum(batch.num_rows for batch in batches))
     task = Task(

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from abs_core.coordinator import NOTHING_BEGUN
 from abs_core.errors import OptionError
 from abs_core.model import job_key
 from abs_spark.batch import BatchWriter
+from abs_spark.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint import query_id
 from abs_spark.logs import show_logs
 from abs_spark.message import Announced, RunName
@@ -63,12 +65,14 @@ class AbsDataSource(DataSource):
                 f"{self.name()}: the option epoch names a batch write; a stream counts its own.",
                 remedy="leave it out.",
             )
-        announced = Announced()
+        announced, origin, place = Announced(), NOTHING_BEGUN, None
         if self._planning:
+            origin = CheckpointCertificates(common.checkpoint).read()
+            place = location(common.checkpoint)
             job = common.job or query_id(common.checkpoint)
             announced = announce(target, None if job is None else job_key(job))
             settle()
-        return StreamWriter(target, self._query_start, announced)
+        return StreamWriter(target, self._query_start, announced, origin, place)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Called once per ``save()``, by the planner.

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
+from abs_core.certificate import Origin
 from abs_core.coordinator import Report
 from abs_core.errors import ConfigError, ProtocolError
 from abs_core.model import job_key
@@ -33,9 +34,20 @@ class StreamWriter(DataSourceStreamArrowWriter):
     Args:
         query_start: names this start of the query in the commit process.
         announced: what the planner has just shown.
+        origin: what the planner has read in the checkpoint.
+        location: where that lies.
     """
 
-    def __init__(self, target: Target, query_start: str, announced: Announced) -> None:
+    def __init__(
+        self,
+        target: Target,
+        query_start: str,
+        announced: Announced,
+        origin: Origin,
+        location: str | None,
+    ) -> None:
+        self._origin = origin
+        self._location = location
         self._target = target
         self._query_start = query_start
         self._announced = announced
@@ -48,9 +60,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """
         show_logs()
         task = stream_task()
-        name = RunName(job_key(self._target.options.common.job or task.query), task.query, task.run)
-        partition, target = task.partition, self._target
-        return take_part(target, name, task.epoch, partition, iterator, self._announced)
+        job = job_key(self._target.options.common.job or task.query)
+        name = RunName(job, task.query, task.run, self._location)
+        what = (task.epoch, task.partition, iterator, self._announced, self._origin)
+        return take_part(self._target, name, *what)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: all tasks have pre-committed; decide and commit.

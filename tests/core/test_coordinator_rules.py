@@ -13,6 +13,7 @@ from abs_core.errors import (
     HandleLostError,
     NotPreparedError,
     ProtocolError,
+    RegisterLostError,
     ReplayMismatchError,
     UnavailableError,
 )
@@ -154,8 +155,9 @@ def test_a_register_that_vanished_is_an_error(case: Case) -> None:
     run = case.run(store=(store := _Vanishing(case.sink().register())))
     shares = run.tasks(0, LEFT)
     store.gone = True
-    error = raises(ProtocolError, lambda: run.commit(0, shares))
-    assert "deleted while the job ran" in error.what
+    error = raises(RegisterLostError, lambda: run.commit(0, shares))
+    assert "is not there any more, while the job runs" in error.what
+    assert "looked for at" in error.what
 
 
 def test_an_epoch_after_one_that_this_process_has_committed_takes_no_look(case: Case) -> None:

@@ -12,7 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from abs_core import births, protocol
+from abs_core.certificate import Origin
+from abs_core.certifier import Certifier
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.protocol import Identity, Verdict
 from abs_core.testing import Nursery, check_crashes, run_check
 from abs_core.testing.checks import CHECKS
 from abs_core.testing.fakes import FakeHarness, FakeSink, committers, open_fake, register, writers
@@ -153,6 +157,21 @@ def takes_everything_for_aborted(patch: Patch) -> None:
     patch.setattr(NothingToCommit, "inspect", inspect)
 
 
+def mints_what_is_lost(patch: Patch) -> None:
+    """Not the sink's: what 315a560 did. Whatever the checkpoint tells of, the register is believed."""
+
+    def start(
+        state: JobState | None, who: Identity, new: str, origin: Origin, epoch: int, place: str
+    ) -> Verdict:
+        return protocol.start(state, who, new)
+
+    patch.setattr(births, "start", start)
+
+
+def certifies_nothing(patch: Patch) -> None:
+    patch.setattr(Certifier, "certify", lambda self, state, epoch: None)
+
+
 BROKEN: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
     in_doubt_by_prefix: ("2pc", "append", {"in_doubt_is_exactly_the_jobs_own"}),
     in_doubt_never: ("2pc", "append", {"the_loser_of_a_retried_task_changes_nothing"}),
@@ -185,6 +204,20 @@ BROKEN: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
         },
     ),
     is_another_target_each_time: ("2pc", "append", {"a_sink_knows_its_target_after_a_restart"}),
+    mints_what_is_lost: (
+        "2pc",
+        "append",
+        {
+            "a_register_that_is_not_there_is_not_minted_beside_a_certificate",
+            "a_register_that_is_another_one_or_went_back_is_refused",
+            "a_checkpoint_of_another_job_is_refused",
+        },
+    ),
+    certifies_nothing: (
+        "wal",
+        "append",
+        {"the_certificate_is_written_before_the_first_decision"},
+    ),
     takes_everything_for_aborted: ("idempotent", "upsert", {"inspect_answers_for_every_handle"}),
 }
 

@@ -26,6 +26,7 @@ EVENTS = (
     events.Swept(JOB, ("a", "b", "c")),
     events.SweepFailed(JOB, "the server is gone"),
     events.Abandoned(JOB, 8),
+    events.NotCertified(JOB, "the folder is not to be written"),
 )
 
 

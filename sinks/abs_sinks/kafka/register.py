@@ -234,6 +234,12 @@ class KafkaRegister:
                 ) from error
             return True
 
+    def place(self, job: str) -> str:
+        """Where the job's record lies, for people."""
+        return (
+            f"topic {self._options.registertopic}, key {job!r} at {self._options.kafka.bootstrap}"
+        )
+
     def _is_there(self) -> bool:
         """Whether the topic that a reader does not know is there; if so, the next one is a new one."""
         there = self._session.topic_exists()

@@ -134,6 +134,10 @@ class PostgresRegister:
             remedy="stop the job, then retire it.",
         )
 
+    def place(self, job: str) -> str:
+        """Where the job's row lies, for people."""
+        return f"{self._where(job)} at {self._options.address.label}"
+
     def _read(self, connection: Connection[Any], job: str) -> tuple[str, str] | None:
         try:
             return connection.execute(self._sql(_LOAD, job=job)).fetchone()

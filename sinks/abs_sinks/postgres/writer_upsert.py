@@ -20,7 +20,7 @@ from psycopg.pq import TransactionStatus
 from abs_core.codec import state_from_text
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import AbandonedError, FencedError, ProtocolError
+from abs_core.errors import AbandonedError, FencedError, RegisterLostError
 from abs_core.model import Committable
 from abs_sinks.postgres.apply import (
     columns_of,
@@ -186,7 +186,7 @@ class UpsertingWriter:
         row = connection.execute(query.format(self._register, task.job)).fetchone()
         state = None if row is None else state_from_text(row[0], f"job {task.job}")
         if state is None or state.register != task.register:
-            raise ProtocolError(
+            raise RegisterLostError(
                 "The job's register was deleted while the job ran.",
                 job=task.job,
                 epoch=task.epoch,

@@ -156,13 +156,7 @@ class S3Register:
                 remedy="start the job once more, so that they are committed, then retire it; if it "
                 "stops because handles are lost, see `abs in-doubt accept-loss`.",
             )
-        if cell.manifests:
-            raise ProtocolError(
-                "The job's register names the files that readers go by (protocol idempotent).",
-                job=job,
-                remedy="copy what the job wrote to another place first, by a batch read; then delete "
-                "the folder with its register.",
-            )
+        self._check_movable(job, cell)
         # Not every server deletes on a condition: so it is looked at twice, and the job must be still.
         again = self.cell(job)
         if again is None or again[1] != version:
@@ -173,6 +167,25 @@ class S3Register:
             )
         self._objects.delete([self.key(job)])
         return True
+
+    def check_movable(self, job: str) -> None:
+        """Refuse to move or delete a cell that names manifests: the folder's readers go by it.
+
+        Raises:
+            ProtocolError: it does.
+        """
+        found = self.cell(job)
+        if found is not None:
+            self._check_movable(job, found[0])
+
+    def _check_movable(self, job: str, cell: Cell) -> None:
+        if cell.manifests:
+            raise ProtocolError(
+                "The job's register names the files that readers go by (protocol idempotent).",
+                job=job,
+                remedy="copy what the job wrote to another place first, by a batch read; then delete "
+                "the folder with its register.",
+            )
 
     def _manifests_at(self, job: str, version: Version) -> tuple[str, ...] | None:
         if version not in self._manifests:
@@ -186,6 +199,10 @@ class S3Register:
         first = self._options.state.key(FOLDER, _FIRST)
         for listed in self._objects.list(first):
             yield job_of(listed.key.removeprefix(first))
+
+    def place(self, job: str) -> str:
+        """Where the job's object lies, for people."""
+        return self._where(job)
 
     def key(self, job: str) -> str:
         return self._options.state.key(FOLDER, f"{_FIRST}{job_text(job)}")

@@ -13,6 +13,8 @@ from abs_sinks.s3.committer import S3Committer, S3Composer
 from abs_sinks.s3.epochs import S3CoCommitter
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.guarantee import guarantee
+from abs_sinks.s3.location import OURS
+from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options, check_partitioning
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.preflight import preflight
@@ -79,6 +81,12 @@ class S3Sink:
 
     def fence(self, state: JobState) -> None:
         """Nothing: an upload of a zombie holds no lock."""
+
+    def is_empty(self) -> bool:
+        """Whether the folder holds nothing but what is the sink's own."""
+        folder = self._options.path.folder
+        own = f"{folder}{OURS}/"
+        return all(e.key.startswith(own) for e in Objects(self._options).list(folder))
 
     def close(self) -> None:
         """Nothing: the process's client is kept for the next sink."""

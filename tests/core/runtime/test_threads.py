@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from threading import Barrier, Event, Timer
 from typing import Any
@@ -18,11 +19,12 @@ from abs_core.errors import (
     ConfigError,
     CorruptionError,
     DataError,
-    IdentityError,
     OptionError,
     ProtocolError,
+    RegisterLostError,
     UnavailableError,
 )
+from abs_core.registers.memory import MemoryRegister
 from abs_core.runtime import (
     WAYS,
     EventTime,
@@ -460,8 +462,40 @@ def test_state_that_no_operator_claims_is_refused_unless_allowed(bench: Bench) -
 def test_snapshots_without_their_register_are_refused(bench: Bench, tmp_path: Path) -> None:
     bench.job(graph(bench.sink, rows=300)).run()
     sink = FakeSink(FakeTarget(tmp_path / "other.db"), "2pc", "append")
-    with pytest.raises(IdentityError, match="knows"):
+    with pytest.raises(RegisterLostError, match="is not there"):
         Job(graph(sink, rows=300), bench.store, sink.register()).run()
+    assert sink.register().load("counting") is None, "a register was minted"
+
+
+@pytest.mark.parametrize("lost", ["the last two epochs", "the last generation", "all", "its id"])
+def test_snapshots_tell_a_register_that_went_back(bench: Bench, lost: str) -> None:
+    """Each snapshot notes what was decided before it: what the sinks committed is not done again."""
+    register = MemoryRegister()
+    for _ in range(4):  # each run decides its last checkpoint
+        Job(graph(bench.sink, rows=300), bench.store, register).run()
+    stored = register.load("counting")
+    assert stored is not None
+    state = stored.state
+    assert state.frontier is not None
+    assert state.frontier >= 2
+    older = {
+        "the last two epochs": replace(state, frontier=state.frontier - 2),
+        "the last generation": replace(state, generation=1),
+        "all": None,
+        "its id": replace(state, register="0" * 16),
+    }[lost]
+    if older is None:
+        register.retire("counting")
+    else:
+        register.compare_and_set("counting", stored.version, older)
+    records = bench.store.completed()
+    for _ in range(2):
+        with pytest.raises(RegisterLostError):
+            Job(graph(bench.sink, rows=300), bench.store, register).run()
+    found = register.load("counting")
+    assert (None if found is None else found.state) == older
+    assert bench.store.completed() == records
+    bench.check(300)
 
 
 def test_a_graph_with_loops_is_refused_by_drain(bench: Bench) -> None:

@@ -1,0 +1,275 @@
+"""Birth certificates: what a job has begun is noted a second time, in the engine's checkpoint.
+
+A register that is missing, another one, or older than it was, must never be taken for a new one: what
+the engine replays would be written twice. The checkpoint goes on when the register is lost, so the
+**certificate** lies there. It is written before a run's first decision (until then nothing is
+committed, so a lost register costs nothing) and read before a task may start the run. The rules here
+are pure.
+
+What a certificate of the last run cannot tell is told by the gap rule of ``protocol.plan``: a register
+that went back has a frontier too low for the epoch that comes next. But within its first run a register
+that goes back has no frontier at all; so the certificate names the epoch that is about to be decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import sha256
+
+from abs_core import protocol
+from abs_core.certificate import Certificate, Origin, to_text
+from abs_core.errors import IdentityError, ProtocolError, RegisterLostError
+from abs_core.model import SUPERSEDED_MAX, JobState
+from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict
+
+
+def certify(state: JobState, place: str, deciding: int) -> Certificate:
+    """The certificate for a run that is about to decide ``deciding``."""
+    return Certificate(state.job, state.register, place, state.generation, state.frontier, deciding)
+
+
+def start(
+    state: JobState | None,
+    who: Identity,
+    new_register: str,
+    origin: Origin,
+    epoch: int,
+    place: str,
+) -> Verdict:
+    """``protocol.start`` where a job may have begun before: mints no register beside a certificate.
+
+    Args:
+        epoch: the one that the run is about to write or to skip.
+        place: where the register was looked for.
+    """
+    if state is not None and who.run in state.superseded:
+        return protocol.start(state, who, new_register)  # a zombie: that is the reason to name
+    renamed = _renamed(state, who, origin.certificate)
+    if renamed is not None:
+        return renamed
+    why = lost(state, who, origin, epoch)
+    if why is None:
+        return protocol.start(state, who, new_register)
+    if who.adopt != consent_token(who, origin, epoch):
+        return Refused(_register_lost(why, who, origin, epoch, place))
+    return _begun_again(state, who, new_register, origin)
+
+
+def still_there(
+    state: JobState, who: Identity, origin: Origin, epoch: int, place: str
+) -> ProtocolError | None:
+    """The same for a run that has started: why the register is not the one it started with, or None."""
+    verdict = start(state, who, state.register, origin, epoch, place)
+    return verdict.error if isinstance(verdict, Refused) else None
+
+
+def lost(state: JobState | None, who: Identity, origin: Origin, epoch: int) -> str | None:
+    """How the register is not what the checkpoint says of it, as half a sentence; None where it is."""
+    certificate = origin.certificate
+    if certificate is None:
+        if state is None and not origin.readable and epoch > 0:
+            return (
+                "is not there, and the checkpoint cannot be read, which would tell whether it was"
+            )
+        return None
+    if state is None:
+        return "is not there"
+    if state.register != certificate.register:
+        return f"is another one ({state.register}, not {certificate.register})"
+    if state.generation < certificate.generation:
+        return (
+            f"is older than it was (generation {state.generation}; {certificate.generation} "
+            "had begun)"
+        )
+    if state.lineage != who.lineage or state.generation > certificate.generation:
+        # Another lineage has taken it over, by consent, and counts its own epochs; or runs have
+        # started since and decided nothing, else they had written a certificate of their own.
+        return None
+    last = -1 if state.last_decided is None else state.last_decided
+    if certificate.frontier is not None and last < certificate.frontier:
+        return f"is older than it was (finished up to {_shown(last)}; {certificate.frontier} was)"
+    if epoch > certificate.deciding and last < certificate.deciding:
+        return f"is older than it was (decided up to {_shown(last)}; {certificate.deciding} was)"
+    return None
+
+
+def went_back(state: JobState | None, seen: JobState) -> str | None:
+    """How the register is older than what this process has seen of it; None where it is not."""
+    if state is None:
+        return "is not there any more, while the job runs"
+    if state.register != seen.register:
+        return f"is another one, while the job runs ({state.register}, not {seen.register})"
+    if state.generation < seen.generation:
+        return f"went back while the job runs (from generation {seen.generation} to {state.generation})"
+    if state.generation > seen.generation:
+        return None
+    for what, now, then in (
+        ("decided", state.last_decided, seen.last_decided),
+        ("finished", state.frontier, seen.frontier),
+    ):
+        if then is not None and (now is None or now < then):
+            return f"went back while the job runs (epoch {then} was {what}, and is not)"
+    return None
+
+
+def gone(job: str, why: str, place: str) -> RegisterLostError:
+    """The error for a register that was lost, where nobody may consent to go on without it."""
+    return RegisterLostError(
+        f"The job's register {why}. It was looked for at {place}. {_CAUSES}",
+        job=job,
+        remedy="restore the register before you restart; it says what is committed.",
+    )
+
+
+def missing(who: Identity, place: str) -> Refused:
+    """The register is not there, although this run has started."""
+    return Refused(gone(who.job, "is not there, while the job runs", place))
+
+
+def begun_elsewhere(others: Sequence[JobState], who: Identity, epoch: int) -> Refused | None:
+    """Whether a job without a register is one whose checkpoint was deleted; then it may not mint.
+
+    Args:
+        others: states of other jobs on the same target, which is not empty.
+    """
+    if who.checkpoint is None:
+        return None
+    before = sorted(
+        (
+            other
+            for other in others
+            if (other.target, other.checkpoint) == (who.target, who.checkpoint)
+            and other.lineage != who.lineage
+            and other.last_decided is not None
+        ),
+        key=lambda other: other.job,
+    )
+    if not before:
+        return None
+    named = ", ".join(other.job for other in before)
+    undone = next((other for other in before if other.open), None)
+    if undone is not None:
+        return Refused(_open_before(undone, who))
+    token = _token("again", who, epoch, *(f"{o.register} {o.generation}" for o in before))
+    if who.adopt == token:
+        return None
+    return Refused(
+        IdentityError(
+            f"Another query, whose checkpoint lay at this place ({who.checkpoint}), has written to "
+            f"{who.target}: job {named}. The checkpoint was deleted: all that the source still has "
+            "would be written a second time.",
+            job=who.job,
+            epoch=epoch,
+            remedy=f"restore the checkpoint; or, to start again from nothing, clean the target and "
+            f"use `abs job reset {before[-1].job}`; or, if all that this query will read is new to "
+            f"the target, set the option adopt={token}.",
+        )
+    )
+
+
+def consent_token(who: Identity, origin: Origin, epoch: int) -> str:
+    """Consent to go on without the register that the certificate names, at this epoch only."""
+    certificate = "" if origin.certificate is None else to_text(origin.certificate)
+    return _token("lost", who, epoch, certificate)
+
+
+def _token(what: str, who: Identity, epoch: int, *more: str) -> str:
+    named = "\n".join((what, who.job, who.lineage, who.target, str(epoch), *more))
+    return sha256(named.encode()).hexdigest()[:12]
+
+
+def _renamed(
+    state: JobState | None, who: Identity, certificate: Certificate | None
+) -> Refused | None:
+    if certificate is None or certificate.job == who.job:
+        return None
+    if state is not None and state.register == certificate.register:
+        return None  # moved by `abs register rename`; the next certificate has the new name
+    return Refused(
+        IdentityError(
+            f"This checkpoint is that of job {certificate.job}: under another name it would write "
+            "again what is committed under that one.",
+            job=who.job,
+            remedy=f"set job={certificate.job} again; or, to rename the job, run `abs register rename "
+            f"{certificate.job} {who.job}` first. Its register lies at {certificate.place}.",
+        )
+    )
+
+
+def _begun_again(
+    state: JobState | None, who: Identity, new_register: str, origin: Origin
+) -> Verdict:
+    """By consent: what is decided is taken to be nothing, under a generation never used before."""
+    begun = 0 if origin.certificate is None else origin.certificate.generation
+    if state is None:
+        return Changed(
+            JobState(
+                new_register,
+                who.job,
+                who.target,
+                who.lineage,
+                begun + 1,
+                who.run,
+                checkpoint=who.checkpoint,
+            )
+        )
+    if state.run == who.run and state.generation > begun:
+        return Unchanged(state)  # another task of this run was first
+    if state.open:
+        return Refused(_open_before(state, who))
+    return Changed(
+        replace(
+            state,
+            generation=max(state.generation, begun) + 1,
+            run=who.run,
+            superseded=(*state.superseded, state.run)[-SUPERSEDED_MAX:],
+            target=who.target,
+            lineage=who.lineage,
+            frontier=None,
+            recent=(),
+            abandoned=(),
+            checkpoint=who.checkpoint,
+        )
+    )
+
+
+_CAUSES = (
+    "It may have been deleted, expired, restored from an old backup, or lost in a failover; or an "
+    "option that says where it lies (stateschema, registertopic, statepath) has changed."
+)
+
+
+def _register_lost(
+    why: str, who: Identity, origin: Origin, epoch: int, place: str
+) -> RegisterLostError:
+    certificate = origin.certificate
+    before = (
+        ""
+        if certificate is None
+        else f" When epoch {certificate.deciding} was about to be committed it was at "
+        f"{certificate.place}."
+    )
+    return RegisterLostError(
+        f"The job's register {why}. It was looked for at {place}.{before} {_CAUSES} Nothing was "
+        "written: without it what is replayed now could be written twice.",
+        job=who.job,
+        epoch=epoch,
+        remedy="restore the register (or set the option back); or, once you have seen in the target "
+        f"that nothing from epoch {epoch} on is there, set the option "
+        f"adopt={consent_token(who, origin, epoch)}.",
+    )
+
+
+def _open_before(state: JobState, who: Identity) -> IdentityError:
+    return IdentityError(
+        f"The register of job {state.job} holds {len(state.open)} decided epoch(s) that are not "
+        "finished; before they are, nobody may consent to go on without it.",
+        job=who.job,
+        epoch=state.open[0].epoch,
+        remedy=f"finish them: `abs in-doubt commit {state.job}`. Then start again.",
+    )
+
+
+def _shown(epoch: int) -> str:
+    return "nothing" if epoch < 0 else str(epoch)

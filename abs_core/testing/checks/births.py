@@ -1,0 +1,76 @@
+"""Lost registers: what the checkpoint tells of, and the sink's own register does not hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from abs_core.certificate import Certificate, MemoryCertificates, Placed
+from abs_core.errors import IdentityError, RegisterLostError
+from abs_core.testing.case import JOB, Case, raises, rows
+from abs_core.testing.rules import Rules
+
+rule = Rules()
+ROWS, MORE = rows(0, 3), rows(10, 3)
+
+
+@rule()
+def a_register_that_is_not_there_is_not_minted_beside_a_certificate(case: Case) -> None:
+    checkpoint = MemoryCertificates(Certificate(JOB, "0" * 16, "elsewhere", 1, None, 0))
+    run = case.run(certificates=checkpoint)
+    error = raises(RegisterLostError, lambda: run.begin(1))
+    place = run.store.place(JOB) if isinstance(run.store, Placed) else ""
+    assert place in error.what, f"where it was looked for is not told: {error.what}"
+    assert run.store.load(JOB) is None, "a register was minted"
+    case.finished(when="after a start beside a certificate, without a register")
+
+
+@rule()
+def a_register_that_is_another_one_or_went_back_is_refused(case: Case) -> None:
+    checkpoint = MemoryCertificates()
+    case.run(certificates=checkpoint).epoch(0, ROWS)
+    run = case.run(certificates=checkpoint)
+    run.epoch(1, MORE)
+    right = checkpoint.certificate
+    assert right is not None, "no certificate was written"
+    assert (right.job, right.register, right.deciding) == (JOB, run.state().register, 1)
+    assert (right.generation, right.frontier) == (2, 0)
+    for wrong in (
+        replace(right, register="0" * 16),
+        replace(right, generation=3),
+        replace(right, frontier=2),
+        replace(right, deciding=2),
+    ):
+        lost = case.run(certificates=MemoryCertificates(wrong))
+        raises(RegisterLostError, lambda lost=lost: lost.begin(3))  # type: ignore[misc]
+        assert run.state().generation == 2, "a refused run has raised the generation"
+    case.run(certificates=checkpoint).epoch(1, MORE)
+    case.finished(ROWS, MORE, when="after registers that went back, and a replay")
+
+
+@rule()
+def a_checkpoint_of_another_job_is_refused(case: Case) -> None:
+    checkpoint = MemoryCertificates()
+    case.run(certificates=checkpoint).epoch(0, ROWS)
+    renamed = case.run("renamed", certificates=checkpoint)
+    raises(IdentityError, lambda: renamed.begin(0))
+    assert renamed.store.load("renamed") is None, "a register was minted"
+    case.finished(ROWS, when="after a start under another name")
+
+
+@rule()
+def the_certificate_is_written_before_the_first_decision(case: Case) -> None:
+    class Full(MemoryCertificates):
+        def write(self, certificate: Certificate) -> None:
+            super().write(certificate)
+            raise KeyboardInterrupt  # the process ends here
+
+    checkpoint = Full()
+    run = case.run(certificates=checkpoint)
+    shares = run.tasks(0, ROWS)
+    try:
+        run.commit(0, shares)
+    except KeyboardInterrupt:
+        assert run.state().last_decided is None, "the epoch was decided before its certificate"
+    assert checkpoint.certificate is not None, "no certificate was written"
+    case.run(certificates=MemoryCertificates(checkpoint.certificate)).epoch(0, ROWS)
+    case.finished(ROWS, when="after a run that ended between its certificate and its decision")

@@ -1,0 +1,70 @@
+"""``abs job``: what a person does to a whole job."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from abs_cli.attempts import give_up_attempts
+from abs_cli.codes import FAILED
+from abs_cli.output import errors
+from abs_cli.state import Job, Schema, State, Url
+from abs_cli.trail import noted
+
+app = typer.Typer(help="Acts on a whole job.", no_args_is_help=True)
+
+
+@app.callback()
+def _only_named() -> None:
+    """Keeps `reset` a command of its own: with one command alone, typer would drop its name."""
+
+
+@app.command()
+def reset(
+    job: Job,
+    url: Url,
+    stateschema: Schema = "abs",
+    *,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint",
+            help="The query's checkpointLocation, where it is kept: the birth certificate in it is "
+            "deleted. Not needed where the whole checkpoint is deleted.",
+        ),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Let a job begin again from nothing, on purpose. Stop the job first, and clean its target.
+
+    Commits what is decided, aborts the rest, and deletes the register. Rows that are in the target stay
+    there: what the query reads from now on is written beside them.
+    """
+    from abs_core.moving import reset as begin_again
+
+    state = State.at(url, stateschema)
+    known = state.of(job)
+    state.check_whole(known)
+    done = "nothing" if known.frontier is None else f"everything up to epoch {known.frontier}"
+    asked = f"{job} has committed {done} to {known.target}. Forget it, and begin from nothing?"
+    if not yes and not typer.confirm(asked):
+        raise typer.Exit(FAILED)
+    with noted("reset", job, url):
+        give_up_attempts(url, known)
+        begin_again(state.register, state.committer, job)
+        if checkpoint is not None:
+            _forget(checkpoint)
+    errors.print(f"[green]reset[/] {escape(job)}", highlight=False)
+
+
+def _forget(checkpoint: str) -> None:
+    from abs_spark.certificates import forget
+
+    if not forget(checkpoint):
+        errors.print(
+            f"there was no birth certificate in {escape(checkpoint)}",
+            highlight=False,
+            soft_wrap=True,
+        )

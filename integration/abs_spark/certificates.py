@@ -1,0 +1,175 @@
+"""The birth certificate in Spark's checkpoint, and where that checkpoint lies, in one spelling.
+
+The certificate is the file ``abs/certificate.json`` below ``checkpointLocation``. Spark looks at none
+but its own folders there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from pathlib import Path
+
+import pyarrow as pa
+from pyarrow import fs
+
+from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
+from abs_core.durable import flush_folder, make_durably
+from abs_core.errors import RefusedError
+from abs_spark.checkpoint import locate
+
+_FOLDER = "abs"
+_FILE = f"{_FOLDER}/certificate.json"
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
+_S3 = {"s3a": "s3", "s3n": "s3"}
+_CONTAINERS = {"abfs", "abfss", "wasb", "wasbs"}
+"""Schemes in which what stands before the @ is the container, not a user."""
+_FAILURES = (OSError, pa.ArrowException, ValueError, ImportError)
+
+
+class CheckpointCertificates:
+    """A ``CertificateStore`` in a query's checkpoint.
+
+    Args:
+        checkpoint: the option ``checkpointLocation``; None where the query does not tell.
+    """
+
+    def __init__(self, checkpoint: str | None) -> None:
+        self._checkpoint = checkpoint
+
+    def read(self) -> Origin:
+        """What is there; not readable where this process does not find Spark's checkpoint there."""
+        if not self._checkpoint:
+            return UNREADABLE
+        try:
+            filesystem, folder = locate(self._checkpoint)
+            path = f"{folder.rstrip('/')}/{_FILE}"
+            spare = f"{path}.new"
+            spark, found, new = filesystem.get_file_info(
+                [f"{folder.rstrip('/')}/metadata", path, spare]
+            )
+            if not _is_file(spark):
+                # Where Spark's default file system is another one, this is not its checkpoint.
+                return UNREADABLE
+            there = [each for each in (found, new) if _is_file(each)]
+            if not there:
+                return Origin()
+            with filesystem.open_input_stream(there[0].path) as file:
+                content = bytes(file.read())
+        except _FAILURES:
+            return UNREADABLE
+        return Origin(from_text(content, there[0].path))
+
+    def write(self, certificate: Certificate) -> None:
+        if not self._checkpoint or not self.read().readable:
+            raise RefusedError(
+                "Spark's checkpoint is not to be seen from the driver's Python.",
+                remedy="set the option checkpointLocation, in a file system that pyarrow can write.",
+            )
+        content = to_text(certificate).encode()
+        try:
+            filesystem, folder = locate(self._checkpoint)
+            path = f"{folder.rstrip('/')}/{_FILE}"
+            if isinstance(filesystem, fs.LocalFileSystem):
+                _replace(Path(path), content)
+            elif filesystem.type_name == "hdfs":
+                _replace_by_move(filesystem, path, content)
+            else:  # in an object store an object is there as a whole, or not
+                _put(filesystem, path, content)
+        except _FAILURES as error:
+            raise RefusedError(
+                f"{_FILE} cannot be written into the checkpoint: {str(error)[:200]}.",
+                remedy="let the driver's Python write there.",
+            ) from error
+
+
+def forget(checkpoint: str) -> bool:
+    """Delete the certificate, so that the job may begin again from nothing; whether there was one.
+
+    Raises:
+        RefusedError: it cannot be told, or not be deleted.
+    """
+    try:
+        filesystem, folder = locate(checkpoint)
+        path = f"{folder.rstrip('/')}/{_FILE}"
+        there = [each for each in filesystem.get_file_info([path, f"{path}.new"]) if _is_file(each)]
+        for each in there:
+            filesystem.delete_file(each.path)
+    except _FAILURES as error:
+        raise RefusedError(
+            f"The birth certificate cannot be deleted: {str(error)[:200]}.",
+            remedy=f"delete {_FILE} in the checkpoint by other means.",
+        ) from error
+    return bool(there)
+
+
+def location(checkpoint: str | None) -> str | None:
+    """Where the checkpoint lies: the same text for every spelling, without user or password (I9).
+
+    A local path is told with this machine's name; so it is to be asked on the driver.
+
+    Args:
+        checkpoint: the option ``checkpointLocation``; None where the query does not tell.
+    """
+    if not checkpoint:
+        return None
+    matched = _URI.fullmatch(checkpoint)
+    scheme = "file" if matched is None else matched[1].lower()
+    if scheme == "file":
+        path = (
+            checkpoint if matched is None else "/" + re.sub(r"^//[^/]*", "", matched[2]).lstrip("/")
+        )
+        return f"file://{socket.gethostname().lower()}{os.path.realpath(path)}"
+    assert matched is not None
+    rest = matched[2].partition("?")[0].partition("#")[0]
+    authority, path = "", rest
+    if rest.startswith("//"):
+        authority, _, path = _without_user(rest[2:], scheme).partition("/")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    return f"{_S3.get(scheme, scheme)}://{authority.lower()}/{'/'.join(parts)}"
+
+
+def _without_user(rest: str, scheme: str) -> str:
+    """What follows ``//``, without user and password; also where a slash stands in the password."""
+    authority = rest.partition("/")[0]
+    port = authority.partition(":")[2]
+    if scheme in _CONTAINERS:
+        return rest
+    if "@" in authority or (port and not port.isdecimal()):
+        return rest.rpartition("@")[2] if "@" not in authority else rest.partition("@")[2]
+    return rest
+
+
+def _is_file(info: fs.FileInfo) -> bool:
+    return bool(info.type == fs.FileType.File)
+
+
+def _put(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
+    with filesystem.open_output_stream(path) as file:
+        file.write(content)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    make_durably(path.parent)
+    temporary = path.with_name(f"{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+    flush_folder(path.parent)
+
+
+def _replace_by_move(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
+    """HDFS moves nothing over what is there: in between the new one lies beside it, and is read."""
+    filesystem.create_dir(path.rpartition("/")[0])
+    temporary, spare = f"{path}.tmp", f"{path}.new"
+    _put(filesystem, temporary, content)
+    old, left = filesystem.get_file_info([path, spare])
+    if _is_file(left):
+        filesystem.delete_file(spare)
+    filesystem.move(temporary, spare)
+    if _is_file(old):
+        filesystem.delete_file(path)
+    filesystem.move(spare, path)

@@ -1,0 +1,243 @@
+"""Birth certificates: when a register counts as lost, what consent allows, and what a file may hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from abs_core import births
+from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
+from abs_core.errors import CorruptionError, FencedError, IdentityError, RegisterLostError
+from abs_core.model import Decision, JobState
+from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict
+
+ID, OTHER = "a" * 16, "b" * 16
+WHO = Identity("job", "lineage", "run2", "target", checkpoint="file://here/ck")
+CERTIFICATE = Certificate("job", ID, "there", 3, 5, 6)
+STATE = JobState(ID, "job", "target", "lineage", 3, "run1", ("run0",), frontier=8)
+
+
+def started(
+    state: JobState | None,
+    who: Identity = WHO,
+    certificate: Certificate | None = CERTIFICATE,
+    epoch: int = 9,
+) -> Verdict:
+    return births.start(state, who, OTHER, Origin(certificate), epoch, "here")
+
+
+def error_of(verdict: Verdict) -> Exception:
+    assert isinstance(verdict, Refused), verdict
+    return verdict.error
+
+
+def state_of(verdict: Verdict) -> JobState:
+    assert isinstance(verdict, Changed), verdict
+    return verdict.state
+
+
+def test_a_register_that_goes_with_its_certificate_is_taken_over() -> None:
+    taken = state_of(started(STATE))
+    assert (taken.generation, taken.frontier, taken.checkpoint) == (4, 8, "file://here/ck")
+    assert started(taken) == Unchanged(taken), "the other tasks of the run find it so"
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (None, "is not there"),
+        (replace(STATE, register=OTHER), "is another one"),
+        (replace(STATE, generation=2), "is older than it was (generation 2; 3"),
+        (replace(STATE, frontier=4), "finished up to 4; 5 was"),
+        (replace(STATE, frontier=None), "finished up to nothing; 5 was"),
+        (replace(STATE, frontier=5), "decided up to 5; 6 was"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_register_that_does_not_go_with_its_certificate_is_lost(
+    state: JobState | None, why: str
+) -> None:
+    error = error_of(started(state))
+    assert isinstance(error, RegisterLostError)
+    assert why in error.what
+    assert "looked for at here" in error.what
+    assert "it was at there" in error.what
+    assert "restore the register" in error.remedy
+
+
+def test_without_a_certificate_a_register_is_minted_at_any_epoch() -> None:
+    assert state_of(started(None, certificate=None)).register == OTHER
+    assert state_of(started(None, certificate=None)).generation == 1
+
+
+def test_where_the_checkpoint_cannot_be_read_a_register_is_minted_for_the_first_epoch_only() -> (
+    None
+):
+    assert isinstance(births.start(None, WHO, OTHER, UNREADABLE, 0, "here"), Changed)
+    error = error_of(births.start(None, WHO, OTHER, UNREADABLE, 3, "here"))
+    assert isinstance(error, RegisterLostError)
+    token = births.consent_token(WHO, UNREADABLE, 3)
+    assert f"adopt={token}" in error.remedy
+    consenting = replace(WHO, adopt=token)
+    assert isinstance(births.start(None, consenting, OTHER, UNREADABLE, 3, "here"), Changed)
+    assert isinstance(births.start(STATE, WHO, OTHER, UNREADABLE, 9, "here"), Changed)
+
+
+def test_the_epoch_that_was_about_to_be_decided_need_not_be_decided() -> None:
+    """The run may have died between certificate and decision: then it comes again."""
+    assert isinstance(started(replace(STATE, frontier=5), epoch=6), Changed)
+    assert isinstance(started(replace(STATE, frontier=None), certificate=CERTIFICATE), Refused)
+    first = Certificate("job", ID, "there", 1, None, 0)
+    begun = replace(STATE, generation=1, frontier=None, superseded=())
+    assert isinstance(started(begun, certificate=first, epoch=0), Changed)
+    assert isinstance(started(begun, certificate=first, epoch=1), Refused)
+
+
+def test_runs_that_have_decided_nothing_and_adoptions_make_no_register_older() -> None:
+    """A job that was taken over, and back, counts anew; its own certificate comes with a decision."""
+    back = replace(STATE, generation=5, frontier=None)
+    assert isinstance(started(back, epoch=0), Changed)
+    theirs = replace(STATE, generation=4, lineage="theirs", frontier=0)
+    assert isinstance(error_of(started(theirs)), IdentityError)
+
+
+def test_a_zombie_is_told_that_it_is_fenced() -> None:
+    for state in (STATE, replace(STATE, register=OTHER)):
+        assert isinstance(error_of(started(state, replace(WHO, run="run0"))), FencedError)
+
+
+class TestConsent:
+    def token(self, epoch: int = 9, who: Identity = WHO) -> str:
+        return births.consent_token(who, Origin(CERTIFICATE), epoch)
+
+    def test_a_lost_register_is_minted_above_every_generation_before(self) -> None:
+        consenting = replace(WHO, adopt=self.token())
+        minted = state_of(started(None, consenting))
+        assert (minted.register, minted.generation, minted.frontier) == (OTHER, 4, None)
+        assert started(minted, consenting) == Unchanged(minted), "the other tasks of the run go on"
+        again = state_of(started(minted, replace(consenting, run="run3")))
+        assert again.generation == 5
+
+    def test_an_older_register_forgets_its_frontier(self) -> None:
+        raised = state_of(started(replace(STATE, frontier=4), replace(WHO, adopt=self.token())))
+        assert (raised.generation, raised.frontier, raised.register) == (4, None, ID)
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            replace(WHO, lineage="another"),
+            replace(WHO, target="another"),
+            replace(WHO, job="another"),
+        ],
+        ids=["lineage", "target", "job"],
+    )
+    def test_it_holds_for_one_lineage_target_and_job(self, other: Identity) -> None:
+        assert isinstance(started(None, replace(other, adopt=self.token())), Refused)
+
+    def test_it_holds_for_one_epoch_and_one_certificate(self) -> None:
+        consenting = replace(WHO, adopt=self.token())
+        assert isinstance(started(None, consenting, epoch=10), Refused)
+        later = replace(CERTIFICATE, generation=4)
+        assert isinstance(started(None, consenting, certificate=later), Refused)
+
+    def test_it_is_refused_while_the_register_holds_an_open_decision(self) -> None:
+        opened = replace(STATE, frontier=3, open=(Decision("lineage", 4, 3, ()),))
+        error = error_of(started(opened, replace(WHO, adopt=self.token())))
+        assert isinstance(error, IdentityError)
+        assert "abs in-doubt commit job" in error.remedy
+
+
+class TestRenamed:
+    def test_another_job_on_the_same_checkpoint_is_refused(self) -> None:
+        for state in (None, replace(STATE, register=OTHER, job="new")):
+            error = error_of(started(state, replace(WHO, job="new")))
+            assert isinstance(error, IdentityError)
+            assert "abs register rename job new" in error.remedy
+
+    def test_what_was_moved_goes_on(self) -> None:
+        assert isinstance(started(replace(STATE, job="new"), replace(WHO, job="new")), Changed)
+
+
+class TestDeletedCheckpoint:
+    BEFORE = replace(STATE, job="old", lineage="old", checkpoint=WHO.checkpoint)
+
+    def test_another_lineage_from_the_same_place_is_refused(self) -> None:
+        refused = births.begun_elsewhere([self.BEFORE], WHO, 0)
+        assert refused is not None
+        assert "job old" in refused.error.what
+        assert "abs job reset old" in refused.error.remedy
+        token = refused.error.remedy.split("adopt=")[1].rstrip(".")
+        assert births.begun_elsewhere([self.BEFORE], replace(WHO, adopt=token), 0) is None
+        assert births.begun_elsewhere([self.BEFORE], replace(WHO, adopt=token), 1) is not None
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            replace(BEFORE, checkpoint="file://here/another"),
+            replace(BEFORE, checkpoint=None),
+            replace(BEFORE, target="another"),
+            replace(BEFORE, frontier=None),
+            replace(BEFORE, lineage=WHO.lineage),
+        ],
+        ids=["checkpoint", "no checkpoint", "target", "nothing committed", "same lineage"],
+    )
+    def test_other_jobs_are_no_matter(self, other: JobState) -> None:
+        assert births.begun_elsewhere([other], WHO, 0) is None
+        unknown = replace(WHO, checkpoint=None)
+        assert births.begun_elsewhere([self.BEFORE], unknown, 0) is None
+
+    def test_what_it_has_decided_is_finished_first(self) -> None:
+        opened = replace(self.BEFORE, open=(Decision("old", 9, 3, ()),))
+        refused = births.begun_elsewhere([opened], WHO, 0)
+        assert refused is not None
+        assert "abs in-doubt commit old" in refused.error.remedy
+        assert "adopt=" not in refused.error.remedy
+
+
+@pytest.mark.parametrize(
+    ("now", "lost"),
+    [
+        (None, True),
+        (replace(STATE, register=OTHER), True),
+        (replace(STATE, generation=2), True),
+        (replace(STATE, frontier=7), True),
+        (replace(STATE, frontier=None), True),
+        (STATE, False),
+        (replace(STATE, frontier=7, open=(Decision("lineage", 8, 3, ()),)), True),
+        (replace(STATE, open=(Decision("lineage", 9, 3, ()),)), False),
+        (replace(STATE, generation=4, frontier=None, lineage="adopter"), False),
+    ],
+)
+def test_within_a_run_a_register_never_goes_back(now: JobState | None, lost: bool) -> None:
+    assert (births.went_back(now, STATE) is not None) == lost
+
+
+@pytest.mark.parametrize("frontier", [None, 0, 7])
+def test_a_certificate_comes_back_as_it_was(frontier: int | None) -> None:
+    certificate = replace(CERTIFICATE, frontier=frontier, place="☃ 'here'")
+    assert from_text(to_text(certificate), "a file") == certificate
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"\xff",
+        "null",
+        "[]",
+        "{}",
+        to_text(CERTIFICATE)[:-5],
+        to_text(CERTIFICATE).replace('"version":1', '"version":2'),
+        to_text(CERTIFICATE).replace('"generation":3', '"generation":-1'),
+        to_text(CERTIFICATE).replace('"generation":3', '"generation":true'),
+        to_text(CERTIFICATE).replace('"deciding":6', '"deciding":null'),
+        "[" * 100_000,
+        f'{{"kind": "abs birth certificate", "version": {"9" * 10_000}}}',
+    ],
+    ids=range(12),
+)
+def test_what_is_no_certificate_is_refused(text: str | bytes) -> None:
+    with pytest.raises(CorruptionError, match="at a file cannot be read") as raised:
+        from_text(text, "a file")
+    assert raised.value.remedy

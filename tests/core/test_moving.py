@@ -1,0 +1,123 @@
+"""Renaming a job, and letting it begin again: nothing is lost or doubled, wherever it is cut off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from abs_core.certificate import MemoryCertificates
+from abs_core.contracts import Conflict, Version
+from abs_core.errors import ConfigError, FencedError, IdentityError, RegisterLostError
+from abs_core.model import JobState
+from abs_core.moving import rename, reset
+from abs_core.registers.memory import MemoryRegister
+from abs_core.testing.case import JOB, Case, raises, rows
+from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.fakes import open_fake
+
+ROWS, MORE = rows(0, 3), rows(10, 3)
+NEW = "new"
+
+
+class Brittle(MemoryRegister):
+    """A register whose process dies before its nth change from now, if that is set."""
+
+    left = -1
+
+    def compare_and_set(
+        self, job: str, expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        self._step()
+        return super().compare_and_set(job, expected, state)
+
+    def retire(self, job: str) -> bool:
+        self._step()
+        return super().retire(job)
+
+    def _step(self) -> None:
+        self.left -= 1
+        if self.left == -1:
+            raise Halted("cut off")
+
+
+@pytest.fixture
+def case() -> Iterator[Case]:
+    with open_fake("2pc", "append", own_register=False) as harness:
+        case = Case(harness)
+        yield case
+        case.close()
+
+
+@pytest.mark.parametrize("steps", range(-1, 6))
+def test_a_renamed_job_goes_on_where_it_was_whenever_the_renaming_is_cut_off(
+    case: Case, steps: int
+) -> None:
+    register, checkpoint = Brittle(), MemoryCertificates()
+    case.run(store=register, certificates=checkpoint).epoch(0, ROWS)
+    halted = case.run(store=register, certificates=checkpoint, cut=Cut("commit"))
+    shares = halted.tasks(1, MORE)
+    raises(Halted, lambda: halted.commit(1, shares))  # decided, and not committed
+    committer = case.sink().committer()
+    register.left = steps
+    try:
+        rename(register, committer, JOB, NEW)
+    except Halted:
+        rename(register, committer, JOB, NEW)
+    else:
+        assert steps in (-1, 5), "the act has five changes"
+    register.left = -1
+    case.finished(ROWS, MORE, when="after renaming")
+    assert register.load(JOB) is None
+    raises(RegisterLostError, lambda: case.run(store=register, certificates=checkpoint).begin(2))
+    raises(RegisterLostError, lambda: halted.commit(1, shares))
+    renamed = case.run(NEW, store=register, certificates=checkpoint)
+    renamed.epoch(1, MORE)  # the engine had not noted it
+    renamed.epoch(2, rows(20, 1))
+    case.finished(ROWS, MORE, rows(20, 1), when="after the renamed job went on")
+    assert checkpoint.certificate is not None
+    assert checkpoint.certificate.job == NEW
+
+
+def test_a_job_that_is_half_renamed_cannot_be_started_under_its_old_name(case: Case) -> None:
+    register = Brittle()
+    run = case.run(store=register)
+    run.epoch(0, ROWS)
+    register.left = 2  # its generation is raised, and it is marked
+    raises(Halted, lambda: rename(register, case.sink().committer(), JOB, NEW))
+    raises(IdentityError, lambda: case.run(store=register).begin(1))
+    raises(FencedError, lambda: run.begin(1))
+    raises(ConfigError, lambda: rename(register, case.sink().committer(), JOB, "another"))
+
+
+def test_another_job_is_not_written_over(case: Case) -> None:
+    register = Brittle()
+    case.run(store=register).epoch(0, ROWS)
+    case.run(NEW, store=register).epoch(0, MORE)
+    before = register.load(JOB), register.load(NEW)
+    raises(ConfigError, lambda: rename(register, case.sink().committer(), JOB, NEW))
+    raises(ConfigError, lambda: rename(register, case.sink().committer(), "nobody", "else"))
+    assert (register.load(JOB), register.load(NEW)) == before
+
+
+@pytest.mark.parametrize("steps", range(-1, 4))
+def test_a_job_that_is_reset_has_finished_what_it_decided_and_begins_from_nothing(
+    case: Case, steps: int
+) -> None:
+    register = Brittle()
+    halted = case.run(store=register, cut=Cut("commit"))
+    raises(Halted, lambda: halted.epoch(0, ROWS))
+    case.run(store=register, lineage="lineage").tasks(1, MORE)  # undecided
+    register.left = steps
+    try:
+        assert reset(register, case.sink().committer(), JOB).frontier == 0
+    except Halted:
+        reset(register, case.sink().committer(), JOB)
+    register.left = -1
+    case.finished(ROWS, when="after the reset")
+    assert register.load(JOB) is None
+    again = case.run(store=register, lineage="another")
+    again.epoch(0, ROWS)
+    case.finished(ROWS, ROWS, when="after it began again, on purpose")
+    assert replace(again.state(), register="").generation == 1

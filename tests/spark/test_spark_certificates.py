@@ -1,0 +1,107 @@
+"""The certificate in a checkpoint: read as it was written, and told from one that cannot be seen."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from abs_core.certificate import UNREADABLE, Certificate, Origin
+from abs_core.errors import CorruptionError, RefusedError
+from abs_spark.certificates import CheckpointCertificates, forget, location
+
+CERTIFICATE = Certificate("job", "a" * 16, "abs.register", 3, None, 0)
+HERE = f"file://{socket.gethostname().lower()}"
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    folder = tmp_path / "a folder" / "ck"
+    folder.mkdir(parents=True)
+    (folder / "metadata").write_text('{"id":"0123-4567"}')
+    return folder
+
+
+def test_a_certificate_is_kept_and_replaced_however_the_place_is_spelled(checkpoint: Path) -> None:
+    one, other = (CheckpointCertificates(f"{how}{checkpoint}") for how in ("", "file://"))
+    assert one.read() == Origin()
+    for certificate in (CERTIFICATE, replace(CERTIFICATE, generation=4, frontier=7, deciding=8)):
+        one.write(certificate)
+        assert other.read() == Origin(certificate)
+    assert [path.name for path in (checkpoint / "abs").iterdir()] == ["certificate.json"]
+
+
+def test_a_place_without_sparks_own_files_is_no_checkpoint_to_be_read(tmp_path: Path) -> None:
+    """Where Spark's default file system is another one, its path is found empty on this machine."""
+    for place in (None, str(tmp_path), str(tmp_path / "none"), "nosuch://here/ck"):
+        certificates = CheckpointCertificates(place)
+        assert certificates.read() == UNREADABLE
+        with pytest.raises(RefusedError):
+            certificates.write(CERTIFICATE)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(checkpoint: Path) -> None:
+    (checkpoint / "abs").write_text("a file stands in the way")
+    with pytest.raises(RefusedError, match="cannot be written into the checkpoint"):
+        CheckpointCertificates(str(checkpoint)).write(CERTIFICATE)
+
+
+def test_a_damaged_certificate_is_not_taken_for_none(checkpoint: Path) -> None:
+    certificates = CheckpointCertificates(str(checkpoint))
+    certificates.write(CERTIFICATE)
+    (checkpoint / "abs" / "certificate.json").write_text("{")
+    with pytest.raises(CorruptionError, match=r"certificate\.json cannot be read"):
+        certificates.read()
+
+
+def test_a_certificate_is_forgotten_on_purpose(checkpoint: Path) -> None:
+    certificates = CheckpointCertificates(str(checkpoint))
+    assert not forget(str(checkpoint))
+    certificates.write(CERTIFICATE)
+    assert forget(f"file:{checkpoint}")
+    assert certificates.read() == Origin()
+
+
+@pytest.mark.parametrize(
+    ("spelled", "place"),
+    [
+        (None, None),
+        ("", None),
+        ("/no/where/ck", f"{HERE}/no/where/ck"),
+        ("/no/where/ck/", f"{HERE}/no/where/ck"),
+        ("/no//where/./x/../ck", f"{HERE}/no/where/ck"),
+        ("file:/no/where/ck", f"{HERE}/no/where/ck"),
+        ("file:///no/where/ck", f"{HERE}/no/where/ck"),
+        ("FILE://localhost/no/where/ck", f"{HERE}/no/where/ck"),
+        ("s3://bucket/a/ck", "s3://bucket/a/ck"),
+        ("s3a://bucket/a//ck/", "s3://bucket/a/ck"),
+        ("s3a://key:secret@bucket/ck", "s3://bucket/ck"),
+        ("s3n://key:se/cret@bucket/ck", "s3://bucket/ck"),
+        ("s3a://key:secret@bucket/some@where", "s3://bucket/some@where"),
+        ("s3://bucket/ck?access_key=a&secret_key=b", "s3://bucket/ck"),
+        ("hdfs://user@NameNode:8020/ck/", "hdfs://namenode:8020/ck"),
+        ("hdfs:///ck", "hdfs:///ck"),
+        ("hdfs:/ck", "hdfs:///ck"),
+        # What stands before this @ is the container, and no user.
+        ("abfss://files@account.net/ck", "abfss://files@account.net/ck"),
+        ("gs://bucket/ck", "gs://bucket/ck"),
+        ("dbfs:/ck", "dbfs:///ck"),
+    ],
+)
+def test_a_place_has_one_name_without_user_or_password(
+    spelled: str | None, place: str | None
+) -> None:
+    assert location(spelled) == place
+
+
+def test_a_relative_place_and_a_link_are_the_place_that_they_lead_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    monkeypatch.chdir(tmp_path)
+    for spelled in ("real/ck", "link/ck", "./link/ck/", f"{tmp_path}/link/ck"):
+        assert location(spelled) == f"{HERE}{(tmp_path / 'real' / 'ck').resolve()}"
