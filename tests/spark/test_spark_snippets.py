@@ -1,0 +1,289 @@
+"""Every snippet of the README and of the docs does what it says, as it stands there.
+
+Only names of places are put in: of a server, a folder, a topic, a bucket. A new snippet fails the first
+test until it is run by another one.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from abs_services import KafkaService, S3Service
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.testing import make_topic
+from tests.spark.bucket import Bucket
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ROWS = 60
+READING = "readStream"
+
+JOBS = {
+    "postgres stream": ("README.md", 'payments.writeStream.format("abs-postgres")'),
+    "postgres wal": ("README.md", '.option("protocol", "wal")\n    .option("write", "upsert")'),
+    "postgres idempotent": ("README.md", '.option("protocol", "idempotent")'),
+    "postgres batch": ("README.md", 'df.write.format("abs-postgres")'),
+    "kafka stream": ("README.md", '.writeStream.format("abs-kafka")'),
+    "kafka source": ("README.md", 'spark.readStream.format("abs-kafka")'),
+    "s3 stream": ("README.md", '.writeStream.format("abs-s3")'),
+    "files source": ("files-source.md", 'spark.readStream.format("abs-files")'),
+    "audit": ("README.md", "abs audit --expected"),
+    "make a topic": ("services.md", "python -c"),
+}
+"""The snippets that a test below runs: the page, and what tells the snippet from others on it."""
+
+ELSEWHERE = {
+    ("README.md", "make demo     #"): "CI, and tests/demo",
+    ("README.md", "pip install"): "tests/spark/test_spark_discovery.py",
+}
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Language and text of each fenced block."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    return [(language, text) for language, text in found]
+
+
+def snippet(name: str) -> str:
+    page, mark = JOBS[name]
+    path = next(one for one in PAGES if one.name == page)
+    (found,) = [text for _, text in blocks(path) if mark in text]
+    return found
+
+
+def is_picture(text: str) -> bool:
+    """A drawing, the output of a command, or a list of commands with what each is for."""
+    return any(mark in text for mark in "─━│╭") or text.startswith("abs doctor -o url=...")
+
+
+def test_every_snippet_of_the_readme_and_the_docs_is_run_by_a_test() -> None:
+    known = {*JOBS.values(), *ELSEWHERE}
+    for page in PAGES:
+        for language, text in blocks(page):
+            if is_picture(text) and not language:
+                continue
+            run = [mark for name, mark in known if name == page.name and mark in text]
+            assert run, f"{page.name}: no test runs this snippet:\n{text}"
+
+
+@dataclass
+class Place:
+    """Where the names of the snippets lie in this test, and what they refer to."""
+
+    spark: SparkSession
+    folder: Path
+    names: dict[str, str] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def text(self, name: str) -> str:
+        """The snippet, with places of this test."""
+        made = snippet(name)
+        for there, here in {
+            '"/data/': f'"{self.folder}/data/',
+            "'/data/": f"'{self.folder}/data/",
+            '"/checkpoints/': f'"{self.folder}/checkpoints/',
+            **self.names,
+        }.items():
+            made = made.replace(there, here)
+        return made
+
+    def run(self, text: str) -> Any:
+        """Run it; what its last statement yields."""
+        tree = ast.parse(text)
+        last = tree.body[-1]
+        names = {"spark": self.spark, **self.values}
+        exec(compile(ast.Module(tree.body[:-1], []), "snippet", "exec"), names)
+        if isinstance(last, ast.Expr):
+            result = eval(compile(ast.Expression(last.value), "snippet", "eval"), names)
+        else:
+            exec(compile(ast.Module([last], []), "snippet", "exec"), names)
+            result = names.get("query", names.get("rows"))
+        self.values |= {k: v for k, v in names.items() if k not in ("spark", "__builtins__")}
+        return result
+
+    def to_the_end(self, query: StreamingQuery) -> None:
+        try:
+            query.processAllAvailable()
+        finally:
+            query.stop()
+
+
+@pytest.fixture
+def place(spark: SparkSession, tmp_path: Path) -> Iterator[Place]:
+    folder = tmp_path / "data" / "payments"
+    folder.mkdir(parents=True)
+    for part in range(2):
+        lines = [
+            json.dumps({"id": n, "amount": n / 10, "at": f"2026-11-{1 + n % 3:02d}T08:15:{n:02d}Z"})
+            for n in range(part * ROWS // 2, (part + 1) * ROWS // 2)
+        ]
+        (folder / f"{part}.json").write_text("\n".join(lines) + "\n")
+    made = Place(spark, tmp_path)
+    yield made
+    for query in spark.streams.active:
+        query.stop()
+
+
+@pytest.fixture
+def in_postgres(place: Place, database: str) -> Place:
+    """The snippets' database: the table as the README's job needs it."""
+    parts: dict[str, Any] = dict(conninfo_to_dict(database))
+    password = str(parts.pop("password", ""))
+    place.names["postgresql://app@db.example/shop"] = make_conninfo(**parts)
+    place.values |= {"url": make_conninfo(**parts), "password": password}
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(
+            "create table payments (id bigint primary key, amount numeric(12,2), at timestamptz)"
+        )
+    return place
+
+
+@pytest.fixture
+def in_kafka(place: Place, kafka: KafkaService, topic: str) -> Place:
+    kafka.start()
+    make_topic(KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap}).kafka, topic)
+    place.names |= {
+        'kafka://broker:9092/payments"': f'kafka://{kafka.bootstrap}/{topic}"',
+        "kafka://broker:9092/payments ": f"kafka://{kafka.bootstrap}/{topic} ",
+        "broker:9092": kafka.bootstrap,
+        '"topic", "payments"': f'"topic", "{topic}"',
+        '"subscribe", "payments"': f'"subscribe", "{topic}"',
+    }
+    return place
+
+
+@pytest.fixture
+def in_s3(place: Place, bucket: Bucket) -> Place:
+    given = bucket.options
+    place.names |= {
+        "s3://bucket/payments": given["path"],
+        '# .option("endpoint", "http://host:port")': f'.option("endpoint", "{given["endpoint"]}")'
+        f'.option("region", "{given["region"]}")',
+    }
+    return place
+
+
+def payments_of(place: Place) -> None:
+    """``payments``, as the README's first job makes it."""
+    made, _, _ = place.text("postgres stream").partition("query =")
+    place.run(made)
+
+
+def audited(place: Place, to: str, environment: Mapping[str, str]) -> str:
+    """Run the README's audit of one target by a shell; its output, if it found the target clean."""
+    lines = place.text("audit").splitlines()
+    (command,) = [line for line in lines if line.startswith("abs ") and to in line]
+    ended = subprocess.run(
+        ["bash", "-c", f"{lines[0]}\n{command}"],
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+        | dict(environment),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return ended.stdout + ended.stderr
+
+
+def test_the_stream_to_postgresql_and_its_audit(in_postgres: Place, database: str) -> None:
+    in_postgres.to_the_end(in_postgres.run(in_postgres.text("postgres stream")))
+    assert "CLEAN" in audited(in_postgres, "--table", {"URL": database})
+
+
+@pytest.mark.parametrize("name", ["postgres wal", "postgres idempotent"])
+def test_the_options_for_upsert(in_postgres: Place, name: str, database: str) -> None:
+    job = in_postgres.text("postgres stream")
+    assert job.count("    .start()") == 1
+    in_postgres.to_the_end(
+        in_postgres.run(job.replace("    .start()", in_postgres.text(name) + "    .start()"))
+    )
+    assert "CLEAN" in audited(in_postgres, "--table", {"URL": database})
+
+
+def test_the_batch_that_may_be_run_again(in_postgres: Place, database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table orders (id bigint)")
+        in_postgres.values["df"] = in_postgres.spark.range(10)
+        for _ in range(2):
+            in_postgres.run(in_postgres.text("postgres batch"))
+        row = connection.execute("select count(*), count(distinct id) from orders").fetchone()
+    assert row == (10, 10)
+
+
+def test_the_stream_to_kafka_its_audit_and_the_source(in_kafka: Place) -> None:
+    payments_of(in_kafka)
+    in_kafka.to_the_end(in_kafka.run(in_kafka.text("kafka stream")))
+    assert "CLEAN" in audited(in_kafka, "kafka://", {})
+
+    read: DataFrame = in_kafka.run(in_kafka.text("kafka source"))
+    name = f"read_{os.getpid()}"
+    in_kafka.to_the_end(read.writeStream.format("memory").queryName(name).start())
+    assert in_kafka.spark.sql(f"select count(distinct key) from {name}").first()[0] == ROWS  # type: ignore[index]
+
+
+def test_the_stream_to_s3_and_its_audit(in_s3: Place, s3: S3Service) -> None:
+    payments_of(in_s3)
+    in_s3.to_the_end(in_s3.run(in_s3.text("s3 stream")))
+    keys = {"AWS_ACCESS_KEY_ID": s3.access_key, "AWS_SECRET_ACCESS_KEY": s3.secret_key}
+    said = audited(in_s3, "s3://", {**keys, "AWS_ENDPOINT_URL": s3.endpoint})
+    assert "CLEAN" in said
+    assert "not compared: day" in " ".join(said.split())
+
+
+def test_the_source_of_files(place: Place) -> None:
+    landing = place.folder / "landing" / "2026-11"
+    landing.mkdir(parents=True)
+    (landing / "1.json").write_text('{"id":1,"word":"a","at":"2026-11-20T00:00:00Z"}\n')
+    place.names |= {
+        "s3://bucket/checkpoints": f"{place.folder}/checkpoints",
+        "s3://bucket/landing": f"{place.folder}/landing",
+    }
+    read: DataFrame = place.run(place.text("files source"))
+    writer = read.writeStream.format("memory").queryName(f"files_{os.getpid()}")
+    place.to_the_end(writer.option("checkpointLocation", f"{place.folder}/checkpoints/job").start())
+    assert place.spark.sql(f"select id from files_{os.getpid()}").collect() == [(1,)]
+
+
+def test_the_command_that_makes_a_topic(
+    kafka: KafkaService, topic: str, listed: Callable[[str], bool]
+) -> None:
+    ended = subprocess.run(
+        ["bash", "-c", snippet("make a topic").replace(" payments", f" {topic}")],
+        env={
+            **os.environ,
+            "ABS_KAFKA_BOOTSTRAP": kafka.bootstrap,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert listed(topic)
+
+
+@pytest.fixture
+def listed(kafka: KafkaService) -> Callable[[str], bool]:
+    """Whether the broker knows the topic."""
+    from confluent_kafka.admin import AdminClient
+
+    kafka.start()
+    client = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
+    return lambda name: name in client.list_topics(name, timeout=60).topics
