@@ -28,6 +28,8 @@ from abs_sinks.s3.register import Cell
 FORMAT = 1
 FOLDER = "manifests"
 FOLD = 16
+MANIFEST_MAX = 1 << 31
+"""Bytes of a manifest: of some ten million files."""
 _NAME = re.compile(r"([0-9]{1,9})-([0-9]{1,18})-([0-9]{1,18})-([0-9]{1,18})-([0-9a-f]{16})")
 
 
@@ -148,7 +150,7 @@ class Manifests:
             UnavailableError: it is gone: it was folded meanwhile, and the register lists others.
             CorruptionError: it is something else.
         """
-        body = self._objects.get(f"{self._folder}{name}")
+        body = self._objects.get(f"{self._folder}{name}", MANIFEST_MAX)
         if body is None:
             raise UnavailableError(f"The manifest {self._folder}{name} is not there any more.")
         return manifest_from_bytes(body.data, f"{self._folder}{name}")

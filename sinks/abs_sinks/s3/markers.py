@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 
 from abs_core.model import HandleName, InDoubt
 from abs_sinks.s3.layout import job_text
-from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.objects import CELL_MAX, Objects
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.uploads import Upload, Uploads, uploads_from_text, uploads_to_text
 
@@ -72,7 +72,7 @@ class Markers:
         self.delete([handle])
 
     def _named(self, handle: HandleName) -> tuple[Upload, ...]:
-        body = self._objects.get(self._key(handle))
+        body = self._objects.get(self._key(handle), CELL_MAX)
         return () if body is None else uploads_from_text(body.data.decode())
 
     def _key(self, handle: HandleName) -> str:

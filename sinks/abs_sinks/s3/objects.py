@@ -17,6 +17,9 @@ from abs_sinks.s3.faults import code_of, mapped, status_of
 from abs_sinks.s3.options import S3Options
 
 _ABSENT = {"NoSuchKey", "NotFound", "404"}
+CELL_MAX = 1 << 28
+"""Bytes of an object that holds the state of one job or the uploads of one handle."""
+
 DELETE_MAX = 1000
 """Keys in one DeleteObjects request (Amazon S3 API reference)."""
 
@@ -87,8 +90,15 @@ class Objects:
                 raise
         return _etag_of(answer, self._name(key))
 
-    def get(self, key: str) -> Body | None:
-        """Its content and version; None where it is not there."""
+    def get(self, key: str, most: int | None = None) -> Body | None:
+        """Its content and version; None where it is not there.
+
+        Args:
+            most: bytes that it can have; what is larger is not read into memory.
+
+        Raises:
+            CorruptionError: it has more.
+        """
         with mapped(f"getting {self._name(key)}"):
             try:
                 answer = client(self._options).get_object(Bucket=self._bucket, Key=key)
@@ -96,6 +106,14 @@ class Objects:
                 if code_of(error) in _ABSENT:
                     return None
                 raise
+            size = int(answer["ContentLength"])
+            if most is not None and size > most:
+                answer["Body"].close()
+                raise CorruptionError(
+                    f"The object {self._name(key)} has {size:,} bytes, and {most:,} at most if it is "
+                    "what was written there.",
+                    remedy="look who else writes there, and restore an older version of the object.",
+                )
             return Body(answer["Body"].read(), str(answer["ETag"]))
 
     def chunks(self, key: str, size: int = 8 << 20) -> Iterator[bytes]:

@@ -19,7 +19,7 @@ from abs_core.errors import ContentionError, CorruptionError, ProtocolError
 from abs_core.model import JobState
 from abs_core.strictjson import fields, of, parse, text, version
 from abs_sinks.s3.layout import job_of, job_text
-from abs_sinks.s3.objects import Objects
+from abs_sinks.s3.objects import CELL_MAX, Objects
 from abs_sinks.s3.options import S3Options
 
 FORMAT = 1
@@ -92,7 +92,7 @@ class S3Register:
 
     def cell(self, job: str) -> tuple[Cell, Version] | None:
         """The job's cell and its version; None where there is none."""
-        body = self._objects.get(self.key(job))
+        body = self._objects.get(self.key(job), CELL_MAX)
         if body is None:
             return None
         cell = Cell.from_bytes(body.data, self._where(job))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from typing import IO
 
 import pyarrow as pa
 
@@ -74,7 +75,8 @@ class S3Segments:
                 f"Local disk in {tempfile.gettempdir()}, for a copy of the segment {key},",
                 room="make room, or name another folder by TMPDIR",
             ):
-                file = held.enter_context(tempfile.NamedTemporaryFile(prefix="abs-s3-segment-"))
+                file = tempfile.NamedTemporaryFile(prefix="abs-s3-segment-")  # noqa: SIM115
+                held.callback(_delete, file)
                 for piece in self._objects.chunks(key):
                     file.write(piece)
                 file.flush()
@@ -133,6 +135,12 @@ class S3SegmentFile:
         if self._lanes is not None:
             self._lanes.close()
             self._lanes = None
+
+
+def _delete(file: IO[bytes]) -> None:
+    """Close the temporary file, which deletes it; what it could not write is told already."""
+    with suppress(OSError):
+        file.close()
 
 
 def segment_key(options: S3Options, handle: HandleName) -> str:

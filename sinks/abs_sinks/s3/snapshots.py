@@ -43,7 +43,7 @@ class S3SnapshotStore:
         return BlobRef(key, len(content), digest_of(content))
 
     def get(self, ref: BlobRef) -> bytes:
-        body = self._objects.get(self._blobs + check_key(ref.key))
+        body = self._objects.get(self._blobs + check_key(ref.key), ref.size)
         return checked(ref, None if body is None else body.data)
 
     def delete(self, keys: Iterable[str]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
+from abs_core.errors import CorruptionError
 from abs_core.model import JobState
 from abs_core.testing.case import Case, rows
 from abs_core.testing.cuts import Cut, Halted
@@ -153,3 +155,26 @@ def test_a_reader_whose_manifest_is_folded_meanwhile_begins_anew(
     ]
     assert len(Manifests(harness.options, "job").all()) == 2, "folded ones are deleted"
     case.finished(*[rows(10 * epoch, 1) for epoch in range(fold + 1)], when="after a fold")
+
+
+@pytest.mark.parametrize(
+    ("module", "bound"),
+    [("register", "CELL_MAX"), ("manifests", "MANIFEST_MAX"), ("markers", "CELL_MAX")],
+)
+def test_an_object_of_absurd_size_is_not_read_into_memory(
+    module: str, bound: str, harness: FolderHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = Case(harness)
+    run = case.run()
+    run.epoch(0, LEFT)
+    left = run.attempt(1).write(*RIGHT).pre_commit().committable
+    assert left is not None
+    monkeypatch.setattr(f"abs_sinks.s3.{module}.{bound}", 20)
+    reads: dict[str, Callable[[], object]] = {
+        "register": lambda: committed_files(harness.options),
+        "manifests": lambda: committed_files(harness.options),
+        "markers": lambda: run.committer.abort([left.handle]),
+    }
+    with pytest.raises(CorruptionError, match="20 at most") as refused:
+        reads[module]()
+    assert "who else writes" in refused.value.remedy

@@ -1,29 +1,31 @@
-"""The contract can fail on S3: defects that are planted in the sink are found by ``check_sink``."""
+"""The contract can fail on S3: each defect that is planted is found by its rule of ``check_sink``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import partial
 
 import pytest
 
 from abs_core.model import Committable, HandleName, Outcome
-from abs_core.testing import check_sink
+from abs_core.testing import run_check
+from abs_core.testing.check_register import CHECKS as REGISTER_CHECKS
+from abs_core.testing.checks import CHECKS
 from abs_services import S3Service
-from abs_sinks.s3 import sink
+from abs_sinks.s3 import S3Register, sink
 from abs_sinks.s3.committer import S3Committer
 from abs_sinks.s3.markers import Markers
 from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.pending import PendingUploads
 from abs_sinks.s3.taskfiles import TaskFiles
-from abs_sinks.s3.testing import FolderHarness, open_folder
+from abs_sinks.s3.testing import open_folder
 from abs_sinks.s3.uploads import Upload, Uploads
 from abs_sinks.s3.writer_2pc import leave_open
+from tests.daily import cut
+from tests.sinks.s3.conftest import FolderOpener
 
-pytestmark = [pytest.mark.services, pytest.mark.campaign]
+pytestmark = pytest.mark.services
 
-Opener = Callable[[], AbstractContextManager[FolderHarness]]
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
@@ -71,33 +73,76 @@ def leaves_no_marker(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Markers, "put", lambda self, handle, uploads: None)
 
 
-BUGS: Mapping[str, tuple[Plant, Sequence[str]]] = {
-    "completes too early": (completes_too_early, ["2pc"]),
-    "takes what is gone for committed": (takes_what_is_gone_for_committed, ["2pc", "wal"]),
-    "sweeps whatever it finds": (sweeps_whatever_it_finds, ["2pc"]),
+BUGS: Mapping[str, tuple[Plant, Sequence[str], str]] = {
+    "completes too early": (completes_too_early, ["2pc"], "rows_are_invisible_until_commit"),
+    "takes what is gone for committed": (
+        takes_what_is_gone_for_committed,
+        ["2pc", "wal"],
+        "commit_of_an_aborted_handle_is_not_reported_as_done",
+    ),
+    "sweeps whatever it finds": (
+        sweeps_whatever_it_finds,
+        ["2pc"],
+        "a_sweep_that_acts_late_harms_nothing",
+    ),
     "puts the register on no condition": (
         puts_the_register_on_no_condition,
-        ["2pc", "wal", "idempotent"],
+        ["2pc"],  # all of them have one register
+        "a_cell_is_created_once",
     ),
-    "leaves no marker": (leaves_no_marker, ["idempotent"]),
+    "leaves no marker": (
+        leaves_no_marker,
+        ["idempotent"],
+        "the_loser_of_a_retried_task_changes_nothing",
+    ),
 }
+"""Each bug, the protocols that it is in, and the rule that finds it."""
+
+CASES = [(bug, way) for bug, (_, ways, _) in BUGS.items() for way in ways]
+EACH_DAY = 2
+
+Found = Callable[[str, str], None]
 
 
-@pytest.mark.parametrize(
-    ("bug", "protocol"), [(bug, way) for bug, (_, ways) in BUGS.items() for way in ways]
-)
-def test_the_contract_finds_a_planted_bug(
-    bug: str,
-    protocol: str,
-    store: S3Service,
-    given: Mapping[str, str],
-    prefix: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    plant, _ = BUGS[bug]
-    plant(monkeypatch)
-    where = f"s3://{store.bucket}/{prefix}"
-    opener: Opener = partial(open_folder, where, {**given, "protocol": protocol})
-    with pytest.raises(AssertionError) as found:
-        check_sink(opener, at_once=6)
-    print(f"{bug}, {protocol}: {str(found.value).splitlines()[0]}")
+def keeps(rule: str, opener: FolderOpener) -> None:
+    """Check one rule of the sink, or of its register."""
+    for check in CHECKS:
+        if check.rule == rule:
+            assert run_check(opener, check)
+            return
+    (of_register,) = (each for each in REGISTER_CHECKS if each.__name__ == rule)
+    with opener() as harness:
+        try:
+            of_register(lambda: S3Register(harness.options))
+        except AssertionError as broken:
+            raise AssertionError(f"{rule}: {broken}") from broken
+
+
+@pytest.fixture
+def finds(store: S3Service, given: Mapping[str, str], prefix: str) -> Found:
+    """Plants a bug under a protocol, and asserts that its rule finds it."""
+
+    def find(bug: str, protocol: str) -> None:
+        plant, _, rule = BUGS[bug]
+        opener = partial(
+            open_folder, f"s3://{store.bucket}/{prefix}", {**given, "protocol": protocol}
+        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("abs_core.testing.case.PATIENCE", 0.05)
+            plant(patch)
+            with pytest.raises(AssertionError, match=f"^{rule}: "):
+                keeps(rule, opener)
+        keeps(rule, opener)
+
+    return find
+
+
+def test_the_rule_of_a_planted_bug_finds_it_today(finds: Found) -> None:
+    for bug, protocol in cut(CASES, EACH_DAY, "bugs planted in the S3 sink"):
+        finds(bug, protocol)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("bug", "protocol"), CASES)
+def test_the_rule_of_a_planted_bug_finds_it(bug: str, protocol: str, finds: Found) -> None:
+    finds(bug, protocol)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
+from queue import SimpleQueue
 
 import pytest
 
@@ -23,27 +24,38 @@ from tests.sinks.s3.proxy import Proxy, ProxyCalls, running
 
 pytestmark = pytest.mark.services
 
+AT_ONCE = 4
+"""Jobs at the same time; each has a proxy for itself."""
+
 EACH_DAY = 4
 """Positions of a protocol that the everyday tests try."""
 
 
 @pytest.fixture(scope="module")
-def proxy(store: S3Service) -> Iterator[Proxy]:
-    with running(store.endpoint) as proxy:
-        yield proxy
+def proxies(store: S3Service) -> Iterator[SimpleQueue[Proxy]]:
+    """Those that no job uses now."""
+    free: SimpleQueue[Proxy] = SimpleQueue()
+    with ExitStack() as held:
+        for _ in range(AT_ONCE):
+            free.put(held.enter_context(running(store.endpoint)))
+        yield free
 
 
 @pytest.fixture
-def through(opener: FolderOpener, proxy: Proxy) -> PositionOpener:
-    """Opens a folder whose sinks go through the proxy; it is looked at without it."""
+def through(opener: FolderOpener, proxies: SimpleQueue[Proxy]) -> PositionOpener:
+    """Opens a folder whose sinks go through a proxy; it is looked at without it."""
 
     @contextmanager
     def opened() -> Iterator[tuple[Harness, Calls]]:
-        with opener() as harness:
-            options = replace(harness.options, endpoint=proxy.endpoint, timeout=20.0)
-            harness.new_sink = partial(S3Sink, options, SCHEMA)
-            yield harness, ProxyCalls(proxy)
+        proxy = proxies.get()
+        try:
+            with opener() as harness:
+                options = replace(harness.options, endpoint=proxy.endpoint, timeout=20.0)
+                harness.new_sink = partial(S3Sink, options, SCHEMA)
+                yield harness, ProxyCalls(proxy)
+        finally:
             proxy.plan = None
+            proxies.put(proxy)
 
     return opened
 
@@ -54,12 +66,12 @@ def test_a_request_that_is_lost_at_any_position_loses_and_doubles_nothing(
     def today(found: Sequence[Position]) -> list[Position]:
         return cut(found, EACH_DAY, f"S3 {protocol}, by position")
 
-    print(protocol, check_positions(through, choose=today), sep=": ")
+    print(protocol, check_positions(through, choose=today, at_once=AT_ONCE), sep=": ")
 
 
 @pytest.mark.campaign
 def test_no_request_at_any_position_can_be_lost(through: PositionOpener, protocol: str) -> None:
-    tried = check_positions(through)
+    tried = check_positions(through, at_once=AT_ONCE)
     print(protocol, tried, sep=": ")
     assert not tried.waited
     assert len(tried.missed) * 20 < len(tried.tried)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -159,3 +161,40 @@ def test_a_segments_key_reads_back(harness: FolderHarness, job: str) -> None:
     assert segment_handle(key) == handle
     assert "/_abs/" in key
     assert not key.endswith((".parquet", ".json", ".csv", ".arrow", ".arrows"))
+
+
+FULL = """
+import resource, sys
+from abs_core.errors import RefusedError
+from abs_core.model import HandleName
+from abs_core.wal import verify
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.segments import S3Segments
+
+path, endpoint = sys.argv[1:3]
+store = S3Segments(S3Options.parse({"path": path, "endpoint": endpoint, "region": "us-east-1"}))
+handle = HandleName.parse(sys.argv[3])
+verify(store, handle)
+soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+try:
+    verify(store, handle)
+except RefusedError as error:
+    assert "is full" in error.what, error
+    assert "TMPDIR" in error.remedy, error
+else:
+    raise SystemExit("not refused")
+"""
+
+
+def test_a_disk_that_has_no_room_for_a_copy_of_a_segment_is_told(
+    harness: FolderHarness, given: Mapping[str, str]
+) -> None:
+    run = Case(harness).run()
+    share = run.attempt(0).write(*rows(0, 200)).pre_commit()
+    assert share.committable is not None
+    handle = str(share.committable.handle)
+    place = [harness.path, given["endpoint"], handle]
+    command = [sys.executable, "-c", FULL, *place]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr
