@@ -31,6 +31,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+LONGEST = 8000
+"""Characters of what an error tells, at most; a decision's handles and a job's options are fewer."""
+
 
 class AbsError(Exception):
     """What happened, to which job, epoch and handle, and what to do next.
@@ -56,7 +59,7 @@ class AbsError(Exception):
         epoch: int | None = None,
         handle: str | None = None,
     ) -> None:
-        self.what = what
+        self.what = _shortened(what)
         self.remedy = remedy
         self.job = job
         self.epoch = epoch
@@ -79,6 +82,13 @@ class AbsError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, (type(self), self.__dict__.copy())
+
+
+def _shortened(what: str) -> str:
+    """A sentence that holds a damaged text of megabytes, without its middle."""
+    if len(what) <= LONGEST:
+        return what
+    return f"{what[: LONGEST // 2]} ... {what[-LONGEST // 4 :]}"
 
 
 def _rebuild(cls: type[AbsError], fields: dict[str, Any]) -> AbsError:

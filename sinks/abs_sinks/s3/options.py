@@ -36,7 +36,7 @@ COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
 }
 """What each format can be compressed with; the first is the default."""
 
-_SIZE = re.compile(r"(\d+)\s*(b|k|kb|kib|m|mb|mib|g|gb|gib)?")
+_SIZE = re.compile(r"([0-9]{1,19})\s*(b|k|kb|kib|m|mb|mib|g|gb|gib)?")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": MIB, "g": 1 << 30}
 
 

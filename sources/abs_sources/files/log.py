@@ -44,7 +44,17 @@ from abs_core.errors import (
     ReplayMismatchError,
     UnavailableError,
 )
-from abs_core.strictjson import Fields, fields, of, parse
+from abs_core.strictjson import (
+    NEWER,
+    Fields,
+    NewerVersionError,
+    decimal,
+    fields,
+    of,
+    parse,
+    text,
+    version,
+)
 from abs_sources.files.cells import Cells
 from abs_sources.files.model import Pin, pin_from_json
 
@@ -55,6 +65,7 @@ _FOLD_AFTER, _FOLD_ANYWAY = 100, 1000
 PER_ENTRY = 10_000
 """Files in one entry, at most."""
 _HEAD = "log.json"
+VERSION = 1
 _TRIES = 20
 
 
@@ -213,16 +224,20 @@ class SeenLog:
     def _open(self) -> str:
         content = self._cells.get(_HEAD)
         if content is None:
-            mine = {"id": secrets.token_hex(8), "root": self._root, "version": 1}
+            mine = {"id": secrets.token_hex(8), "root": self._root, "version": VERSION}
             if self._cells.put_new(_HEAD, json.dumps(mine).encode()):
                 self._prove(mine["id"])
             content = self._cells.get(_HEAD) or b""
         head = self._parsed(_HEAD, content)
-        if head.get("version") != 1:  # that of _prove has none
+        try:
+            version(head["version"], VERSION)
+            found = text(head["id"])
+        except NewerVersionError as error:
             raise RefusedError(
-                f"The log at {self._cells.place} was written by another version of abs-sinks.",
-                remedy="go on with the version that wrote it, or a newer one.",
-            )
+                f"The log at {self._cells.place} cannot be read: {error}.", remedy=f"{NEWER}."
+            ) from error
+        except ValueError as error:
+            raise self._damaged(_HEAD) from error
         if head.get("root") != self._root:
             raise IdentityError(
                 f"The log at {self._cells.place} is that of {head.get('root')}, and not of "
@@ -230,7 +245,7 @@ class SeenLog:
                 remedy="give each query a log of its own; for files that were moved, go on under "
                 "the first name, by a mount or a link.",
             )
-        return str(head["id"])
+        return found
 
     def _prove(self, mine: object) -> None:
         """That of two writers one wins, here, with this server; else no log can lie there."""
@@ -273,10 +288,12 @@ class SeenLog:
             return False
         try:
             table = pq.read_table(pa.BufferReader(content))
-            total = int(table.schema.metadata[b"files"])
-        except (pa.ArrowException, KeyError, ValueError, TypeError) as error:
+            total = decimal(table.schema.metadata[b"files"].decode())
+            paths, stamps = (table[column].to_pylist() for column in ("path", "stamp"))
+            seen = {text(path): text(stamp) for path, stamp in zip(paths, stamps, strict=True)}
+        except (pa.ArrowException, OSError, KeyError, ValueError, TypeError) as error:
             raise self._damaged(name) from error
-        self._seen = dict(zip(table["path"].to_pylist(), table["stamp"].to_pylist(), strict=True))
+        self._seen = seen
         self._last, self._total, self._folded = number, total, (number, total)
         self._pins = {}
         return True

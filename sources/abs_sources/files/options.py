@@ -35,7 +35,7 @@ MIB = 1 << 20
 _S3 = re.compile(r"s3[an]?://([^/]+)(?:/(.*))?", re.DOTALL)
 _FILE = re.compile(r"file:(?://[^/]*)?(/.*)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_SIZE = re.compile(r"(\d+)\s*(b|k|kb|kib|m|mb|mib|g|gb|gib|t|tb|tib)?")
+_SIZE = re.compile(r"([0-9]{1,19})\s*(b|k|kb|kib|m|mb|mib|g|gb|gib|t|tb|tib)?")
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": MIB, "g": 1 << 30, "t": 1 << 40}
 
 

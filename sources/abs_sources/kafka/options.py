@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -29,8 +30,10 @@ _MANY = 2**62
 
 def _pattern(text: str) -> str:
     try:
-        re.compile(text)
-    except re.error as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # of [[: it is taken as it is today
+            re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"a regular expression ({error})") from error
     return text
 
