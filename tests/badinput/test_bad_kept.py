@@ -17,7 +17,9 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from abs_core import certificate
 from abs_core.attempts import Decided
+from abs_core.certificate import Certificate
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.errors import AbsError
 from abs_core.model import Committable, JobState
@@ -240,12 +242,18 @@ def _metadata(content: bytes, folder: Path) -> None:
     assert found is None or isinstance(found, str)
 
 
+def _certificate(content: bytes, _: Path) -> None:
+    found = certificate.from_text(content, "there")
+    assert certificate.from_text(certificate.to_text(found), "there") == found
+
+
 def _golden(name: str) -> bytes:
     return (GOLDEN / name).read_bytes()
 
 
 def _all() -> Iterator[Kept]:
-    state = state_to_text(full_state()).encode()
+    full = replace(full_state(), checkpoint="file://host/checkpoint")
+    state = state_to_text(full).encode()
     cell = json.dumps({"cell": "17-00", "format": 1, "state": state.decode()}).encode()
     chunked = json.loads(_golden("kafka-cell-chunks.json"))[-1][1].encode()
     record = _golden("snapshot-heap/complete/5.record")
@@ -279,6 +287,9 @@ def _all() -> Iterator[Kept]:
     for name in ("log.json", "entry-000000000001-000000000002", "fold-000000000000"):
         newer = ("version",) if name == "log.json" else ()
         yield Kept(f"{name} of a files log", _golden(f"files-log/{name}"), _log(name), newer)
+    born = Certificate(JOB, "0123456789abcdef", "there", 3, 6, 7)
+    text = certificate.to_text(born).encode()
+    yield Kept("birth certificate", text, _certificate, ("version",))
     yield Kept("spark's metadata", b'{"id": "5f2c1c1e"}', _metadata, slow=True)
 
 
