@@ -19,8 +19,13 @@ How a reader uses it (a source; nothing here speaks to a broker):
 A verdict never changes once it is given: a range that was read is read again with the same result, as
 long as the side topic has its records. Pass ``complete=False`` where its first offset is not 0: some
 winners were deleted then, and what they decided is unknown (``Winners.judge`` raises; it never drops a
-record that may have won). An undecided record stays undecided while its job is down, and for good if
-the job never runs again; ``Winners.undecided`` names it for the error or the log.
+record that may have won). Pass ``there=False`` where there is no side topic: it is made before the
+first record is sent, so an attempt without one has lost it. An undecided record stays undecided while
+its job is down, and for good if the job never runs again; ``Judged.undecided`` names it.
+
+**A side topic that was lost and made anew** begins at offset 0, too. So each winners record says which
+epoch its register had decided before (``Decided.after``): where that one's record is not there, what it
+decided is unknown, and ``Winners.judge`` raises.
 
 **Why a loser is known to be one** (``_decided``). Decisions of a register are made in the order of
 (generation, epoch): a lower generation can decide nothing any more (I5), and within one generation
@@ -32,6 +37,7 @@ over adoptions, in which epochs are counted anew, but generations are not.
 from __future__ import annotations
 
 import json
+from bisect import bisect_left, insort
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -51,6 +57,9 @@ _SUFFIX = ".abs-winners"
 NO_DECISION = -1
 """The epoch of a winners record that decides none: a person has given up what is not decided yet. All
 attempts of lower generations that no other record names are losers by it."""
+
+BEGINNING = -1
+"""Before the first epoch of a lineage: no epoch was decided."""
 
 
 def side_topic(topic: str) -> str:
@@ -91,6 +100,8 @@ class Decided:
         epoch: what was decided.
         winners: handles; empty where the epoch has no rows.
         note: for people: who gave up what was not decided; empty where a run decided.
+        after: the epoch that this register had decided last before, under any protocol;
+            ``BEGINNING`` if there was none; None where the record does not tell (an older release's).
     """
 
     register: str
@@ -99,6 +110,7 @@ class Decided:
     epoch: int
     winners: tuple[HandleName, ...]
     note: str = ""
+    after: int | None = None
 
     @property
     def key(self) -> bytes:
@@ -119,6 +131,8 @@ class Decided:
         }
         if self.note:
             value["note"] = self.note
+        if self.after is not None:
+            value["after"] = self.after
         return json.dumps(value, separators=(",", ":"), sort_keys=True).encode("ascii")
 
     @classmethod
@@ -136,7 +150,10 @@ class Decided:
             generation = whole(found["generation"], 0, HIGHEST)
             epoch = whole(found["epoch"], NO_DECISION, HIGHEST)
             note = text(found.get("note", ""))
-            return cls(register, job, generation, epoch, winners, note)
+            after = found.get("after")
+            if after is not None:
+                after = whole(after, BEGINNING, HIGHEST)
+            return cls(register, job, generation, epoch, winners, note, after)
         except ValueError as error:
             raise CorruptionError(
                 f"A winners record cannot be read: {error}.",
@@ -169,49 +186,66 @@ class Judged:
     undecided: HandleName | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a winners record stands among those of its register."""
+
+    generation: int
+    epoch: int
+    after: int | None
+
+    @property
+    def at(self) -> tuple[int, int]:
+        return self.generation, self.epoch
+
+    def __lt__(self, other: _Place) -> bool:
+        return self.at < other.at
+
+
 @dataclass(slots=True)
 class Winners:
     """What is decided, as far as the side topic was read.
 
     Args:
         complete: whether the side topic still had its first record when it was read.
+        there: whether there is a side topic.
     """
 
     complete: bool = True
+    there: bool = True
     _names: set[HandleName] = field(default_factory=set)
-    _last: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
-    _first: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    _places: dict[tuple[str, str], list[_Place]] = field(default_factory=dict)
 
     def add(self, decided: Decided | bytes | None) -> None:
         """Take the next winners record, as it is or as a record's value."""
         if not isinstance(decided, Decided):
             decided = Decided.from_bytes(decided)
         self._names.update(decided.winners)
-        register, place = (decided.register, decided.job), (decided.generation, decided.epoch)
-        self._last[register] = max(place, self._last.get(register, place))
-        self._first[register] = min(place, self._first.get(register, place))
+        places = self._places.setdefault((decided.register, decided.job), [])
+        insort(places, _Place(decided.generation, decided.epoch, decided.after))
 
     def counts(self, handle: HandleName) -> bool | None:
         """Whether records of this attempt count; None while that is not decided.
 
         Raises:
-            CorruptionError: its winners record is deleted, so nobody can tell any more.
+            CorruptionError: its winners record is deleted, or the whole side topic, so nobody can tell
+                any more.
         """
         if handle in self._names:
             return True
-        register, place = (handle.register, handle.job), (handle.generation, handle.epoch)
-        if register not in self._last or place > self._last[register]:
+        if not self.there:
+            raise _lost(handle, "There is no side topic, which is made before any attempt writes")
+        places = self._places.get((handle.register, handle.job), [])
+        place = handle.generation, handle.epoch
+        next_at = bisect_left(places, place, key=lambda each: each.at)
+        if next_at == len(places):
             return None
-        if not self.complete and place < self._first[register]:
-            raise CorruptionError(
-                "The winners record of this attempt was deleted before the attempt's records: it "
-                "cannot be told whether they count.",
-                job=handle.job,
-                epoch=handle.epoch,
-                handle=str(handle),
-                remedy="keep the side topic longer than the data (retention.ms); to go on without "
-                "these records, begin behind them.",
-            )
+        # The next record that is there tells whether one is missing between it and this attempt.
+        after = places[next_at].after
+        if (not self.complete and place < places[0].at) or (
+            after is not None and handle.epoch <= after and place != places[next_at].at
+        ):
+            raise _lost(handle, "The winners record of this attempt was deleted or lost")
         return False
 
     def judge(self, headers: pa.Array | pa.ChunkedArray) -> Judged:
@@ -242,9 +276,22 @@ class Winners:
         return self.counts(handle)
 
 
-def read_winners(values: Iterable[bytes | None], *, complete: bool = True) -> Winners:
+def _lost(handle: HandleName, why: str) -> CorruptionError:
+    return CorruptionError(
+        f"{why}: it cannot be told whether the attempt's records count.",
+        job=handle.job,
+        epoch=handle.epoch,
+        handle=str(handle),
+        remedy="restore the side topic, and keep it longer than the data (retention.ms); to go on "
+        "without these records, begin behind them; winners=false reads the records of every attempt.",
+    )
+
+
+def read_winners(
+    values: Iterable[bytes | None], *, complete: bool = True, there: bool = True
+) -> Winners:
     """From the values of a side topic's records, in any order."""
-    winners = Winners(complete=complete)
+    winners = Winners(complete=complete, there=there)
     for value in values:
         winners.add(value)
     return winners

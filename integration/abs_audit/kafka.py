@@ -19,7 +19,7 @@ from abs_audit.families import Family, Type
 from abs_audit.report import LeftBehind, Pending
 from abs_audit.streams import streamed
 from abs_audit.textfiles import as_text, json_objects, text_schema
-from abs_audit.winners import Judge
+from abs_audit.winners import Judge, refuse_attempts
 from abs_core.attempts import read_winners, side_topic
 from abs_core.errors import (
     ConfigError,
@@ -143,6 +143,8 @@ class KafkaTopic:
                 )
             judge = self._judge(consumer) if self.winners else None
             for one, records in self._read(consumer, ends):
+                if self.winners is None:
+                    refuse_attempts(records, self.topic)
                 kept = records if judge is None else judge.counted(one.partition, records)
                 if kept:
                     yield kept
@@ -150,7 +152,7 @@ class KafkaTopic:
     def _judge(self, consumer: KafkaConsumer) -> Judge:
         side = TopicPartition(side_topic(self.topic), 0)
         if not consumer.partitions_for_topic(side.topic):
-            return Judge(read_winners([]))
+            return Judge(read_winners([], there=False))
         first, ends = consumer.beginning_offsets([side])[side], consumer.end_offsets([side])
         values = [r.value for _, records in self._read(consumer, ends) for r in records]
         return Judge(read_winners(values, complete=first == 0))

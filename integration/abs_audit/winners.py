@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from abs_audit.report import Pending
-from abs_core.attempts import HEADER, Winners
+from abs_core.attempts import HEADER, Winners, attempt_of, side_topic
+from abs_core.errors import CorruptionError
 from abs_core.model import HandleName
 
 
@@ -47,6 +48,24 @@ class Judge:
             yield Pending(
                 f"partition {partition}: readers with winners=true wait at offset {offset}, as attempt "
                 f"{attempt} is not decided"
+            )
+
+
+def refuse_attempts(records: Sequence[Any], topic: str) -> None:
+    """See that none of the records is an attempt's, where it was not said how those are to be read.
+
+    Raises:
+        CorruptionError: one is, and there is no side topic: with one, the audit asks what is meant.
+    """
+    for record in records:
+        if record.headers and (value := _attempt(record)) is not None:
+            raise CorruptionError(
+                f"The topic {topic} was written by protocol=idempotent: of the records of several "
+                f"attempts one counts, and the side topic {side_topic(topic)}, which says which, is "
+                "not there.",
+                handle=str(attempt_of(value)),
+                remedy="restore the side topic, and audit with winners=true; winners=false audits the "
+                "records of every attempt.",
             )
 
 

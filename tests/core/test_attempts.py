@@ -9,7 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abs_core.attempts import Decided, Winners, attempt_of, header_of, read_winners, side_topic
+from abs_core.attempts import (
+    BEGINNING,
+    Decided,
+    Winners,
+    attempt_of,
+    header_of,
+    read_winners,
+    side_topic,
+)
 from abs_core.errors import CorruptionError
 from abs_core.model import HandleName
 
@@ -21,7 +29,12 @@ DECIDED = Decided(REGISTER, "job", 2, 5, (WON,))
 
 
 def test_a_winners_record_survives_its_bytes() -> None:
-    for decided in (DECIDED, replace(DECIDED, winners=()), replace(DECIDED, winners=(WON, LATER))):
+    for decided in (
+        DECIDED,
+        replace(DECIDED, winners=()),
+        replace(DECIDED, winners=(WON, LATER)),
+        replace(DECIDED, after=BEGINNING),
+    ):
         assert Decided.from_bytes(decided.to_bytes()) == decided
 
 
@@ -31,6 +44,9 @@ def test_the_wire_format_stays_as_it_is() -> None:
     assert DECIDED.to_bytes() == (
         b'{"epoch":5,"generation":2,"job":"job","register":"0123456789abcdef","version":1,'
         b'"winners":[[2,5,0,"aa"]]}'
+    )
+    assert replace(DECIDED, after=4).to_bytes() == DECIDED.to_bytes().replace(
+        b'{"epoch"', b'{"after":4,"epoch"'
     )
     assert side_topic("data") == "data.abs-winners"
 
@@ -121,3 +137,68 @@ def test_a_verdict_never_changes(data: st.DataObject) -> None:
                     assert counts is verdicts[handle]
                 elif counts is not None:
                     verdicts[handle] = counts
+
+
+def test_a_side_topic_that_was_made_anew_drops_no_winner() -> None:
+    later = replace(DECIDED, epoch=6, winners=(LATER,), after=5)
+    winners = read_winners([later.to_bytes()])
+    assert winners.counts(LATER) is True
+    with pytest.raises(CorruptionError, match="deleted or lost"):
+        winners.counts(WON)
+    assert read_winners([DECIDED.to_bytes(), later.to_bytes()]).counts(LOST) is False
+    begun = replace(DECIDED, after=BEGINNING)
+    assert read_winners([begun.to_bytes()]).counts(replace(LOST, epoch=4)) is False
+
+
+def test_an_attempt_without_a_side_topic_is_an_error() -> None:
+    with pytest.raises(CorruptionError, match="no side topic"):
+        read_winners([], there=False).counts(WON)
+
+
+Made = tuple[list[Decided], list[HandleName]]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> Made:
+    """What a job's runs decide and write: attempts that fail, epochs left out, protocols in turn."""
+    decided: list[Decided] = []
+    written: list[HandleName] = []
+    frontier = BEGINNING
+    for generation in range(1, draw(st.integers(1, 4)) + 1):
+        for _ in range(draw(st.integers(0, 3))):
+            epoch = frontier + draw(st.integers(1, 2))
+            mine = [
+                HandleName(REGISTER, "job", generation, epoch, 0, f"{a:x}")
+                for a in range(draw(st.integers(1, 2)))
+            ]
+            written += mine
+            if draw(st.booleans()):
+                decided.append(
+                    Decided(REGISTER, "job", generation, epoch, (mine[0],), after=frontier)
+                )
+                frontier = epoch
+            else:
+                break  # this run dies
+    return decided, written
+
+
+@given(histories(), st.data())
+def test_whatever_of_the_side_topic_is_lost_no_winner_is_dropped(
+    made: Made, data: st.DataObject
+) -> None:
+    """Nor is an error made of losers where nothing is lost."""
+    decided, written = made
+    kept = data.draw(st.lists(st.sampled_from(decided), unique=True)) if decided else []
+    won = {handle for each in decided for handle in each.winners}
+    whole, rest = (
+        read_winners(d.to_bytes() for d in decided),
+        read_winners(d.to_bytes() for d in kept),
+    )
+    for handle in written:
+        counts = whole.counts(handle)
+        assert counts is (True if handle in won else counts)
+        assert counts is not True or handle in won
+        try:
+            assert rest.counts(handle) in ((True, None) if handle in won else (False, None))
+        except CorruptionError:
+            assert len(kept) < len(decided)

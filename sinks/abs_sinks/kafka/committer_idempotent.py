@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Producer
 
-from abs_core.attempts import Decided
+from abs_core.attempts import BEGINNING, Decided
 from abs_core.contracts import Committer, Conflict, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError
@@ -71,8 +71,11 @@ class WinnersCommitter:
         if state.frontier is None:
             raise ProtocolError("A co-commit that finishes no epoch.", job=state.job)
         winners = tuple(sorted(c.handle for c in mine))
-        decided = Decided(state.register, state.job, state.generation, state.frontier, winners)
-        topic = winners_topic(self._options)
+        place = state.generation, state.frontier
+        before = [each.epoch for each in state.recent if each.epoch < state.frontier]
+        after = max(before, default=BEGINNING)
+        decided = Decided(state.register, state.job, *place, winners, after=after)
+        topic = winners_topic(self._options, state.job, again=True)
 
         def send(producer: Producer, failures: Failures) -> None:
             send_winners(producer, failures, topic, decided)

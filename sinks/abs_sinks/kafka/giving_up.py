@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import Producer
 
-from abs_core.attempts import NO_DECISION, Decided
+from abs_core.attempts import BEGINNING, NO_DECISION, Decided
 from abs_core.contracts import Conflict
 from abs_core.errors import ConfigError, ContentionError, ProtocolError
 from abs_core.model import HandleName, JobState
@@ -77,7 +77,7 @@ def give_up(options: KafkaOptions, job: str, orphans: Sequence[HandleName] = ())
 
 def _give_up_job(options: KafkaOptions, job: str) -> Decided:
     register = KafkaRegister(options)
-    topic = winners_topic(options)
+    topic = winners_topic(options, job, again=True)
     for _ in range(TRIES):
         stored = register.load(job)
         if stored is None:
@@ -88,7 +88,9 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
                 "shows the jobs that are there.",
             )
         raised = _raised(options, stored.state)
-        none = Decided(raised.register, job, raised.generation, NO_DECISION, (), trail())
+        after = BEGINNING if raised.frontier is None else raised.frontier
+        place = raised.generation, NO_DECISION
+        none = Decided(raised.register, job, *place, (), trail(), after)
 
         def send(producer: Producer, failures: Failures, none: Decided = none) -> None:
             send_winners(producer, failures, topic, none)
@@ -132,7 +134,7 @@ def _give_up_orphan(options: KafkaOptions, orphan: HandleName) -> Decided:
     failures = Failures(options.kafka)
     with mapped("giving attempts up", options.kafka):
         producer = Producer(producer_settings(options, None, failures.report))
-        send_winners(producer, failures, winners_topic(options), none)
+        send_winners(producer, failures, winners_topic(options, orphan.job, again=True), none)
     return none
 
 

@@ -13,8 +13,10 @@ from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_topic import find_topic
 from abs_sinks.kafka.segments import store_of
 from abs_sinks.kafka.settings import Settings
+from abs_sinks.kafka.side_birth import side_loss
 from abs_sinks.kafka.target import identity
 from abs_sinks.kafka.topics import topic_facts
+from abs_sinks.kafka.winners import data_topic
 from abs_sinks.kafka.winners import findings as side_findings
 
 _LOCAL = ("localhost", "127.", "[::1]")
@@ -44,6 +46,8 @@ def preflight_state(
         yield from _others(options, job)
     if options.protocol == "idempotent":
         yield from side_findings(options)
+        if (lost := side_loss(options, data_topic(options), job)) is not None:
+            yield Finding(Severity.ERROR, lost.what, lost.remedy)
 
 
 def _register(options: KafkaOptions) -> Iterator[Finding]:

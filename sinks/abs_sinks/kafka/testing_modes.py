@@ -78,9 +78,8 @@ class AttemptHarness(RegisterHarness):
         self._await_markers()
         side = side_topic(self.topic)
         there = side in topic_facts(self.options.kafka, [side], again=True)
-        winners = (
-            read_winners(r.value for r in self._records(side, 1)) if there else read_winners([])
-        )
+        values = [r.value for r in self._records(side, 1)] if there else []
+        winners = read_winners(values, there=there)
         found: list[tuple[bytes | None, bytes | None]] = []
         for number in range(PARTITIONS):
             records = [r for r in self._records(self.topic, PARTITIONS) if r.partition == number]

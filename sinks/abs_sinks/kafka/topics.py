@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 import kafka.errors as errors
 from kafka.admin import ConfigResourceType
@@ -36,6 +37,7 @@ class TopicFacts:
         replicas: of its least replicated partition.
         operations: what the principal may do with it; None where the broker does not tell.
         configs: those of ``_CONFIGS`` that may be read.
+        id: unique for ever: a topic that is made anew has another; None where the broker tells none.
     """
 
     name: str
@@ -43,6 +45,7 @@ class TopicFacts:
     replicas: int
     operations: frozenset[str] | None = None
     configs: tuple[tuple[str, str], ...] = ()
+    id: str | None = None
 
     @property
     def max_message_bytes(self) -> int | None:
@@ -136,7 +139,7 @@ def _ask(settings: Settings, names: list[str]) -> dict[str, TopicFacts]:
                 allow_auto_topic_creation=False,
                 include_topic_authorized_operations=True,
                 min_version=8,
-                max_version=9,
+                max_version=10,  # with the topic's id
             )
         )
 
@@ -164,6 +167,7 @@ def _ask(settings: Settings, names: list[str]) -> dict[str, TopicFacts]:
             min((len(p.replica_nodes) for p in topic.partitions), default=0),
             _operations(topic.authorized_operations),
             tuple(sorted(configs.get(topic.name, {}).items())),
+            _id(topic.topic_id),
         )
         for topic in there
     }
@@ -203,6 +207,11 @@ def _configs(settings: Settings, names: list[str]) -> dict[str, dict[str, str]]:
             each.name: each.value for each in result.configs if each.value is not None
         }
     return found
+
+
+def _id(given: UUID | None) -> str | None:
+    """Brokers that know no ids tell none, or zeros."""
+    return str(given) if given is not None and given.int else None
 
 
 _OPERATIONS = {3: "READ", 4: "WRITE", 5: "CREATE", 8: "DESCRIBE", 10: "DESCRIBE_CONFIGS"}

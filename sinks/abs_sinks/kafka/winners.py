@@ -3,6 +3,9 @@
 One partition: all winners records in one order. Kept longer than the data: a segment of the data is
 deleted when its newest record is too old, so its oldest records live for as long as the topic keeps a
 segment open, and longer; the side topic adds that and a day.
+
+It is made once, for a topic that no job has written to under this protocol, and the register's topic
+says so for good (``side_birth``): one that is gone, or was made anew, has lost what it said.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from abs_sinks.kafka.options import KafkaOptions, topic_name
 from abs_sinks.kafka.register_topic import create, topic_config
 from abs_sinks.kafka.sending import Failures
 from abs_sinks.kafka.settings import Settings
+from abs_sinks.kafka.side_birth import settle
 from abs_sinks.kafka.topics import topic_facts, topics_in_time
 
 DAY_MS = 86_400_000
@@ -26,7 +30,7 @@ SECONDS = 15.0
 FLUSH_SECONDS = 10.0
 
 _lock = threading.Lock()
-_ready: set[tuple[Settings, str]] = set()
+_ready: set[tuple[Settings, str, str]] = set()
 
 
 def data_topic(options: KafkaOptions) -> str:
@@ -44,26 +48,42 @@ def data_topic(options: KafkaOptions) -> str:
     return options.topic
 
 
-def winners_topic(options: KafkaOptions) -> str:
+def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> str:
     """The side topic of the job's data, made where it is missing, and looked at once per process.
+
+    Args:
+        job: the register key.
+        again: look at least whether it is still the same one.
 
     Raises:
         PreflightError: the data's topic is compacted or missing, or the side topic loses winners.
+        CorruptionError: the side topic is gone, or was made anew.
     """
     topic = data_topic(options)
     name = side_topic(topic)
-    key = options.kafka, topic
+    key = options.kafka, options.registertopic, topic
     with _lock:
-        if key in _ready:
-            return name
-        wrong = findings(options)
-        if wrong:
-            raise PreflightError(wrong[0].what, remedy=wrong[0].remedy)
-        if name not in topic_facts(options.kafka, [name], again=True):
-            create(options.kafka, name, 1, side_config(options.kafka, topic))
-            _await(options.kafka, name)
-        _ready.add(key)
+        if key not in _ready:
+            wrong = findings(options)
+            if wrong:
+                raise PreflightError(wrong[0].what, remedy=wrong[0].remedy)
+            settle(options, topic, job, _make)
+            _ready.add(key)
+        elif again:
+            settle(options, topic, job, _make)
     return name
+
+
+def forget(options: KafkaOptions) -> None:
+    """Look again at the next use, as a new process does."""
+    with _lock:
+        _ready.discard((options.kafka, options.registertopic, data_topic(options)))
+
+
+def _make(options: KafkaOptions, topic: str) -> None:
+    name = side_topic(topic)
+    create(options.kafka, name, 1, side_config(options.kafka, topic))
+    _await(options.kafka, name)
 
 
 def send_winners(producer: Producer, failures: Failures, topic: str, decided: Decided) -> None:

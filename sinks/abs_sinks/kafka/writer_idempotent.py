@@ -71,7 +71,7 @@ class AttemptWriter:
             self._producer = self._sender = None
 
     def _begin(self) -> Sender:
-        winners_topic(self._options)  # refuse before a record is there for good
+        winners_topic(self._options, self._handle.job)  # refuse before a record is there for good
         failures = Failures(self._options.kafka)
         with mapped("opening a producer"):
             self._producer = Producer(producer_settings(self._options, None, failures.report))

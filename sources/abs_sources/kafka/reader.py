@@ -20,7 +20,7 @@ from abs_sources.kafka.columns import batch_of
 from abs_sources.kafka.errors import DATA_LOSS_REMEDY, mapped, translated
 from abs_sources.kafka.offsets import Partition, Range
 from abs_sources.kafka.options import KafkaSourceOptions
-from abs_sources.kafka.verdicts import verdicts
+from abs_sources.kafka.verdicts import refuse_attempts, verdicts
 
 _LOOK_SECONDS = 0.05
 """How long one call into librdkafka waits for the rest of a batch: it returns what has come by then."""
@@ -165,9 +165,9 @@ class KafkaReader:
         if not len(offsets):
             return None
         self._short_since = None
-        judged = (
-            None if self._verdicts is None else self._verdicts.judge(found, decided=not self._waits)
-        )
+        if self._options.winners is None:
+            refuse_attempts(found, self._part.topic)
+        judged = None if self._verdicts is None else self._verdicts.judge(found)
         if judged is not None and judged.undecided is not None:
             found, stopped = found[: judged.stop], int(offsets[judged.stop])
             offsets = offsets[: judged.stop]

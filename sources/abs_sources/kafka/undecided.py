@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_core.attempts import HEADER, attempt_of
+from abs_core.attempts import HEADER, Winners, attempt_of
 from abs_core.model import HandleName
 from abs_core.source import Limit
 from abs_sources.kafka.offsets import Range
@@ -54,7 +54,8 @@ def undecided(client: Mapping[str, str], topic: str) -> list[Undecided]:
 
     Raises:
         RefusedError: there is no such topic, or it may not be read.
-        CorruptionError: a record's header names no attempt, or winners records are deleted.
+        CorruptionError: a record's header names no attempt; or winners records are deleted, or all of
+            the side topic.
         ReplayMismatchError: the side topic was made anew while it was read.
         UnavailableError: the brokers do not answer.
     """
@@ -65,14 +66,15 @@ def undecided(client: Mapping[str, str], topic: str) -> list[Undecided]:
     how = {"startingOffsets": "earliest", "includeHeaders": "true", "failOnDataLoss": "false"}
     options = KafkaSourceOptions.parse({**given, **fixed, **how})
     judge = verdicts(options, topic)
-    decided = judge.winners()
+    decided: Winners | None = None
     found: dict[HandleName, Undecided] = {}
     for batch in _batches(KafkaSource(options)):
         for each in _attempts(batch):
+            decided = judge.winners() if decided is None else decided
             if decided.counts(each.handle) is None:
                 known = found.get(each.handle)
                 found[each.handle] = each if known is None else known.with_more(each)
-    decided = judge.winners()
+    decided = judge.winners() if found else Winners()
     return [each for handle, each in sorted(found.items()) if decided.counts(handle) is None]
 
 

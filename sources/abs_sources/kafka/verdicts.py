@@ -12,7 +12,8 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Message
 
-from abs_core.attempts import HEADER, Judged, Winners, side_topic
+from abs_core.attempts import HEADER, Judged, Winners, attempt_of, side_topic
+from abs_core.errors import CorruptionError, ReplayMismatchError
 from abs_sources.kafka.cluster import cluster
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
@@ -23,7 +24,7 @@ class Verdicts:
 
     Thread-safe. Use ``verdicts``: the side topic is then read once by a process, not once a split.
 
-    A topic without a side topic has no winners: whatever an attempt wrote to it is undecided.
+    The side topic is made before the first attempt writes: attempts without one are an error.
 
     Args:
         options: of the source.
@@ -42,23 +43,21 @@ class Verdicts:
         self._next = 0
         self._lock = threading.Lock()
 
-    def judge(self, messages: Sequence[Message], *, decided: bool = False) -> Judged:
+    def judge(self, messages: Sequence[Message]) -> Judged:
         """See ``Winners.judge``; the side topic is read to its end before a record is undecided.
 
-        Args:
-            decided: whether all of them were, when they were planned: the side topic was there, and
-                a broker that does not know it is not believed at once.
-
         Raises:
-            CorruptionError: a winners record is deleted, or is none.
+            CorruptionError: a winners record is deleted, or is none; or the side topic is gone.
             ReplayMismatchError: the side topic was made anew.
         """
         attempts = pa.array(list(map(_attempt, messages)), pa.binary())
+        if attempts.null_count == len(attempts):
+            return Winners().judge(attempts)
         with self._lock:
             judged = (self._winners or self._read_on()).judge(attempts)
             if judged.undecided is None:
                 return judged
-            return self._read_on(awaited=decided).judge(attempts)
+            return self._read_on().judge(attempts)
 
     def winners(self) -> Winners:
         """What is decided by now.
@@ -69,27 +68,54 @@ class Verdicts:
         with self._lock:
             return self._read_on()
 
-    def _read_on(self, *, awaited: bool = False) -> Winners:
+    def _read_on(self) -> Winners:
         from abs_sources.kafka.reader import KafkaReader, rest_of
 
         ask, place = cluster(self._options.client), (self._side, 0)
-        known = {self._side: self._topic_id} if awaited else {}
-        found = ask.topics([self._side], known).get(self._side)
+        # A broker that does not know it is not believed at once.
+        found = ask.topics([self._side], {self._side: None}).get(self._side)
         if found is None:
-            return self._winners or Winners()
+            return Winners(there=False)
         if self._winners is None:
             self._topic_id = found.id
             self._next = ask.first([place])[place]
             self._winners = Winners(complete=self._next == 0)
+        if found.id != self._topic_id:
+            raise ReplayMismatchError(
+                f"Kafka: the side topic {self._side} was deleted and made anew: what it said of the "
+                "records before is lost.",
+                remedy="write to a new topic; winners=false reads the records of every attempt.",
+            )
         end = ask.end([place])[place]
         if end > self._next:
-            part = Range(self._side, self._topic_id or found.id, 0, self._next, end)
+            part = Range(self._side, self._topic_id, 0, self._next, end)
             with closing(KafkaReader(self._options, part)) as reader:
                 for batch in rest_of(reader):
                     for value in batch.column("value").to_pylist():
                         self._winners.add(value)
             self._next = end
         return self._winners
+
+
+def refuse_attempts(messages: Sequence[Message], topic: str) -> None:
+    """See that none of the records is an attempt's, where it was not said how those are to be read.
+
+    Raises:
+        CorruptionError: one is. Where there is a side topic, planning refuses the topic before.
+    """
+    if not any(map(Message.headers, messages)):
+        return
+    for message in messages:
+        if (value := _attempt(message)) is not None:
+            attempt = attempt_of(value)
+            raise CorruptionError(
+                f"The topic {topic} was written by protocol=idempotent: of the records of several "
+                f"attempts one counts, and the side topic {side_topic(topic)}, which says which, was "
+                "not there when this was planned.",
+                handle=str(attempt),
+                remedy="restore the side topic, and set winners=true; winners=false reads the records "
+                "of every attempt.",
+            )
 
 
 def _attempt(message: Message) -> bytes | None:

@@ -275,7 +275,7 @@ def test_a_side_topic_that_loses_winners_first_is_refused(
     make_topic(options.kafka, topic, 1)
     make_topic(options.kafka, side_topic(topic), 1, {"retention.ms": "-1", **wrong})
     with pytest.raises(PreflightError, match=said):
-        winners_topic(options)
+        winners_topic(options, "job")
 
 
 def test_preflight_says_that_another_job_has_written_the_topic(open_wal: OpenLog) -> None:

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 import abs_sources.kafka.cluster as clusters
 from abs_core.attempts import header_of, side_topic
-from abs_core.errors import RefusedError, ReplayMismatchError
+from abs_core.errors import CorruptionError, RefusedError, ReplayMismatchError
 from abs_core.model import HandleName
 from abs_core.source import Limit
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
@@ -195,15 +195,24 @@ def test_a_range_whose_topic_is_gone_is_an_error_or_holds_nothing(
     reader.close()
 
 
-@pytest.mark.parametrize("decided", [True, False])
-def test_winners_are_waited_for_where_they_were_there_when_the_range_was_planned(
-    monkeypatch: pytest.MonkeyPatch, decided: bool
+def test_winners_are_waited_for_where_a_broker_has_not_heard_of_them_yet(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     first, second = Broker(), Broker({side_topic("t"): "its id"})
     _among(monkeypatch, first, second)
-    attempt: Any = SimpleNamespace(
-        headers=lambda: [header_of(HandleName("0123456789abcdef", "job", 1, 0, 0, "a"))]
-    )
     judge = Verdicts(_source(subscribe="t").options, "t")
-    assert judge.judge([attempt], decided=decided).undecided is not None
-    assert (first.asked, second.asked) == (2, 1 if decided else 0)
+    assert judge.judge([_attempt()]).undecided is not None
+    assert first.asked == 1
+    assert second.asked > 0
+
+
+def test_attempts_without_a_side_topic_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    _among(monkeypatch, *(Broker() for _ in range(20)))
+    judge = Verdicts(_source(subscribe="t").options, "t")
+    with pytest.raises(CorruptionError, match="no side topic"):
+        judge.judge([_attempt()])
+
+
+def _attempt() -> Any:
+    handle = HandleName("0123456789abcdef", "job", 1, 0, 0, "a")
+    return SimpleNamespace(headers=lambda: [header_of(handle)])
