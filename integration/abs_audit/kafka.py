@@ -12,7 +12,6 @@ import pyarrow as pa
 from duckdb import DuckDBPyConnection, DuckDBPyRelation
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import AuthorizationError, KafkaError, SaslAuthenticationFailedError
-from kafka.net.compat import KafkaNetClient
 
 from abs_audit.carry import carried
 from abs_audit.families import Family, Type
@@ -29,6 +28,7 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
+from abs_sinks.kafka.private import connections
 
 POLL_RECORDS = 10_000
 
@@ -208,16 +208,12 @@ def _connected(**config: Any) -> Iterator[KafkaConsumer]:
     One that comes to no broker fails in its constructor, whose I/O thread goes on trying: there is no
     consumer to close then, so its connections are made here, and closed in any case.
     """
-    with contextlib.ExitStack() as opened:
-
-        def connections(**more: Any) -> KafkaNetClient:
-            made = KafkaNetClient(**more)
-            opened.callback(made.close)
-            return made
-
-        consumer = KafkaConsumer(kafka_client=connections, **config)
-        opened.callback(consumer.close)
-        yield consumer
+    with connections(keep=False) as made:
+        consumer = KafkaConsumer(kafka_client=made, **config)
+        try:
+            yield consumer
+        finally:
+            consumer.close()
 
 
 def _mapped(error: KafkaError, name: str) -> TargetError:

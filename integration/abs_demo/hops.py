@@ -75,8 +75,10 @@ def chain_places(url: str, found: Mapping[str, str]) -> Places:
     Args:
         found: the variables by which broker and S3 server are found.
     """
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
+    from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
+        AdminClient,
+        NewTopic,
+    )
 
     name = f"flights-{secrets.token_hex(4)}"
     bootstrap = found["ABS_KAFKA_BOOTSTRAP"]

@@ -10,21 +10,20 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
 from enum import Enum, auto
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import kafka.errors
 from kafka import KafkaAdminClient
-from kafka.net.compat import KafkaNetClient
 
 from abs_core.errors import RefusedError, UnavailableError
+from abs_sinks.kafka import private
 from abs_sinks.kafka.client import control_settings
 from abs_sinks.kafka.door import knock
 from abs_sinks.kafka.faults import AWAY, mapped
 from abs_sinks.kafka.places import forget_places
+from abs_sinks.kafka.private import Work
 from abs_sinks.kafka.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -38,8 +37,6 @@ class Over(Enum):
     CONTROL = auto()
     RECORDS = auto()
 
-
-Work = Callable[[Any], Awaitable[T]]
 
 IN_FLIGHT = 64
 """Requests on one connection at a time; kafka-python refuses more instead of queueing them."""
@@ -109,14 +106,7 @@ def _bootstrapped(settings: Settings, timeout_ms: int) -> KafkaAdminClient:
     if settings.is_guarded:
         knock(settings)
     config = {**control_settings(settings), "bootstrap_timeout_ms": timeout_ms}
-    with ExitStack() as failed:
-
-        def connections(**more: Any) -> KafkaNetClient:
-            # A constructor that fails leaves these with a running thread, and nothing to close.
-            made = KafkaNetClient(**more)
-            failed.callback(made.close)
-            return made
-
+    with private.connections(keep=True) as connections:
         try:
             with mapped(f"connecting to {settings.bootstrap}"):
                 client = KafkaAdminClient(
@@ -130,7 +120,6 @@ def _bootstrapped(settings: Settings, timeout_ms: int) -> KafkaAdminClient:
                 "by TLS or with a password, that kafka.security.protocol says so."
             )
             raise
-        failed.pop_all()
         return client
 
 
@@ -148,7 +137,7 @@ def forget(
         if there is None or client not in (None, there):
             return
         del _clients[key]
-    _close(there)
+    private.close(there)
 
 
 def close_all() -> None:
@@ -156,12 +145,7 @@ def close_all() -> None:
     with _lock:
         clients = [_clients.pop(key) for key in list(_clients) if key[0] == os.getpid()]
     for client in clients:
-        _close(client)
-
-
-def _close(client: KafkaAdminClient) -> None:
-    client._net._exception = None  # one whose loop has failed would refuse even this
-    client.close()
+        private.close(client)
 
 
 def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL) -> T:
@@ -178,14 +162,9 @@ def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL
         TargetError: by the error of the broker, or because none answers.
     """
     client = admin(settings, over)
-
-    async def within_limit(manager: Any) -> T:
-        found: T = await manager.wait_for(manager.call_soon(work, manager), LIMIT_SECONDS * 1000)
-        return found
-
     with mapped(doing, settings):
         try:
-            found: T = client._manager.run(within_limit, client._manager)
+            found = private.run(client, work, LIMIT_SECONDS)
         except RuntimeError as error:  # the client's loop has ended
             forget(settings, over, client)
             raise UnavailableError(f"Kafka's client ended while {doing}: {error}.") from error
@@ -195,9 +174,9 @@ def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL
                 remedy="take a broker of version 3.0 or newer.",
             ) from error
         except BaseException as error:
-            forget_places(client._manager)
+            forget_places(private.manager_of(client))
             # A loop that has failed is started again by nobody.
-            if client._net._exception is not None or _is_alone(client, error):
+            if private.loop_error(client) is not None or _is_alone(client, error):
                 forget(settings, over, client)
             raise
         _alone.pop(client, None)

@@ -31,8 +31,9 @@ from kafka.protocol.admin.transactions import (
 )
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
-from abs_sinks.kafka.control import IN_FLIGHT, Work, run
+from abs_sinks.kafka.control import IN_FLIGHT, run
 from abs_sinks.kafka.places import brokers_of, coordinators_of, leaders_of, places_of
+from abs_sinks.kafka.private import Work
 from abs_sinks.kafka.settings import Settings
 
 PLAIN_END_TXN = 4

@@ -18,7 +18,8 @@ from functools import cache
 from typing import Any
 
 import confluent_kafka
-from confluent_kafka import cimpl
+
+from abs_sinks.kafka.private import binding_file
 
 PRODUCER = 0  # RD_KAFKA_PRODUCER
 CONF_OK = 0  # RD_KAFKA_CONF_OK
@@ -94,10 +95,10 @@ def library() -> Any:
     That is on another Python than CPython, where the binding has librdkafka linked in without its
     symbols, and where what is found is not of the version that the binding tells.
     """
-    if platform.python_implementation() != "CPython" or cimpl.__file__ is None:
+    if platform.python_implementation() != "CPython" or (file := binding_file()) is None:
         return None
     try:
-        found = ctypes.CDLL(cimpl.__file__)
+        found = ctypes.CDLL(file)
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(found, name)
             function.restype, function.argtypes = result, arguments

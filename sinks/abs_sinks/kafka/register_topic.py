@@ -19,9 +19,11 @@ from typing import Any
 from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from abs_core.errors import PreflightError, SchemaError, UnavailableError
 from abs_sinks.kafka.door import asking

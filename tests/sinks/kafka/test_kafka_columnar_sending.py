@@ -31,6 +31,7 @@ from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
 from abs_sinks.kafka.partitioner import partitions_of
+from abs_sinks.kafka.private import manager_of
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.testing import PARTITIONS, make_topic
 from abs_sinks.kafka.topics import topic_facts
@@ -280,7 +281,7 @@ def test_a_coordinator_that_goes_before_it_is_asked_is_asked_again(
     )
     line.send(first)
     line.sender.flush()  # where the coordinator is, is known from here on
-    manager = admin(line.options.kafka, Over.RECORDS)._manager
+    manager = manager_of(admin(line.options.kafka, Over.RECORDS))
     get_connection, gone = manager.get_connection, [Gone(), Gone()]
     monkeypatch.setattr(
         manager,
@@ -300,7 +301,7 @@ def test_records_on_a_connection_that_is_closed_meanwhile_are_sent_again(
     line = line_of()
     line.send(pa.record_batch({"value": ["a"], "partition": pa.array([0], pa.int32())}))
     line.sender.flush()
-    manager = admin(line.options.kafka, Over.RECORDS)._manager
+    manager = manager_of(admin(line.options.kafka, Over.RECORDS))
     send, lost = manager.send, [RuntimeError("Transport closed for writes")]
 
     def sent(request: Any, *given: Any, **more: Any) -> Any:

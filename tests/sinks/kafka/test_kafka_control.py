@@ -20,6 +20,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka import client, control, door
 from abs_sinks.kafka.control import admin, forget, run
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.private import loop_of, manager_of
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.topics import topic_facts
 
@@ -66,7 +67,7 @@ def test_a_connection_whose_thread_has_died_makes_way_for_another(
         raise error("what no connection outlives")
 
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    loop: Any = admin(settings)._net
+    loop: Any = loop_of(admin(settings))
     monkeypatch.setattr(loop._selector, "select", fails, raising=False)
     loop.wakeup()
     assert within(20, lambda: not loop._io_thread.is_alive())
@@ -96,7 +97,7 @@ def test_a_client_whose_brokers_have_all_gone_makes_way_for_one_that_asks_the_bo
 ) -> None:
     first = admin(settings)
     monkeypatch.setattr(control, "ALONE_SECONDS", 0.2)
-    monkeypatch.setattr(first._manager, "least_loaded_node", lambda: None)  # as it says then
+    monkeypatch.setattr(manager_of(first), "least_loaded_node", lambda: None)  # as it says then
 
     def is_answered() -> bool:
         try:

@@ -181,7 +181,11 @@ def _seen(*names: str) -> Any:
     return SimpleNamespace(
         topics=[
             SimpleNamespace(
-                name=name, error_code=0, partitions=[partition], authorized_operations={31}
+                name=name,
+                error_code=0,
+                partitions=[partition],
+                authorized_operations={31},
+                topic_id=None,
             )
             for name in names
         ]

@@ -10,10 +10,12 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._resource import ResourceType
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
 
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored, Version

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from abs_core.attempts import Decided, header_of, side_topic
-from abs_core.errors import OptionError, ReplayMismatchError, UnavailableError
+from abs_core.errors import CorruptionError, OptionError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.source import Limit, Offsets
 from abs_core.testing.ranges import SourceCase
@@ -145,7 +145,7 @@ def test_a_range_whose_winners_are_lost_is_an_error_in_a_new_process(
     attempts.admin.delete_topics([side])[side].result()
     monkeypatch.setattr("abs_sources.kafka.verdicts._KNOWN", {})
     monkeypatch.setattr("abs_sources.kafka.cluster.UNHEARD_PAUSES", (0.1,))
-    with pytest.raises(ReplayMismatchError, match="not decided any more"):
+    with pytest.raises(CorruptionError, match="no side topic"):
         values_of(attempts.source(), start, end)
 
 

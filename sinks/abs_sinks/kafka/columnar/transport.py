@@ -18,6 +18,7 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest
 
 from abs_core.errors import AbsError, UnavailableError
+from abs_sinks.kafka import private
 from abs_sinks.kafka.client import REQUEST_SECONDS
 from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.recordbatch import Identity
@@ -142,7 +143,7 @@ class Transport:
 
         client = admin(self._settings, Over.RECORDS)
         try:
-            client._manager.call_soon(work, client._manager)
+            private.begin(client, work)
         except RuntimeError as error:  # its loop has ended
             forget(self._settings, Over.RECORDS, client)
             raise UnavailableError(

@@ -1,0 +1,129 @@
+"""What is used of kafka-python and confluent-kafka beyond what they promise: all of it stands here.
+
+kafka-python's public calls know no ``EndTxn`` for somebody else's transaction, and its admin client has
+no call that sends a request of one's own. So its connection manager is used, and the network loop that
+runs it. ``NEEDS`` names each attribute; a test looks whether a connected client has them. What both
+kafka-python 3.0 and its main branch have is preferred: the loop's ``run``, not the manager's, which main
+has removed. pyproject.toml bounds both libraries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, TypeVar
+
+from confluent_kafka import cimpl
+from kafka import KafkaAdminClient
+from kafka.net.compat import KafkaNetClient
+
+T = TypeVar("T")
+
+Work = Callable[[Any], Awaitable[T]]
+"""Gets a client's connection manager; its ``send(request, node_id=...)`` returns a future to await."""
+
+NEEDS: Mapping[str, tuple[str, ...]] = {
+    "client": ("_manager", "_net"),
+    "manager": ("send", "call_soon", "cluster", "broker_version_data"),
+    "cluster": ("refresh_metadata", "brokers", "broker_metadata"),
+    "loop": ("run", "_exception"),
+}
+"""By owner, what a client of kafka-python must have: see ``lacking``."""
+
+WAITS = ("manager.wait_for", "loop.await_for")
+"""How a coroutine waits for a future with a limit: in 3.0, and in main. One of them must be there."""
+
+
+def manager_of(client: KafkaAdminClient) -> Any:
+    """What sends requests to brokers, and knows them."""
+    return client._manager
+
+
+def loop_of(client: KafkaAdminClient) -> Any:
+    """What runs the client's I/O, on a thread of its own."""
+    return client._net
+
+
+def loop_error(client: KafkaAdminClient) -> BaseException | None:
+    """Why the client's loop has ended; None while it runs. Nobody starts it again."""
+    found: BaseException | None = client._net._exception
+    return found
+
+
+def close(client: KafkaAdminClient) -> None:
+    """Close a client, also one whose loop has failed, which would refuse even this."""
+    client._net._exception = None
+    client.close()
+
+
+def run(client: KafkaAdminClient, work: Work[T], seconds: float) -> T:
+    """Run a coroutine on the client's thread, and wait for it for so long.
+
+    Raises:
+        RuntimeError: the client's loop has ended.
+        kafka.errors.KafkaTimeoutError: it took longer; it goes on.
+    """
+    manager, loop = client._manager, client._net
+
+    async def within_limit() -> T:
+        wait = getattr(manager, "wait_for", None) or loop.await_for
+        found: T = await wait(manager.call_soon(work, manager), seconds * 1000)
+        return found
+
+    result: T = loop.run(within_limit)
+    return result
+
+
+def begin(client: KafkaAdminClient, work: Work[None]) -> None:
+    """Run a coroutine on the client's thread, and do not wait for it.
+
+    Raises:
+        RuntimeError: the client's loop has ended.
+    """
+    client._manager.call_soon(work, client._manager)
+
+
+@contextmanager
+def connections(*, keep: bool) -> Iterator[Callable[..., KafkaNetClient]]:
+    """What makes a client's connections (its argument ``kafka_client``), and closes them.
+
+    A client whose constructor fails leaves them with a thread that runs, and nothing to close.
+
+    Args:
+        keep: close them only where the block fails.
+    """
+    with ExitStack() as opened:
+
+        def make(**more: Any) -> KafkaNetClient:
+            made = KafkaNetClient(**more)
+            opened.callback(made.close)
+            return made
+
+        yield make
+        if keep:
+            opened.pop_all()
+
+
+def lacking(client: KafkaAdminClient) -> list[str]:
+    """Which of the attributes a connected client has not."""
+    owners = {"client": client}
+    if hasattr(client, "_manager"):
+        owners |= {"manager": client._manager, "cluster": getattr(client._manager, "cluster", None)}
+    if hasattr(client, "_net"):
+        owners |= {"loop": client._net}
+    missing = [
+        f"{owner}.{name}"
+        for owner, names in NEEDS.items()
+        for name in names
+        if not hasattr(owners.get(owner), name)
+    ]
+    waits = [each.split(".") for each in WAITS]
+    if not any(hasattr(owners.get(owner), name) for owner, name in waits):
+        missing.append(" or ".join(WAITS))
+    return missing
+
+
+def binding_file() -> str | None:
+    """The shared object through which confluent-kafka's librdkafka is found."""
+    found: str | None = cimpl.__file__
+    return found
