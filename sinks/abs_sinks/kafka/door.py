@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from abs_core.errors import OptionError, UnavailableError
 from abs_sinks.kafka.client import CERTIFICATES_REMEDY
 from abs_sinks.kafka.faults import is_let_in_nowhere, mapped, to_abs_error
-from abs_sinks.kafka.settings import Settings
+from abs_sinks.kafka.settings import Settings, without_secrets
 
 KNOCK_SECONDS = 10.0
 """For how long a broker's first word is waited for."""
@@ -105,5 +105,6 @@ def _client(settings: Settings, **more: Any) -> AdminClient:
         text = error.args[0].str()
         named = "set them, as kafka.*." if "sasl." in text else CERTIFICATES_REMEDY
         raise OptionError(
-            f"librdkafka refuses the kafka.* settings: {text}.", remedy=named
+            f"librdkafka refuses the kafka.* settings: {without_secrets(text, settings)}.",
+            remedy=named,
         ) from error

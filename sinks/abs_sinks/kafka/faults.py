@@ -26,7 +26,7 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
-from abs_sinks.kafka.settings import Settings
+from abs_sinks.kafka.settings import Settings, without_secrets
 
 _Mapped = tuple[type[AbsError], str]
 
@@ -154,6 +154,7 @@ def to_abs_error(
     if isinstance(error, KafkaException):
         error = error.args[0]
     code, text, retriable = _facts(error)
+    text = without_secrets(text, who)
     found = None if code is None else _BY_CODE.get(code)
     if found is None:
         found = (UnavailableError if retriable else TargetError, "")
@@ -190,7 +191,8 @@ def mapped(doing: str, who: Settings | None = None) -> Iterator[None]:
         raise to_abs_error(error, doing, who) from error
     except (BufferError, TimeoutError, OSError) as error:
         raise UnavailableError(
-            f"Kafka did not answer while {doing}: {type(error).__name__}: {error}."
+            f"Kafka did not answer while {doing}: {type(error).__name__}: "
+            f"{without_secrets(str(error), who)}."
         ) from error
 
 

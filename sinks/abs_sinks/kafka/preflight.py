@@ -91,7 +91,8 @@ def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Find
             "them the outcome of transactions would be lost.",
             "raise its replication factor to 3.",
         )
-    if dict(cluster.configs).get("unclean.leader.election.enable") == "true":
+    unclean = dict(cluster.configs).get("unclean.leader.election.enable") == "true"
+    if unclean and options.topic is None:  # one that is named is looked at itself
         yield _warning(
             "unclean.leader.election.enable is true: a broker that lags may become leader, and "
             "committed records are lost.",
@@ -155,7 +156,6 @@ def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Fin
             f"The principal may not read topic {topic.name}: records are not counted again before "
             "they are pre-committed.",
         )
-    yield from _judge_replicas(topic)
     yield from _judge_size(topic, options)
     if topic.compacted and options.protocol != "idempotent":  # which ``winners`` refuses
         yield _note(f"Topic {topic.name} is compacted: each record needs a key.")
@@ -186,21 +186,6 @@ def judge_hanging(
             f"{each.start_offset} on: no coordinator knows it, and readers wait there.",
             f"end it: kafka-transactions.sh abort --topic {each.topic} --partition {each.partition} "
             f"--start-offset {each.start_offset}.",
-        )
-
-
-def _judge_replicas(topic: TopicFacts) -> Iterator[Finding]:
-    least = int(dict(topic.configs).get("min.insync.replicas", "2"))
-    if topic.replicas == 1:
-        yield _warning(
-            f"Topic {topic.name} has one replica: with its broker's disk what was committed is lost.",
-            "raise its replication factor to 3, and min.insync.replicas to 2.",
-        )
-    elif least == 1:
-        yield _warning(
-            f"min.insync.replicas of topic {topic.name} is 1: a record counts as written when one "
-            "broker has it.",
-            "set it to 2.",
         )
 
 

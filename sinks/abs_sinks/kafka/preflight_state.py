@@ -9,13 +9,13 @@ from abs_core.model import Finding, Severity
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.preflight_access import judge_access
+from abs_sinks.kafka.preflight_replicas import preflight_replicas
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_topic import find_topic
 from abs_sinks.kafka.segments import store_of
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.side_birth import side_loss
 from abs_sinks.kafka.target import identity
-from abs_sinks.kafka.topics import topic_facts
 from abs_sinks.kafka.winners import data_topic
 from abs_sinks.kafka.winners import findings as side_findings
 
@@ -36,6 +36,7 @@ def preflight_state(
     """
     barred = list(judge_access(options, job, own_register=own_register))
     yield from barred
+    yield from preflight_replicas(options, own_register=own_register)
     if options.protocol == "wal":
         yield from _log(options, job)
     if barred:
@@ -59,15 +60,6 @@ def _register(options: KafkaOptions) -> Iterator[Finding]:
     if found is None:
         what = f"The register's topic {options.registertopic} does not exist; it will be made."
         yield Finding(Severity.NOTE, what)
-        return
-    facts = topic_facts(options.kafka, [found.name], again=True).get(found.name)
-    if facts is not None and facts.replicas == 1:
-        yield Finding(
-            Severity.WARNING,
-            f"The register's topic {found.name} has one replica: with its broker's disk is lost what "
-            "is committed, and a job starts from nothing.",
-            "raise its replication factor to 3, and min.insync.replicas to 2.",
-        )
 
 
 def _others(options: KafkaOptions, job: str) -> Iterator[Finding]:

@@ -3,8 +3,8 @@
 kafka-python's public calls know no ``EndTxn`` for somebody else's transaction, and its admin client has
 no call that sends a request of one's own. So its connection manager is used, and the network loop that
 runs it. ``NEEDS`` names each attribute; a test looks whether a connected client has them. What both
-kafka-python 3.0 and its main branch have is preferred: the loop's ``run``, not the manager's, which main
-has removed. pyproject.toml bounds both libraries.
+kafka-python 3.0 and its main branch have is preferred: the loop's ``run``, not the manager's, which
+main has removed. pyproject.toml bounds both libraries.
 """
 
 from __future__ import annotations

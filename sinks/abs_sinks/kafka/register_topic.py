@@ -5,9 +5,10 @@ the oldest open transaction of a partition, so jobs in one partition can make ea
 milliseconds of a commit (``register_session.end_writers`` says what keeps it from being longer); with
 more than one, fewer share. The count is a constant and not the topic's, because a cell must be found
 again after somebody has added partitions. Compacted, with small segments: only closed segments are
-compacted, and what is not is what a search for a job that never ran must read. Replicas and
-``min.insync.replicas`` are the broker's defaults, that is, the operator's choice for what must not be
-lost; preflight looks.
+compacted, and what is not is what a search for a job that never ran must read. The number of replicas
+is the broker's default, that is, the operator's choice for what must not be lost. A leader that lags is
+never elected, and where there are several replicas, two must have a record: what was decided must not
+be taken back. Preflight looks at all three (``preflight_replicas``).
 """
 
 from __future__ import annotations
@@ -20,15 +21,18 @@ from zlib import crc32
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
+    AlterConfigOpType,
+    ConfigEntry,
     ConfigResource,
     NewTopic,
     ResourceType,
 )
 
-from abs_core.errors import PreflightError, SchemaError, UnavailableError
+from abs_core.errors import PreflightError, RefusedError, SchemaError, UnavailableError
 from abs_sinks.kafka.door import asking
 from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.settings import Settings
+from abs_sinks.kafka.topics import topics_in_time
 
 log = logging.getLogger(__name__)
 
@@ -36,8 +40,11 @@ PARTITIONS = 4
 SEGMENT_BYTES = 4 << 20
 SECONDS = 15.0
 
+_LEAST = "min.insync.replicas"
+
 _CONFIG = {
     "cleanup.policy": "compact",
+    "unclean.leader.election.enable": "false",
     "segment.bytes": str(SEGMENT_BYTES),
     "min.cleanable.dirty.ratio": "0.1",
     "message.timestamp.type": "CreateTime",
@@ -113,7 +120,32 @@ def make_topic(settings: Settings, name: str) -> RegisterTopic:
         if time.monotonic() > deadline:
             raise UnavailableError(f"The topic {name} was made, and is not to be seen yet.")
         time.sleep(0.02)
+    need_two(settings, name)
     return found
+
+
+def need_two(settings: Settings, name: str) -> None:
+    """Let two brokers need to have a record of a topic that was just made, where it has several replicas.
+
+    The broker's default may be one. Where this may not be set, preflight refuses the topic at the next
+    start, and says what to do.
+
+    Raises:
+        TargetError: the brokers do not answer.
+    """
+    facts = topics_in_time(settings, [name], again=True).get(name)
+    if facts is None or facts.replicas < 2 or dict(facts.configs).get(_LEAST) != "1":
+        return
+    resource = ConfigResource(
+        ResourceType.TOPIC,
+        name,
+        incremental_configs=[ConfigEntry(_LEAST, "2", incremental_operation=AlterConfigOpType.SET)],
+    )
+    try:
+        with asking(settings, f"altering the settings of topic {name} (ALTER_CONFIGS)") as client:
+            client.incremental_alter_configs([resource])[resource].result(SECONDS)
+    except RefusedError as error:
+        log.warning("%s", error)
 
 
 def create(

@@ -8,6 +8,7 @@ or under somebody else's id, could not be committed exactly once.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,7 +96,20 @@ _REQUIRED = {
 }
 """What a transaction needs; to write it down is harmless, to contradict it is not."""
 
-_SECRET = ("password", "secret", "sasl.username", "ssl.key.pem", "token", "credentials")
+_SHOWN = (
+    "bootstrap.servers metadata.broker.list security.protocol sasl.mechanism sasl.mechanisms "
+    "sasl.kerberos.service.name sasl.kerberos.principal sasl.kerberos.keytab "
+    "sasl.oauthbearer.method sasl.oauthbearer.grant.type sasl.oauthbearer.assertion.algorithm "
+    "enable.sasl.oauthbearer.unsecure.jwt ssl.ca.location ssl.certificate.location "
+    "ssl.key.location ssl.crl.location ssl.endpoint.identification.algorithm ssl.cipher.suites "
+    "ssl.curves.list ssl.sigalgs.list enable.ssl.certificate.verification client.id client.rack "
+    "compression.type compression.codec compression.level batch.size acks request.required.acks "
+    "enable.idempotence retries message.send.max.retries partitioner socket.keepalive.enable "
+    "socket.nagle.disable broker.address.family client.dns.lookup "
+    "max.in.flight max.in.flight.requests.per.connection debug log_level"
+)
+_SHOWN_ENDINGS = (".ms", ".bytes", ".kbytes", ".messages")
+"""Numbers. What is not known to be harmless is hidden: each release has new settings."""
 
 _NAMES = (
     "bootstrap.servers security.protocol sasl.mechanism sasl.mechanisms sasl.username sasl.password "
@@ -128,9 +142,27 @@ DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 """15 minutes: the most that a broker grants by default (transaction.max.timeout.ms)."""
 
 
+_CONFIG_OF_TOKENS = re.compile(r"(beginning at:?).*", re.DOTALL)
+_USER_INFO = re.compile(r"://[^/@\s]*@")
+
+
 def is_secret(name: str) -> bool:
-    """Whether the value of this setting must never be shown (I9)."""
-    return any(part in name for part in _SECRET)
+    """Whether the value of this setting is not known to be harmless, and must not be shown (I9)."""
+    return name not in _SHOWN.split() and not name.endswith(_SHOWN_ENDINGS)
+
+
+def without_secrets(text: str, settings: Settings | None = None) -> str:
+    """What a client says, without what it quotes of the settings that may be secret (I9).
+
+    librdkafka quotes ``sasl.oauthbearer.config`` and the URL of a token's endpoint.
+
+    Args:
+        settings: of the client, where they are known.
+    """
+    for name, value in () if settings is None else settings.pairs:
+        if is_secret(name) and len(value) > 2:
+            text = text.replace(value, "***")
+    return _USER_INFO.sub("://***@", _CONFIG_OF_TOKENS.sub(r"\1 ***", text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,14 +301,16 @@ def _try(pairs: Mapping[str, str], problems: Problems) -> None:
         text = _contradiction(pairs)
         if text is not None:
             problems.add(
-                f"With these kafka.* settings there can be no transaction: {text}.",
+                "With these kafka.* settings there can be no transaction: "
+                f"{without_secrets(text, Settings(tuple(pairs.items())))}.",
                 "leave out or correct what it names.",
             )
         return
     # By some names librdkafka means another: what was written down is looked for by itself.
     culprit = next((n for n, v in pairs.items() if _refusal({n: v}) is not None), None)
     if culprit is None:
-        problems.add(f"librdkafka refuses the kafka.* settings: {text}.", "correct what it names.")
+        shown = without_secrets(text, Settings(tuple(pairs.items())))
+        problems.add(f"librdkafka refuses the kafka.* settings: {shown}.", "correct what it names.")
     elif "No such" in text:
         near = difflib.get_close_matches(culprit, _NAMES.split(), n=3, cutoff=0.5)
         meant = " or ".join(f"kafka.{n}" for n in near)

@@ -20,7 +20,13 @@ from abs_sinks.kafka.control import run
 from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.settings import Settings
 
-_CONFIGS = ("max.message.bytes", "cleanup.policy", "min.insync.replicas", "message.timestamp.type")
+_CONFIGS = (
+    "max.message.bytes",
+    "cleanup.policy",
+    "min.insync.replicas",
+    "message.timestamp.type",
+    "unclean.leader.election.enable",
+)
 
 _UNREADABLE = (errors.TopicAuthorizationFailedError, errors.ClusterAuthorizationFailedError)
 

@@ -19,7 +19,7 @@ from abs_core.attempts import Decided, side_topic
 from abs_core.errors import OptionError, PreflightError, SchemaError, UnavailableError
 from abs_core.model import Finding, Severity
 from abs_sinks.kafka.options import KafkaOptions, topic_name
-from abs_sinks.kafka.register_topic import create, topic_config
+from abs_sinks.kafka.register_topic import create, need_two, topic_config
 from abs_sinks.kafka.sending import Failures
 from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.side_birth import settle
@@ -84,6 +84,7 @@ def _make(options: KafkaOptions, topic: str) -> None:
     name = side_topic(topic)
     create(options.kafka, name, 1, side_config(options.kafka, topic))
     _await(options.kafka, name)
+    need_two(options.kafka, name)
 
 
 def send_winners(producer: Producer, failures: Failures, topic: str, decided: Decided) -> None:
@@ -145,6 +146,7 @@ def side_config(settings: Settings, topic: str) -> dict[str, str]:
     """How the side topic of a data topic is made."""
     return {
         "cleanup.policy": "delete",
+        "unclean.leader.election.enable": "false",
         "retention.bytes": "-1",
         "retention.ms": str(_needed_ms(_config(settings, topic))),
     }

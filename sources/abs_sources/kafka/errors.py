@@ -26,6 +26,9 @@ _REFUSED = {
 _REFUSING_ALERTS = (40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 116)
 """TLS alerts by which a broker refuses a client: no certificate, or none that it knows or takes."""
 
+_CONFIG_OF_TOKENS = re.compile(r"(beginning at:?).*", re.DOTALL)
+_USER_INFO = re.compile(r"://[^/@\s]*@")
+
 DATA_LOSS_REMEDY = (
     "if these records are not needed, set failOnDataLoss=false for one start; else restore the topic. "
     "With a new checkpoint the job begins at startingOffsets, and may write rows a second time."
@@ -52,7 +55,9 @@ def mapped(error: KafkaError, doing: str, who: str = "") -> AbsError:
         doing: what was being done, as in "looking up the topics".
         who: the principal, to be named where it is refused.
     """
-    said = f"Kafka: {doing} failed: {error.str()} ({error.name()})."
+    # Of sasl.oauthbearer.config and of a token's endpoint it quotes what may be secret (I9).
+    shown = _USER_INFO.sub("://***@", _CONFIG_OF_TOKENS.sub(r"\1 ***", error.str()))
+    said = f"Kafka: {doing} failed: {shown} ({error.name()})."
     remedy = _REFUSED.get(KafkaError._SSL if is_let_in_nowhere(error) else error.code())
     if remedy is not None:
         named = f" The principal is {who}." if who else ""

@@ -12,7 +12,7 @@ from abs_core.errors import AbsError
 from abs_core.model import Severity
 from abs_core.patience import Patience
 from abs_core.testing import Opener
-from abs_core.testing.case import JOB, Case, rows
+from abs_core.testing.case import JOB, Case, rows, within
 from abs_core.testing.engine import Run
 from abs_core.testing.harness import Row
 from abs_services.native.kafka import NativeKafka
@@ -20,8 +20,16 @@ from abs_services.native.kafka_cluster import NativeKafkaCluster
 from abs_sinks.kafka.control import run as run_on
 from abs_sinks.kafka.places import coordinators_of, leaders_of
 from abs_sinks.kafka.prepared import Prepared
+from abs_sinks.kafka.register_topic import need_two, topic_config
 from abs_sinks.kafka.sink import KafkaSink
-from abs_sinks.kafka.testing import KEYED, PARTITIONS, TopicHarness, Variant, open_topic
+from abs_sinks.kafka.testing import (
+    KEYED,
+    PARTITIONS,
+    TopicHarness,
+    Variant,
+    make_topic,
+    open_topic,
+)
 from abs_sinks.kafka.testing_modes import open_attempts, open_log
 from tests.sinks.kafka.rules import through
 
@@ -51,6 +59,23 @@ def openers(brokers: NativeKafkaCluster) -> dict[str, Opener]:
         "wal": partial(open_log, brokers.bootstrap, Variant("wal")),
         "idempotent": partial(open_attempts, brokers.bootstrap),
     }
+
+
+def test_of_several_replicas_two_must_have_what_is_decided(
+    brokers: NativeKafkaCluster, openers: dict[str, Opener]
+) -> None:
+    """Also where the broker's default is one; a topic that is there and takes one is refused."""
+    with openers["2pc"]() as harness:
+        assert isinstance(harness, TopicHarness)
+        settings, name = harness.options.kafka, harness.options.registertopic
+        weak = {"cleanup.policy": "compact", "min.insync.replicas": "1"}
+        make_topic(settings, name, 4, weak)
+        told = [f.what for f in harness.new_sink().preflight(JOB) if f.severity is Severity.ERROR]
+        assert [what for what in told if f"topic {name} is 1, with 3 replicas" in what] == told
+        assert len(told) == 1
+        need_two(settings, name)
+        assert within(60, lambda: topic_config(settings, name)["min.insync.replicas"] == "2")
+        assert not [f for f in harness.new_sink().preflight(JOB) if f.severity is Severity.ERROR]
 
 
 @pytest.mark.parametrize("mode", MODES)

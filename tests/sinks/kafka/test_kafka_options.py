@@ -5,9 +5,12 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from abs_core.errors import OptionError
 from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.faults import to_abs_error
+from abs_sinks.kafka.settings import Settings
 
 GIVEN = {"kafka.bootstrap.servers": "a:9092", "topic": "t"}
 
@@ -97,9 +100,39 @@ def test_no_secret_is_shown() -> None:
         "kafka.ssl.key.pem": "geheim-3",
         "kafka.ssl.certificate.pem": "may be seen by all",
         "kafka.sasl.oauthbearer.client.secret": "geheim-4",
+        "kafka.sasl.oauthbearer.config": "principal=geheim-5",
+        "kafka.sasl.oauthbearer.assertion.private.key.file": "/geheim-6",
+        "kafka.sasl.oauthbearer.assertion.private.key.passphrase": "geheim-7",
+        "kafka.sasl.oauthbearer.assertion.private.key.pem": "geheim-8",
+        "kafka.sasl.oauthbearer.token.endpoint.url": "https://user:geheim-9@host/token",
     }
     options = KafkaOptions.parse({**GIVEN, **secrets})
     assert "geheim" not in repr(options)
     with pytest.raises(OptionError) as caught:
         KafkaOptions.parse({**GIVEN, **secrets, "kafka.security.protocol": "nosuch"})
     assert "geheim" not in str(caught.value)
+
+
+def test_a_setting_that_is_not_known_to_be_harmless_is_not_shown() -> None:
+    """librdkafka gets new ones with each release."""
+    pairs = (("bootstrap.servers", "host:1"), ("linger.ms", "5"), ("some.new.credential", "geheim"))
+    shown = repr(Settings(pairs))
+    assert "geheim" not in shown
+    assert "host:1" in shown
+    assert "linger.ms=5" in shown
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "Unrecognized sasl.oauthbearer.config beginning at: scope=geheim x=y",
+        "Failed to retrieve OIDC token from https://user:geheim@host/token",
+        "refused: the-geheim-value",
+    ],
+)
+def test_what_a_client_quotes_of_a_secret_is_not_shown(said: str) -> None:
+    settings = Settings((("sasl.oauthbearer.extensions", "the-geheim-value"),))
+    error = KafkaException(KafkaError(KafkaError._AUTHENTICATION, said))
+    shown = to_abs_error(error, "connecting", settings).what
+    assert "geheim" not in shown
+    assert "***" in shown

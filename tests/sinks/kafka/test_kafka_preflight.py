@@ -6,13 +6,17 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
 
+from abs_core.attempts import side_topic
 from abs_core.model import Finding, Severity
 from abs_core.patience import Patience
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink, topics
+from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.facts import ClusterFacts
 from abs_sinks.kafka.preflight import judge_cluster, judge_topic
+from abs_sinks.kafka.preflight_replicas import judge_replicas
 from abs_sinks.kafka.testing import make_topic
 from abs_sinks.kafka.topics import TopicFacts
 
@@ -82,7 +86,7 @@ def test_a_cluster_that_cannot_keep_the_promise_is_an_error(
         ),
         (
             replace(CLUSTER, configs=(("unclean.leader.election.enable", "true"),)),
-            OPTIONS,
+            replace(OPTIONS, topic=None),
             "unclean",
         ),
     ],
@@ -110,6 +114,62 @@ def test_a_topic_that_takes_no_records_is_an_error(topic: TopicFacts | None, nam
 def test_a_compacted_topic_is_no_error_where_no_losers_are_written() -> None:
     compacted = replace(TOPIC, configs=(("cleanup.policy", "compact"),))
     assert errors(list(judge_topic(compacted, OPTIONS))) == []
+
+
+UNCLEAN = (("min.insync.replicas", "2"), ("unclean.leader.election.enable", "true"))
+ONE_NEEDED = (("min.insync.replicas", "1"), ("unclean.leader.election.enable", "false"))
+
+
+@pytest.mark.parametrize(("configs", "named"), [(UNCLEAN, "unclean"), (ONE_NEEDED, "min.insync")])
+def test_a_topic_that_may_forget_a_decision_is_refused(
+    configs: tuple[tuple[str, str], ...], named: str
+) -> None:
+    """Of the data it is the operator's choice, and said."""
+    weak = replace(TOPIC, configs=configs)
+    (what,) = errors(list(judge_replicas([weak], [TOPIC])))
+    assert named in what
+    assert errors(list(judge_replicas([TOPIC], [weak]))) == []
+    (what,) = warnings(list(judge_replicas([TOPIC], [weak])))
+    assert named in what
+
+
+def test_single_replicas_are_told_once_and_refuse_nothing() -> None:
+    """As on the broker of ``abs up``."""
+    alone = replace(TOPIC, replicas=1, configs=ONE_NEEDED)
+    findings = list(judge_replicas([replace(alone, name="register")], [alone]))
+    (what,) = warnings(findings)
+    assert "register, t" in what
+    assert errors(findings) == []
+
+
+@pytest.mark.services
+@pytest.mark.parametrize("protocol", ["2pc", "idempotent"])
+def test_unclean_election_of_a_topic_that_holds_decisions_is_refused(
+    kafka: KafkaService, topic: str, protocol: str
+) -> None:
+    """``abs up``'s own broker gives one warning, of its one replica."""
+    kafka.start()
+    given = {
+        "kafka.bootstrap.servers": kafka.bootstrap,
+        "topic": topic,
+        "registertopic": f"register-{topic}",
+        "protocol": protocol,
+    }
+    options = KafkaOptions.parse(given)
+    make_topic(options.kafka, topic)
+    sink = KafkaSink(options, pa.schema([("value", pa.string())]))
+    kept = [options.registertopic] if protocol == "2pc" else [side_topic(topic)]
+    make_topic(options.kafka, options.registertopic, 4, {"cleanup.policy": "compact"})
+    make_topic(options.kafka, side_topic(topic), 1, {"retention.ms": "-1"})
+    findings = list(sink.preflight("job"))
+    assert errors(findings) == []
+    assert sum("one replica" in what for what in warnings(findings)) == 1
+    for name in kept:
+        unclean = {"unclean.leader.election.enable": "true"}
+        resource = ConfigResource(ConfigResourceType.TOPIC, name, unclean)
+        admin(options.kafka).alter_configs([resource])
+    told = errors(list(sink.preflight("job")))
+    assert [name for name in kept if any(f"topic {name} is true" in what for what in told)] == kept
 
 
 @pytest.mark.services

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import statistics
 import time
+import tracemalloc
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
@@ -180,6 +182,23 @@ def test_a_part_that_is_missing_or_damaged_is_named() -> None:
         cells.apply(key, value)
     with pytest.raises(CorruptionError, match="not what was written"):
         cells.get("job", "here")
+
+
+@pytest.mark.parametrize("chunks", [10**12, 10**400, -1, 0, True, 2.5, "3", None])
+def test_a_number_of_parts_that_cannot_be_is_an_error_and_costs_no_memory(chunks: object) -> None:
+    cells = Cells()
+    for key, value in records_of("job", version_after(None), "x" * 1000, 300):
+        cells.apply(key, value)
+    fields = json.loads(records_of("job", version_after(None), "x" * 1000, 300)[-1][1] or b"")
+    cells.apply(b"job", json.dumps({**fields, "chunks": chunks}).encode())
+    tracemalloc.start()
+    try:
+        with pytest.raises(CorruptionError):
+            cells.get("job", "here")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000_000
 
 
 @pytest.mark.parametrize(
