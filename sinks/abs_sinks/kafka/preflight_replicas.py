@@ -1,4 +1,4 @@
-"""Is what the brokers acknowledge kept? Judged per topic: that of the data, the register's, the side topic.
+"""Is what brokers acknowledge kept? Judged per topic: the data's, the register's, the side topic.
 
 A register that goes back forgets a decision, and its epoch is written a second time. So what can take
 back an acknowledged record is refused there: a leader that lags (unclean election), and a record that
@@ -32,7 +32,7 @@ def preflight_replicas(options: KafkaOptions, *, own_register: bool) -> list[Fin
     if options.protocol == "idempotent" and options.topic is not None:
         kept.append(side_topic(options.topic))
     names = [*kept, *([] if options.topic is None else [options.topic])]
-    found = {}
+    found: dict[str, TopicFacts] = {}
     for name in names:
         try:
             found |= topic_facts(options.kafka, [name], again=True)

@@ -125,7 +125,7 @@ def make_topic(settings: Settings, name: str) -> RegisterTopic:
 
 
 def need_two(settings: Settings, name: str) -> None:
-    """Let two brokers need to have a record of a topic that was just made, where it has several replicas.
+    """Where a topic that was just made has several replicas, let two of them need to have a record.
 
     The broker's default may be one. Where this may not be set, preflight refuses the topic at the next
     start, and says what to do.
