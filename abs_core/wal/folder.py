@@ -8,6 +8,7 @@ is listed as not sealed, and deleted like any other handle that no decision can 
 from __future__ import annotations
 
 import os
+import socket
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
@@ -16,10 +17,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from abs_core.durable import disk_errors, flush_folder, make_durably, owners_alone
+from abs_core.errors import RefusedError
 from abs_core.model import HandleName
 from abs_core.wal.contracts import Entry, handle_of, name_of
 
 OPEN = ".open"
+ID_FILE = ".abs-wal-id"
+"""Holds the folder's id, where it has one."""
 
 
 class FolderSegments:
@@ -27,21 +31,26 @@ class FolderSegments:
 
     Args:
         folder: made with the first segment. Other files in it are left alone.
+        known_as: its id (``ID_FILE``): where it is another folder, or none, it is not used. So a
+            process that does not see the folder of the others is told.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, known_as: str | None = None) -> None:
         self._folder = Path(folder).absolute()
+        self._known_as = known_as
 
     @property
     def url(self) -> str:
         return self._folder.as_uri()
 
     def create(self, handle: HandleName) -> FolderFile:
+        self._check_id()
         with self._mapped("creating a segment"):
             make_durably(self._folder)
         return FolderFile(self, handle)
 
     def open(self, handle: HandleName) -> AbstractContextManager[pa.NativeFile] | None:
+        self._check_id()
         with self._mapped("opening a segment"):
             path = self._folder / name_of(handle)
             try:
@@ -62,6 +71,7 @@ class FolderSegments:
 
     def list(self, job: str | None) -> Sequence[Entry]:
         found = []
+        self._check_id()
         with self._mapped("listing segments"):
             try:
                 names = sorted(path.name for path in self._folder.iterdir())
@@ -77,6 +87,22 @@ class FolderSegments:
                     age = max(0.0, now - stat.st_mtime)
                     found.append(Entry(handle, stat.st_size, age, not name.endswith(OPEN)))
         return found
+
+    def _check_id(self) -> None:
+        if self._known_as is None:
+            return
+        with self._mapped("looking for its id"):
+            try:
+                found = (self._folder / ID_FILE).read_text()
+            except FileNotFoundError:
+                found = ""
+        if found != self._known_as:
+            raise RefusedError(
+                f"On {socket.gethostname()} the write-ahead log at {self.url} is not the folder that "
+                "the driver uses: it is on another file system, or was deleted.",
+                remedy="set wal to a URL that every task and the driver reach: file:///... on a shared "
+                "file system, or s3://bucket/prefix.",
+            )
 
     def _mapped(self, doing: str) -> AbstractContextManager[None]:
         what = f"The write-ahead log at {self.url}"

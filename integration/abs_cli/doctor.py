@@ -100,8 +100,9 @@ def _kafka(
     from abs_sinks.kafka.guarantee import guarantee
     from abs_sinks.kafka.preflight import preflight
     from abs_sinks.kafka.preflight_state import preflight_state
+    from abs_spark.wal_default import with_wal
 
-    options = KafkaOptions.parse(given)
+    options = KafkaOptions.parse(with_wal(given, started=False))
     job = _job(options.common)
     findings = [
         *preflight(options, schema, job, tasks),

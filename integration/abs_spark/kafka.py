@@ -8,14 +8,16 @@ from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_spark.kafka_source import KafkaReadable
 from abs_spark.source import AbsDataSource
 from abs_spark.target import Format
+from abs_spark.wal_default import with_wal
 
 
 def parse_options(given: Mapping[str, str]) -> KafkaOptions:
-    """As ``KafkaOptions.parse``; a function, because Spark pickles a class method by value.
+    """As ``KafkaOptions.parse``, with the log of a stream (``wal_default``).
 
-    A target that is unpickled twice would not equal itself then, and its run never be found again.
+    A function, because Spark pickles a class method by value: a target that is unpickled twice would
+    not equal itself then, and its run never be found again.
     """
-    return KafkaOptions.parse(given)
+    return KafkaOptions.parse(with_wal(given))
 
 
 class KafkaDataSource(KafkaReadable, AbsDataSource):

@@ -18,6 +18,7 @@ def segment_store(url: str) -> SegmentStore:
         url: ``file:///folder``, or an absolute path: a folder that every executor and the driver see.
             Or ``s3://bucket/prefix``, with options of the S3 sink as its query where they are needed
             (``?endpoint=https://...&region=...``); credentials by boto3's chain, never in the URL.
+            ``file:///folder#id`` is the folder that has this id, and no other.
 
     Raises:
         OptionError: there is no store for such a URL.
@@ -27,7 +28,9 @@ def segment_store(url: str) -> SegmentStore:
     except ValueError as error:  # half of an address in brackets, for one
         raise OptionError(f"wal: {url[:200]!r} is no URL: {error}.", remedy=_WHERE) from error
     if parts.scheme in ("", "file") and parts.netloc in ("", "localhost"):
-        return FolderSegments(_folder(url if parts.scheme == "" else unquote(parts.path)))
+        known_as = parts.fragment if parts.scheme and parts.fragment else None
+        folder = _folder(url if parts.scheme == "" else unquote(parts.path))
+        return FolderSegments(folder, known_as)
     if parts.scheme in ("s3", "s3a"):
         # boto3 takes a while to import, and is an extra.
         from abs_sinks.s3.options import S3Options

@@ -132,7 +132,8 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
         problems.add(
             "protocol=wal needs the option wal: where the segments of an epoch are kept until it is "
             "committed.",
-            "give a URL that every task and the driver reach: file:///..., or s3://bucket/prefix.",
+            "give a URL that every task and the driver reach: file:///..., or s3://bucket/prefix; or, "
+            "for a stream, give checkpointLocation as an option: then its folder abs/wal is taken.",
         )
     if common.protocol != "wal" and common.wal is not None:
         problems.add(

@@ -1,0 +1,88 @@
+"""A stream's write-ahead log where the option ``wal`` names none: ``<checkpoint>/abs/wal``.
+
+Tasks leave segments there, and the driver reads them: all must see the same place. An S3 bucket they
+all reach. Of a folder it is proven: the driver leaves an id in it, and who does not find that id there
+(an executor on another machine, without a shared file system) is refused before it writes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from abs_core.durable import make_durably
+from abs_core.errors import OptionError
+from abs_core.wal.folder import ID_FILE
+from abs_spark.checkpoint import locate, query_id
+
+WAL = "wal"
+_S3 = re.compile(r"s3[an]?://(.+)", re.IGNORECASE)
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):.*", re.DOTALL)
+
+
+def with_wal(given: Mapping[str, str], *, started: bool = True) -> Mapping[str, str]:
+    """The options, with ``wal`` where ``protocol=wal`` needs it and ``checkpointLocation`` is given.
+
+    Args:
+        started: whether Spark has made the checkpoint; where not, nothing is made either.
+
+    Raises:
+        OptionError: tasks cannot keep a log beside this checkpoint.
+    """
+    named = {name.lower(): text for name, text in given.items()}
+    checkpoint = str(named.get("checkpointlocation") or "").strip()
+    if str(named.get("protocol")).strip().lower() != "wal" or WAL in named or not checkpoint:
+        return given
+    return {**given, WAL: default_wal(checkpoint, started=started)}
+
+
+def default_wal(checkpoint: str, *, started: bool = True) -> str:
+    """The URL of the log beside a checkpoint.
+
+    Raises:
+        OptionError: the checkpoint is neither in S3 nor in a folder of this machine.
+    """
+    if (bucket := _S3.fullmatch(checkpoint)) is not None:
+        return f"s3://{bucket[1].rstrip('/')}/abs/wal"
+    scheme = _SCHEME.fullmatch(checkpoint)
+    if scheme is not None and scheme[1].lower() != "file":
+        raise _no_place(
+            checkpoint, f"is in a file system ({scheme[1]}) that segments cannot lie in"
+        )
+    folder = Path(locate(checkpoint)[1]) / "abs" / WAL
+    if not started:
+        return folder.as_uri()
+    if query_id(checkpoint) is None:
+        raise _no_place(checkpoint, "is no folder that the driver can read")
+    try:
+        return f"{folder.as_uri()}#{_id_of(folder)}"
+    except OSError as error:
+        raise _no_place(checkpoint, f"cannot be written to by the driver ({error})") from error
+
+
+def _id_of(folder: Path) -> str:
+    """The folder's id; the first who asks gives it one."""
+    make_durably(folder)
+    place = folder / ID_FILE
+    if not place.exists():
+        made = folder / f"{ID_FILE}.{secrets.token_hex(8)}"
+        made.write_text(secrets.token_hex(8))
+        try:
+            os.link(made, place)
+        except FileExistsError:
+            pass  # another process was first, and its id counts
+        finally:
+            made.unlink()
+    return place.read_text()
+
+
+def _no_place(checkpoint: str, why: str) -> OptionError:
+    return OptionError(
+        f"protocol=wal needs the option wal: beside the checkpoint no segments can be kept, as "
+        f"{checkpoint} {why}.",
+        remedy="set wal to a URL that every task and the driver reach: file:///... on a shared file "
+        "system, or s3://bucket/prefix.",
+    )
