@@ -21,7 +21,7 @@ class Image:
     Attributes:
         variable: environment variable that overrides it.
         built: tag that ``docker/build-images.sh`` gives it.
-        public: the project's own image on the public registry.
+        public: the project's own image on the public registry, of a version that does not change.
     """
 
     variable: str
@@ -30,9 +30,9 @@ class Image:
 
 
 IMAGES: Mapping[Kind, Image] = {
-    "postgres": Image("ABS_POSTGRES_IMAGE", "abs-sinks/postgres:18", "postgres:18"),
+    "postgres": Image("ABS_POSTGRES_IMAGE", "abs-sinks/postgres:18", "postgres:18.1"),
     "kafka": Image("ABS_KAFKA_IMAGE", "abs-sinks/kafka:4.1.1", "apache/kafka:4.1.1"),
-    "s3": Image("ABS_S3_IMAGE", "abs-sinks/s3:4", "chrislusf/seaweedfs:latest"),
+    "s3": Image("ABS_S3_IMAGE", "abs-sinks/s3:4", "chrislusf/seaweedfs:4.48"),
 }
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from abs_core.errors import ConfigError, UnavailableError
+from abs_core.errors import ConfigError, CorruptionError, UnavailableError
+from abs_services.contracts import Kind
+from abs_services.images import IMAGES
 from abs_services.native import kafka_jars
-from abs_services.native.kafka_jars import KAFKA, broker_jars, find_java
+from abs_services.native.kafka_jars import KAFKA, SCALA, SUMS, broker_jars, find_java
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +31,88 @@ def fake_java(folder: Path, script: str) -> Path:
     return program
 
 
-def test_starts_at_once_fetch_once(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+Table = Callable[[dict[str, bytes]], Path]
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Table:
+    """A table of these jars, as the one of the release."""
+
+    def write(jars: dict[str, bytes]) -> Path:
+        place = tmp_path / "jars.sha256"
+        lines = [f"{hashlib.sha256(data).hexdigest()}  {name}" for name, data in jars.items()]
+        place.write_text("\n".join(lines))
+        return place
+
+    return write
+
+
+@pytest.fixture
+def fetches(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, bytes]]:
+    """What Ivy brings, one after another."""
+    brought: list[dict[str, bytes]] = []
+
+    def resolve(java: Path, scratch: Path) -> Path:
+        (scratch / "jars").mkdir()
+        for name, data in brought.pop(0).items():
+            (scratch / "jars" / name).write_bytes(data)
+        return scratch / "jars"
+
+    monkeypatch.setattr(kafka_jars, "_resolve", resolve)
+    return brought
+
+
+GOOD = {"kafka.jar": b"the broker", "log.jar": b"a log"}
+WRONG = [
+    {**GOOD, "kafka.jar": b"another broker"},
+    {"kafka.jar": GOOD["kafka.jar"]},
+    {**GOOD, "more.jar": b"what nobody asked for"},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=["changed", "missing", "foreign"])
+def test_a_jar_that_is_not_the_release_s_is_refused_after_its_fetch(
+    cache: Path, table: Table, fetches: list[dict[str, bytes]], wrong: dict[str, bytes]
+) -> None:
+    fetches += [wrong, GOOD]
+    with pytest.raises(CorruptionError, match="not those that this release"):
+        broker_jars(Path("java"), table(GOOD))
+    assert [path.name for path in cache.iterdir()] == ["kafka.lock"]
+    assert content(broker_jars(Path("java"), table(GOOD))) == GOOD
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=["changed", "missing", "foreign"])
+def test_a_jar_in_the_cache_that_is_not_the_release_s_is_not_used(
+    cache: Path, table: Table, fetches: list[dict[str, bytes]], wrong: dict[str, bytes]
+) -> None:
+    folder = cache / f"kafka-{KAFKA}"
+    folder.mkdir(parents=True)
+    for name, data in wrong.items():
+        (folder / name).write_bytes(data)
+    fetches += [GOOD]
+    assert content(broker_jars(Path("java"), table(GOOD))) == GOOD
+    assert content(broker_jars(Path("java"), table(GOOD))) == GOOD, "and it is not fetched again"
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_release_s_table_names_the_broker_and_its_jars() -> None:
+    lines = [line.split() for line in SUMS.read_text().splitlines()]
+    assert all(len(digest) == 64 and name.endswith(".jar") for digest, name in lines)
+    assert f"kafka_{SCALA}-{KAFKA}.jar" in [name for _, name in lines]
+
+
+@pytest.mark.parametrize("kind", IMAGES)
+def test_the_public_image_is_of_a_version_that_does_not_change(kind: Kind) -> None:
+    public = IMAGES[kind].public
+    assert re.search(r":\d+\.\d+(\.\d+)?$|@sha256:[0-9a-f]{64}$", public), public
+
+
+def test_starts_at_once_fetch_once(
+    cache: Path, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fetched: list[Path] = []
     both_called = threading.Barrier(2, timeout=10)
 
@@ -37,7 +123,7 @@ def test_starts_at_once_fetch_once(cache: Path, monkeypatch: pytest.MonkeyPatch)
 
     def start() -> None:
         both_called.wait()
-        assert broker_jars(Path("java")) == cache / f"kafka-{KAFKA}"
+        assert broker_jars(Path("java"), table({})) == cache / f"kafka-{KAFKA}"
 
     monkeypatch.setattr(kafka_jars, "_resolve", resolve)
     threads = [threading.Thread(target=start) for _ in range(2)]

@@ -1,17 +1,24 @@
-"""The Kafka broker's jars, resolved by the Ivy that PySpark ships and kept in the cache folder."""
+"""The Kafka broker's jars, resolved by the Ivy that PySpark ships and kept in the cache folder.
+
+Each is known by its SHA-256 (``kafka-<version>.sha256``, for ``sha256sum -c``): what was fetched,
+and what lies in the cache, is compared with it before Java loads any of it.
+"""
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import importlib.util
+import logging
 import os
 import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
-from abs_core.errors import ConfigError, UnavailableError
+from abs_core.errors import ConfigError, CorruptionError, UnavailableError
 from abs_services.places import cache_folder
 
 KAFKA = "4.1.1"
@@ -20,6 +27,10 @@ _SLF4J = "1.7.36"
 _JAVA_AT_LEAST = 17
 # Two minutes are four times what a slow line took; Ivy itself waits for ever.
 _RESOLVE_DEADLINE_S = 600.0
+
+SUMS = Path(__file__).with_name(f"kafka-{KAFKA}.sha256")
+
+log = logging.getLogger(__name__)
 
 _IVY = f"""<ivy-module version="2.0">
   <info organisation="abs-sinks" module="kafka-broker"/>
@@ -47,22 +58,70 @@ def find_java() -> Path:
     return Path(found)
 
 
-def broker_jars(java: Path) -> Path:
+def broker_jars(java: Path, sums: Path = SUMS) -> Path:
     """The folder with the broker's jars; resolved at the first call (30 s), then cached.
 
-    Callers that need it at once wait for the one that fetches. Raises ConfigError where PySpark is
-    not installed, UnavailableError where the jars cannot be fetched.
+    Callers that need it at once wait for the one that fetches. Cached jars that are not those of the
+    table are fetched again.
+
+    Args:
+        sums: the table of their SHA-256.
+
+    Raises:
+        ConfigError: PySpark is not installed.
+        UnavailableError: the jars cannot be fetched.
+        CorruptionError: what was fetched is not what the table says.
     """
     folder = cache_folder() / f"kafka-{KAFKA}"
-    if folder.is_dir():
+    table = _table(sums.read_text())
+    if folder.is_dir() and not differing(folder, table):
         return folder
     with (cache_folder() / "kafka.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.is_dir():
-            with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
-                jars = _resolve(java, Path(scratch))
-                jars.rename(folder)
+        wrong = differing(folder, table) if folder.is_dir() else ["nothing is cached"]
+        if not wrong:
+            return folder
+        with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
+            jars = _resolve(java, Path(scratch))
+            _refuse_others(jars, table)
+            if folder.is_dir():
+                log.warning("%s is replaced: %s", folder, "; ".join(wrong[:3]))
+                folder.rename(Path(scratch) / "replaced")
+            jars.rename(folder)
     return folder
+
+
+def differing(folder: Path, table: Mapping[str, str]) -> list[str]:
+    """What is not as the table says: jars that are missing, changed, or not named there."""
+    found = {path.name: path for path in folder.iterdir()}
+    return [
+        *(f"{name} is missing" for name in sorted(table.keys() - found.keys())),
+        *(f"{name} is not of this release" for name in sorted(found.keys() - table.keys())),
+        *(
+            f"{name} has another content"
+            for name in sorted(table.keys() & found.keys())
+            if _sha256(found[name]) != table[name]
+        ),
+    ]
+
+
+def _table(text: str) -> dict[str, str]:
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    return {name: digest for digest, name in lines}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _refuse_others(jars: Path, table: Mapping[str, str]) -> None:
+    if wrong := differing(jars, table):
+        raise CorruptionError(
+            f"The jars of the Kafka broker {KAFKA} that were fetched are not those that this release "
+            f"knows: {'; '.join(wrong[:3])}.",
+            remedy="look where Ivy fetched them from (a mirror, a proxy); nothing of it was kept.",
+        )
 
 
 def _resolve(java: Path, scratch: Path) -> Path:
