@@ -251,15 +251,21 @@ def _show(fates: Sequence[tuple[InDoubt, str]]) -> None:
     for doubt, what in fates:
         handle = doubt.handle
         age = "" if doubt.age_seconds is None else f"{doubt.age_seconds:.0f} s"
-        where = ("", "") if _is_bounded(handle) else (str(handle.epoch), str(handle.partition))
+        where = ("-", "-") if _is_bounded(handle) else (str(handle.epoch), str(handle.partition))
         size = [decimal(doubt.size) if doubt.size is not None else ""] * sized
-        table.add_row(handle.job, *where, age, *size, what, str(handle))
+        table.add_row(handle.job, *where, age, *size, what, _shown(handle))
     print_table(table)
 
 
 def _is_bounded(handle: HandleName) -> bool:
     """Whether it is the name of a place that is used again (Kafka), which says nothing of an epoch."""
     return handle.epoch == NO_EPOCH
+
+
+def _shown(handle: HandleName) -> str:
+    """The handle, for people: the epoch of a bounded name is no number; --json has it as it is kept."""
+    text = str(handle)
+    return text.replace(f":{NO_EPOCH}:", ":-:", 1) if _is_bounded(handle) else text
 
 
 def _no_register(state: State, job: str, left: Sequence[HandleName]) -> ConfigError:
@@ -275,7 +281,7 @@ def _no_register(state: State, job: str, left: Sequence[HandleName]) -> ConfigEr
 
 def _orphan(text: str, names: list[HandleName], known: JobState | None) -> HandleName:
     for name in names:
-        if str(name) == text and (known is None or name.register != known.register):
+        if text in (str(name), _shown(name)) and (known is None or name.register != known.register):
             return name
     raise ConfigError(
         f"{text!r} is no handle of this job in doubt, or its register is here.",

@@ -82,7 +82,7 @@ def chain_places(url: str, found: Mapping[str, str]) -> Places:
 
     name = f"flights-{secrets.token_hex(4)}"
     bootstrap = found["ABS_KAFKA_BOOTSTRAP"]
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})  # quiet when it ends
     admin.create_topics([NewTopic(name, PARTITIONS, 1)])[name].result(30)
     return Places(
         url,

@@ -47,6 +47,9 @@ def test_open_transactions_are_listed_committed_and_aborted_as_the_register_says
     (listed,) = found(harness)
     assert (listed["handle"], listed["job"], listed["epoch"]) == (held, JOB, None)
     assert "under way" in listed["fate"]
+    table = run(harness, "list").stdout
+    assert ":-:" in table
+    assert "99999" not in table, "what is no epoch is not shown as one"
     assert harness.topic in listed["detail"]
     assert listed["age_seconds"] < 600
     everywhere = [each for each in listing(harness) if each["job"] == JOB]

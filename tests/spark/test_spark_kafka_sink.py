@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -81,6 +82,17 @@ def test_every_crash_point_of_every_protocol_through_spark(
     protocol: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession
 ) -> None:
     crash_and_recover(new_world(protocol), point, spark)
+
+
+def test_librdkafka_writes_nothing_to_the_console(new_world: NewWorld) -> None:
+    """Neither while a query runs nor when its clients end (``Purging 1 unserved events``)."""
+    world = new_world("2pc")
+    added = [*world.source.add(60)]
+    with Driver(world.job(), world.folder / "driver") as driver:
+        assert driver.end() == 0, driver.log[-4000:]
+    world.holds(added, "after a query")
+    lines = [line for line in driver.log.splitlines() if re.search(r"%\d\||unserved", line)]
+    assert lines == []
 
 
 def crash_and_recover(world: KafkaWorld, point: CrashPoint, spark: SparkSession) -> None:

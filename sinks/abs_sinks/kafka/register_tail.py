@@ -230,6 +230,7 @@ def _consumer(settings: Settings) -> Consumer:
 def reading(settings: Settings) -> dict[str, Any]:
     """Configuration of a consumer that belongs to no group."""
     return {
+        "log_level": "2",  # lost connections are tried again; what fails for good is an error
         **dict(settings.pairs),
         "group.id": "abs-register",  # never joined, never committed to
         "enable.auto.commit": False,

@@ -12,7 +12,13 @@ PREFIX = "kafka."
 BOOTSTRAP = "bootstrap.servers"
 
 log = logging.getLogger("abs_sources.kafka")
-"""librdkafka's own lines go there too."""
+
+client_log = logging.getLogger("abs_sources.kafka.librdkafka")
+# What matters becomes an error; without a handler librdkafka's lines would go to standard error.
+client_log.addHandler(logging.NullHandler())
+
+_QUIET = {"log_level": "2"}
+"""librdkafka tells of each connection that fails, and of each client that ends, by default."""
 
 _FORBIDDEN = {
     "enable.auto.commit": "the engine keeps the offsets; none are committed to Kafka.",
@@ -117,7 +123,7 @@ def principal(settings: Mapping[str, str]) -> str:
 
 def consumer_settings(settings: Mapping[str, str]) -> dict[str, Any]:
     """For the client that reads records."""
-    return {**_DEFAULTS, **settings, **_OWN}
+    return {**_QUIET, **_DEFAULTS, **settings, **_OWN}
 
 
 def admin_settings(settings: Mapping[str, str]) -> dict[str, Any]:
@@ -126,6 +132,4 @@ def admin_settings(settings: Mapping[str, str]) -> dict[str, Any]:
     It keeps quiet on connections that fail: they are tried again, ten times a second, and what fails
     for good is an error.
     """
-    return {"log_level": "2"} | {
-        k: v for k, v in settings.items() if not k.startswith(_CONSUMER_ONLY)
-    }
+    return _QUIET | {k: v for k, v in settings.items() if not k.startswith(_CONSUMER_ONLY)}

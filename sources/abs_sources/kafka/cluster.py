@@ -26,7 +26,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 
 from abs_core.attempts import side_topic
 from abs_core.errors import UnavailableError
-from abs_sources.kafka.client import admin_settings, log, principal
+from abs_sources.kafka.client import admin_settings, client_log, principal
 from abs_sources.kafka.errors import is_let_in_nowhere, mapped, translated
 from abs_sources.kafka.offsets import Partition
 
@@ -86,7 +86,7 @@ class Cluster:
 
     def _new_client(self) -> AdminClient:
         with translated("setting up the client"):
-            return AdminClient(self._settings, logger=log)
+            return AdminClient(self._settings, logger=client_log)
 
     def topics(
         self, names: Iterable[str], awaited: Mapping[str, str | None] | None = None

@@ -14,7 +14,7 @@ from abs_core.attempts import HEADER, side_topic
 from abs_core.errors import AbsError, ReplayMismatchError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.source import Split
-from abs_sources.kafka.client import consumer_settings, log, principal
+from abs_sources.kafka.client import client_log, consumer_settings, log, principal
 from abs_sources.kafka.cluster import cluster
 from abs_sources.kafka.columns import batch_of
 from abs_sources.kafka.errors import DATA_LOSS_REMEDY, mapped, translated
@@ -87,7 +87,7 @@ class KafkaReader:
         self._checked = False
         self._check_topic()
         with translated("setting up the consumer"):
-            self._consumer = Consumer(consumer_settings(options.client), logger=log)
+            self._consumer = Consumer(consumer_settings(options.client), logger=client_log)
         self._assign(self._at)
 
     @property

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from abs_core.source import Limit, Source
 from abs_core.testing.source_harness import Record
-from abs_sources.kafka.client import log
+from abs_sources.kafka.client import client_log
 from abs_sources.kafka.cluster import cluster
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.source import KafkaSource
@@ -38,10 +38,12 @@ class KafkaSourceHarness:
         self.topic = f"source-{secrets.token_hex(6)}"
         self._options = {"kafka.bootstrap.servers": bootstrap, "subscribe": self.topic}
         self._options |= {"startingOffsets": "earliest", "batchsize": "5", **(options or {})}
-        self._admin = AdminClient({"bootstrap.servers": bootstrap}, logger=log)
+        self._admin = AdminClient(
+            {"bootstrap.servers": bootstrap, "log_level": 2}, logger=client_log
+        )
         self._producer = Producer(
             {"bootstrap.servers": bootstrap, "transactional.id": self.topic, "linger.ms": 0},
-            logger=log,
+            logger=client_log,
         )
         self._producer.init_transactions(_PATIENCE_SECONDS)
         self._numbers = itertools.count()

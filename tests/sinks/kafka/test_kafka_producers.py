@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -13,21 +13,24 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from abs_core.contracts import Task
-from abs_core.errors import UnavailableError
+from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import producers as pools
 from abs_sinks.kafka import sink as sinks
+from abs_sinks.kafka import writer_2pc
 from abs_sinks.kafka.bulk import BulkProducer
 from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.control import forget
+from abs_sinks.kafka.endtxn import Produced, producers
 from abs_sinks.kafka.initialised import over_librdkafka
-from abs_sinks.kafka.looking import look
+from abs_sinks.kafka.looking import Looked, Partition, look
 from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producers import Producers, Use
 from abs_sinks.kafka.records import plan_columns, records_of
+from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.writer_2pc import TransactionWriter
@@ -100,6 +103,34 @@ def test_what_was_guessed_wrong_is_looked_up(harness: TopicHarness, pool: Produc
         looked = look(harness.options.kafka, str(slot.name), guess)
         assert looked.found is not None
         assert sum(p.last_sequence + 1 for p in looked.found.values() if p) == 3
+
+
+def test_records_of_an_older_transaction_stand_in_for_none_of_this_one(
+    harness: TopicHarness, pool: Producers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The producer id is the same: a partition that lost records still has those of before."""
+
+    def older(found: Mapping[Partition, Produced | None]) -> dict[Partition, Produced | None]:
+        return {
+            place: None if there is None else replace(there, epoch=there.epoch - 1)
+            for place, there in found.items()
+        }
+
+    def looked(settings: Settings, name: str, guess: Sequence[Partition]) -> Looked:
+        now = look(settings, name, guess)
+        return replace(now, found=older(now.found or {}))
+
+    def asked(settings: Settings, places: Sequence[Partition], producer_id: int) -> Any:
+        return older(producers(settings, places, producer_id))
+
+    monkeypatch.setattr(writer_2pc, "look", looked)
+    monkeypatch.setattr(writer_2pc, "producers", asked)
+    writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
+    writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
+    with pytest.raises(TargetError, match=r"3 records were sent and .* brokers have 0"):
+        writer.pre_commit()
+    writer.abort()
+    assert harness.records() == []
 
 
 def test_no_failure_to_make_a_producer_keeps_the_next_task_from_one(

@@ -310,6 +310,42 @@ def test_a_lost_commit_is_looked_up(
     assert KafkaRegister(shared).load(job) == Stored(newer, str(version))
 
 
+@pytest.mark.parametrize("lost", ["the reply", "the request"])
+def test_what_became_of_a_lost_commit_is_not_guessed_where_another_has_written_since(
+    shared: KafkaOptions, job: str, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """Theirs may stand on ours: "conflict" would say that ours never took effect."""
+    stored = _create(shared, job)
+    commit, other, calls = FencedProducer.commit, Session(shared), []
+
+    def losing(producer: FencedProducer) -> None:
+        calls.append(lost)
+        if len(calls) > 1:
+            return commit(producer)
+        if lost == "the reply":
+            commit(producer)
+        producer.usable = False
+        theirs = KafkaRegister(shared, other)
+        there = theirs.load(job)
+        assert there is not None
+        after = theirs.compare_and_set(job, there.version, replace(there.state, run="another"))
+        assert not isinstance(after, Conflict)
+        raise UnavailableError("lost on purpose")
+
+    monkeypatch.setattr(FencedProducer, "commit", losing)
+    mine = replace(stored.state, generation=2)
+    register = KafkaRegister(shared)
+    if lost == "the reply":
+        with pytest.raises(UnavailableError, match="written by others"):
+            register.compare_and_set(job, stored.version, mine)
+    else:
+        assert isinstance(register.compare_and_set(job, stored.version, mine), Conflict)
+    found = KafkaRegister(shared).load(job)
+    assert found is not None
+    assert (found.state.run, found.state.generation) == ("another", 2 if lost == "the reply" else 1)
+    other.close()
+
+
 def test_a_retired_job_is_forgotten_and_its_versions_never_come_again(
     shared: KafkaOptions, job: str
 ) -> None:

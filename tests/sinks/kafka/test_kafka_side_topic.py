@@ -13,9 +13,9 @@ from abs_audit import audit
 from abs_audit.locate import relation
 from abs_cli.main import app
 from abs_core.attempts import side_topic
-from abs_core.cell import Patience
 from abs_core.errors import CorruptionError
 from abs_core.model import Severity
+from abs_core.patience import Patience
 from abs_core.source import Limit
 from abs_core.testing.case import Case, raises, rows
 from abs_services import KafkaService
