@@ -62,7 +62,7 @@ def refuse_attempts(records: Sequence[Any], topic: str) -> None:
             raise CorruptionError(
                 f"The topic {topic} was written by protocol=idempotent: of the records of several "
                 f"attempts one counts, and the side topic {side_topic(topic)}, which says which, is "
-                "not there.",
+                "not there, or may not be seen.",
                 handle=str(attempt_of(value)),
                 remedy="restore the side topic, and audit with winners=true; winners=false audits the "
                 "records of every attempt.",

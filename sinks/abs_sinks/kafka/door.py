@@ -64,6 +64,12 @@ def asking(settings: Settings, doing: str) -> Iterator[AdminClient]:
         raise
 
 
+def forget(settings: Settings) -> None:
+    """Let the client go, if there is one; the next use makes another."""
+    with _lock:
+        _admins.pop((os.getpid(), settings), None)
+
+
 def knock(settings: Settings) -> None:
     """Return when a broker has let us in, or when none answers: who asks next is told that.
 

@@ -21,12 +21,17 @@ class Api(IntEnum):
     PRODUCE = 0
     METADATA = 3
     FIND_COORDINATOR = 10
+    CREATE_TOPICS = 19
     INIT_PRODUCER_ID = 22
     ADD_PARTITIONS_TO_TXN = 24
     END_TXN = 26
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
+
+
+CALLS = frozenset(Api) - {Api.METADATA}
+"""Requests that count as a job's calls. Those of readers do not: how often they ask depends on time."""
 
 
 class LossyBroker(Relay):
@@ -38,7 +43,7 @@ class LossyBroker(Relay):
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.partition(":")
-        super().__init__((host, int(port)), _frame, self._told_to_come_here)
+        super().__init__((host, int(port)), _frame, self._told_to_come_here, name_of)
         self._told = host.encode() + int(port).to_bytes(4, "big")
         self._instead = host.encode() + self.port.to_bytes(4, "big")
         self.bootstrap = f"127.0.0.1:{self.port}"
@@ -50,6 +55,12 @@ class LossyBroker(Relay):
 
     def _told_to_come_here(self, frame: bytes) -> bytes:
         return frame.replace(self._told, self._instead)
+
+
+def name_of(frame: bytes) -> str | None:
+    """The kind of a request that is a job's call."""
+    key = int.from_bytes(frame[4:6], "big")
+    return Api(key).name if key in CALLS else None
 
 
 def _frame(source: socket.socket) -> bytes:

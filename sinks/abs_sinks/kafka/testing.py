@@ -22,7 +22,9 @@ from kafka import KafkaConsumer, TopicPartition
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_core.testing import Row
+from abs_sinks.kafka.control import forget as forget_control
 from abs_sinks.kafka.door import admin_client
+from abs_sinks.kafka.door import forget as forget_admin
 from abs_sinks.kafka.endtxn import State, describe, listed
 from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import parse_id
@@ -106,6 +108,7 @@ class TopicHarness:
         }
         self.options = KafkaOptions.parse(given)
         self.new_sink: Callable[[], Sink] = self.sink_for(self.options)
+        self._through = self.options
         make_topic(self.options.kafka, self.topic)
         self._consumer: KafkaConsumer | None = None
         self._uncommitted: KafkaConsumer | None = None
@@ -118,7 +121,14 @@ class TopicHarness:
         """Let sinks reach the broker by another address; this look at it does not."""
         pairs = {**dict(self.options.kafka.pairs), "bootstrap.servers": bootstrap}
         settings = replace(self.options.kafka, pairs=tuple(sorted(pairs.items())))
-        self.new_sink = self.sink_for(replace(self.options, kafka=settings))
+        self._through = replace(self.options, kafka=settings)
+        self.new_sink = self.sink_for(self._through)
+
+    def let_go(self) -> None:
+        """Close what this process has open for its sinks, before the other address goes."""
+        close_session(self._through)
+        forget_admin(self._through.kafka)
+        forget_control(self._through.kafka)
 
     def read(self) -> Sequence[Row]:
         return [(int(key or b""), (value or b"").decode()) for key, value in self.records()]

@@ -241,7 +241,7 @@ def read(client: Client, **more: str) -> int:
 
 def values(new: Callable[..., Client], folder: Path) -> list[str]:
     """Of all committed records, as the audit's client reads them."""
-    topic = relation([f"{url_of(new(READS), folder, TOPIC)}&value=raw"])
+    topic = relation([f"{url_of(new(READS), folder, TOPIC)}&value=raw&winners=false"])
     assert isinstance(topic, KafkaTopic)
     with duckdb.connect() as connection, topic.rows(connection, ["value"]) as found:
         return [bytes(value).decode() for (value,) in found.fetchall()]
