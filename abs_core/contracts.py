@@ -131,7 +131,11 @@ class Committer(Protocol):
     def abort(self, handles: Sequence[HandleName]) -> None:
         """Undo handles that no decision can ever name (I4 is the caller's duty).
 
-        A handle that is gone, committed or unknown is left alone, without an error.
+        A handle that is gone, committed or unknown is left alone, without an error. One that cannot
+        be aborted does not stop the others: each is tried on its own (``aborting.abort_each``).
+
+        Raises:
+            TargetError: some handles stay; the message names them, each with its reason.
         """
         ...
 

@@ -18,7 +18,7 @@ from abs_core.certificate import Certificate, CertificateStore, Origin
 from abs_core.certifier import Certifier
 from abs_core.contracts import CoCommitter, Committer, Composer, RegisterStore
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import NotPreparedError, ProtocolError, TargetError
+from abs_core.errors import NotPreparedError, ProtocolError, TargetError, UnavailableError
 from abs_core.events import (
     Abandoned,
     Committed,
@@ -294,6 +294,12 @@ class Coordinator:
             if forget:
                 self._patience.retry(lambda: self._committer.forget(state))
                 reached(CrashPoint.AFTER_FORGET)
+        except TargetError as error:
+            self._observe(SweepFailed(self._who.job, str(error)))
+            if isinstance(error, UnavailableError):
+                return  # the sweep would wait as long again
+        try:
+            # Also where old proof cannot be deleted: what is left behind would grow without end.
             self.sweep(state, spent)
         except TargetError as error:
             self._observe(SweepFailed(self._who.job, str(error)))

@@ -10,7 +10,9 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
+from abs_core.aborting import attempt_all
 from abs_core.contracts import Committer, Composer, Sink, Task, Writer
 from abs_core.errors import ConfigError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
@@ -92,10 +94,14 @@ class SinksCommitter:
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         jobs = {handle.job for handle in handles}
-        for committer in self._committers.values():
+
+        def abort(committer: Committer) -> None:
             seen = {doubt.handle for job in jobs for doubt in committer.in_doubt(job)}
             if share := [handle for handle in handles if handle in seen]:
                 committer.abort(share)
+
+        # A system that is away stops its own sweep, not the others'.
+        attempt_all(partial(abort, committer) for committer in self._committers.values())
 
     def in_doubt(self, job: str) -> Sequence[InDoubt]:
         told = [doubt for c in self._committers.values() for doubt in c.in_doubt(job)]

@@ -7,7 +7,7 @@ from abs_core.testing.check_register import check_register
 from abs_core.testing.check_segments import check_segments
 from abs_core.testing.check_sink import applicable, check_sink, run_check
 from abs_core.testing.check_source import SOURCE_CHECKS, check_source, run_source_check
-from abs_core.testing.harness import SCHEMA, Harness, Opener, Row, batch_of
+from abs_core.testing.harness import SCHEMA, Harness, Holding, Opener, Row, batch_of
 from abs_core.testing.rules import Check
 from abs_core.testing.source_harness import SourceHarness, SourceOpener
 
@@ -17,6 +17,7 @@ __all__ = [
     "Calls",
     "Check",
     "Harness",
+    "Holding",
     "Killed",
     "Nursery",
     "Opener",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
 from abs_core.contracts import Sink
+from abs_core.model import HandleName
 
 Row = tuple[int, str]
 """One row of every check's target: ``id`` (the key under ``upsert``) and ``value``."""
@@ -52,6 +53,18 @@ class Harness(Protocol):
 
         Prepared transactions, staged rows, markers, locks, open uploads: looked up in the system
         itself, not through the sink. Empty once every epoch is finished and swept.
+        """
+        ...
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """A harness that can have a handle which the sink is not able to abort."""
+
+    def held(self, handle: HandleName) -> AbstractContextManager[None]:
+        """While inside, the target's system refuses to abort this handle, and no other one.
+
+        As where it belongs to another role, or to somebody who holds a lock on it.
         """
         ...
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from abs_core.testing.case import Case
+from abs_core.testing.harness import Holding
 
 Body = Callable[[Case], None]
 
@@ -46,6 +47,11 @@ def hiding_two_step(case: Case) -> bool:
 def co_committing(case: Case) -> bool:
     """Sinks that apply rows and register in one transaction."""
     return case.co_commits
+
+
+def holding(case: Case) -> bool:
+    """Sinks whose harness can have a handle that nobody is able to abort."""
+    return case.hides and isinstance(case.harness, Holding)
 
 
 def upserting(case: Case) -> bool:

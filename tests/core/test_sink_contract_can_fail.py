@@ -6,7 +6,7 @@ import importlib
 import itertools
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ import pytest
 from abs_core import births, protocol
 from abs_core.certificate import Origin
 from abs_core.certifier import Certifier
+from abs_core.errors import TargetError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import Identity, Verdict
 from abs_core.testing import Nursery, check_crashes, run_check
@@ -24,6 +25,7 @@ from abs_core.testing.fakes.committers import HandleCommitter, NothingToCommit, 
 from abs_core.testing.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
 
 Patch = pytest.MonkeyPatch
+STAYS = "a_handle_that_cannot_be_aborted_does_not_stop_the_sweep_of_the_others"
 
 
 def in_doubt_by_prefix(patch: Patch) -> None:
@@ -87,6 +89,27 @@ def forgets_everything(patch: Patch) -> None:
 
 def aborts_nothing(patch: Patch) -> None:
     patch.setattr(HandleCommitter, "abort", lambda self, handles: None)
+
+
+def one_that_stays_stops_its_sweep(patch: Patch) -> None:
+    """The first handle that cannot be aborted ends the sweep of all."""
+
+    def abort_each(handles: Sequence[HandleName], abort: Callable[[HandleName], object]) -> None:
+        for handle in handles:
+            abort(handle)
+
+    patch.setattr(committers, "abort_each", abort_each)
+
+
+def says_nothing_of_what_stays(patch: Patch) -> None:
+    """What cannot be aborted is passed over without a word."""
+
+    def abort_each(handles: Sequence[HandleName], abort: Callable[[HandleName], object]) -> None:
+        for handle in handles:
+            with suppress(TargetError):
+                abort(handle)
+
+    patch.setattr(committers, "abort_each", abort_each)
 
 
 def shows_rows_early(patch: Patch) -> None:
@@ -185,6 +208,8 @@ BROKEN: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
     forgets_nothing: ("2pc", "append", {"epochs_of_one_task_are_there_once"}),
     forgets_everything: ("2pc", "append", {"the_proof_of_a_commit_outlives_the_decision"}),
     aborts_nothing: ("2pc", "append", {"a_start_sweeps_what_earlier_runs_left"}),
+    one_that_stays_stops_its_sweep: ("2pc", "append", {STAYS}),
+    says_nothing_of_what_stays: ("2pc", "append", {STAYS}),
     shows_rows_early: ("2pc", "append", {"rows_are_invisible_until_commit"}),
     makes_a_handle_of_nothing: ("2pc", "append", {"a_writer_without_rows_has_no_handle"}),
     miscounts: ("2pc", "append", {"a_committable_names_its_writer"}),

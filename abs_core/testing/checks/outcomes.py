@@ -6,15 +6,23 @@ from contextlib import suppress
 from dataclasses import replace
 
 from abs_core.contracts import CoCommitter
-from abs_core.errors import AbsError, HandleLostError, NotPreparedError
+from abs_core.errors import AbsError, HandleLostError, NotPreparedError, TargetError
 from abs_core.model import Committable, Outcome, Wrote
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
-from abs_core.testing.rules import Rules, co_committing, hiding, hiding_two_step, two_step
+from abs_core.testing.harness import Holding
+from abs_core.testing.rules import (
+    Rules,
+    co_committing,
+    hiding,
+    hiding_two_step,
+    holding,
+    two_step,
+)
 
 rule = Rules()
-LEFT, RIGHT = rows(0, 3), rows(10, 3)
+LEFT, RIGHT, MORE = rows(0, 3), rows(10, 3), rows(20, 3)
 GONE = {Outcome.ABORTED, Outcome.UNKNOWN}
 
 
@@ -112,6 +120,31 @@ def a_handle_lost_before_the_decision_decides_nothing(case: Case) -> None:
     case.hides_all("after a commit that found a handle gone")
     case.run().epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after the next run")
+
+
+@rule(holding)
+def a_handle_that_cannot_be_aborted_does_not_stop_the_sweep_of_the_others(case: Case) -> None:
+    harness = case.harness
+    assert isinstance(harness, Holding)
+    run = case.run()
+    given = [c for number in range(3) for c in _written(run)]
+    stuck = given[2]  # neither the first nor the last
+    with harness.held(stuck.held_as):
+        named = raises(TargetError, lambda: run.committer.abort([c.held_as for c in given]))
+        assert str(stuck.held_as) in str(named), f"the error does not name what is left: {named}"
+        assert named.remedy, f"the error does not say what to do about what is left: {named}"
+        left = {doubt.handle for doubt in run.committer.in_doubt(JOB)}
+        assert left <= {stuck.handle, stuck.held_as}, (
+            f"one handle cannot be aborted, and {len(left) - 1} others are left with it"
+        )
+        # The next run goes on, and sweeps what comes after.
+        case.run().tasks(0, LEFT)
+        case.run().epoch(0, LEFT, RIGHT)
+        left = {doubt.handle for doubt in run.committer.in_doubt(JOB)}
+        assert left <= {stuck.handle, stuck.held_as}, f"what is left grows: {len(left)} handles"
+        case.holds(LEFT, RIGHT, when="after an epoch beside a handle that cannot be aborted")
+    case.run().epoch(1, MORE)
+    case.finished(LEFT, RIGHT, MORE, when="after the handle could be aborted again")
 
 
 @rule(two_step)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 
+from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import NotPreparedError
+from abs_core.errors import NotPreparedError, RefusedError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import sweepable
 from abs_core.testing.fakes.register import read, swap
@@ -39,11 +40,13 @@ class HandleCommitter:
         return outcomes
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        for position, handle in enumerate(handles):
-            if position:
-                reached(CrashPoint.BETWEEN_ABORTS)
+        def abort(handle: HandleName) -> None:
             with self._target.transaction() as db:
+                if db.execute("SELECT 1 FROM held WHERE handle = ?", [str(handle)]).fetchone():
+                    raise RefusedError("The fake target refuses.", handle=str(handle))
                 drop(db, str(handle))
+
+        abort_each(handles, abort)
 
     def in_doubt(self, job: str) -> Sequence[InDoubt]:
         with self._target.transaction() as db:

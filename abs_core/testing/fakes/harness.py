@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from abs_core.contracts import Sink
+from abs_core.model import HandleName
 from abs_core.testing.fakes.sink import FakeSink
 from abs_core.testing.fakes.target import FakeTarget
 from abs_core.testing.harness import Row
@@ -45,6 +46,16 @@ class FakeHarness:
                 {"job": job},
             ).fetchall()
         return [what for (what,) in found]
+
+    @contextmanager
+    def held(self, handle: HandleName) -> Iterator[None]:
+        with self._target.transaction() as db:
+            db.execute("INSERT INTO held VALUES (?)", [str(handle)])
+        try:
+            yield
+        finally:
+            with self._target.transaction() as db:
+                db.execute("DELETE FROM held WHERE handle = ?", [str(handle)])
 
     def close(self) -> None:
         self._target.close()

@@ -16,6 +16,7 @@ CREATE TABLE IF NOT EXISTS staged (handle TEXT, id INTEGER, value TEXT);
 CREATE TABLE IF NOT EXISTS prepared (handle TEXT PRIMARY KEY, job TEXT, rows INTEGER);
 CREATE TABLE IF NOT EXISTS marker (handle TEXT PRIMARY KEY, job TEXT);
 CREATE TABLE IF NOT EXISTS register (job TEXT PRIMARY KEY, version INTEGER, state TEXT);
+CREATE TABLE IF NOT EXISTS held (handle TEXT PRIMARY KEY);
 CREATE INDEX IF NOT EXISTS staged_by_handle ON staged (handle);
 CREATE INDEX IF NOT EXISTS data_by_id ON data (id);
 """

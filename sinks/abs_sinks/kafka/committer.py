@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from abs_core.aborting import abort_each
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
@@ -78,22 +79,18 @@ class TransactionCommitter:
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         """See ``Committer``. Handles of other processes are known by their transactional ids only."""
-        others = []
-        aborted = 0
-        for handle in handles:
-            if is_id(handle):
-                others.append(handle)
-            elif any(producers.abort(handle) for producers in self._own()):
-                aborted += 1
-                if aborted < len(handles):
-                    reached(CrashPoint.BETWEEN_ABORTS)
+        others = [handle for handle in handles if is_id(handle)]
         now = describe(self._options.kafka, [str(name) for name in others])
         # What has ended is left alone: to fence it would destroy the proof of how it ended.
         open_now = [name for name in others if _is_ongoing(now.get(str(name)))]
-        for number, name in enumerate(open_now):
-            if number:
-                reached(CrashPoint.BETWEEN_ABORTS)
-            fence_for_good(self._options, name)
+
+        def abort(handle: HandleName) -> None:
+            if is_id(handle):
+                fence_for_good(self._options, handle)
+            else:
+                any(producers.abort(handle) for producers in self._own())
+
+        abort_each([*(h for h in handles if not is_id(h)), *open_now], abort)
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""

@@ -15,8 +15,9 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from abs_core import strictjson
+from abs_core.aborting import abort_each, attempt_all
 from abs_core.contracts import Committer, Conflict, Version
-from abs_core.crash import CrashPoint, reached
+from abs_core.crash import CrashPoint
 from abs_core.errors import AbsError, CorruptionError, ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import DEFAULT_PATIENCE
@@ -75,13 +76,13 @@ class WalCommitter:
     def abort(self, handles: Sequence[HandleName]) -> None:
         listed = {e.handle for job in {h.job for h in handles} for e in self._store.list(job)}
         mine = [handle for handle in handles if handle in listed]
-        for number, handle in enumerate(mine):
-            if number:
-                reached(CrashPoint.BETWEEN_ABORTS)
-            self._store.delete([handle])
         theirs = [handle for handle in handles if handle not in listed]
-        if theirs:
-            self._others.abort(theirs)
+        attempt_all(
+            [
+                lambda: abort_each(mine, lambda handle: self._store.delete([handle])),
+                lambda: self._others.abort(theirs) if theirs else None,
+            ]
+        )
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
@@ -84,9 +85,19 @@ class PostgresCommitter:
     def abort(self, handles: Sequence[HandleName]) -> None:
         if not handles:
             return
-        with leased(self._options) as connection, mapped("aborting handles"):
-            self._prepared.abort(connection, handles)
-            self._staging.abort(connection, handles)
+        with leased(self._options) as connection:
+            with mapped("looking for handles to abort"):
+                prepared = self._prepared.existing(connection, handles)
+                staged = self._staging.existing(connection, handles)
+
+            def abort(handle: HandleName) -> None:
+                with mapped(f"aborting {handle}"):
+                    if handle in prepared:
+                        self._prepared.abort(connection, handle)
+                    else:
+                        self._staging.abort(connection, handle)
+
+            abort_each([h for h in handles if h in prepared or h in staged], abort)
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""

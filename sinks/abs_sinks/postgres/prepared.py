@@ -83,19 +83,18 @@ class PreparedTransactions:
         """What each handle is now. A prepared transaction never expires."""
         if not handles:
             return {}
-        gids = [str(handle) for handle in handles]
-        prepared = {row[0] for row in connection.execute(_LISTED, (gids,))}
+        prepared = self.existing(connection, handles)
         # A later statement, hence a later snapshot: what left the list in between is visible to it.
         return {
             handle: Inspection(
-                Outcome.PREPARED if str(handle) in prepared else self._ended(connection, handle)
+                Outcome.PREPARED if handle in prepared else self._ended(connection, handle)
             )
             for handle in handles
         }
 
     def is_prepared(self, connection: Connection[Any], handle: HandleName) -> bool:
         """Whether the server holds it now."""
-        return connection.execute(_LISTED, ([str(handle)],)).fetchone() is not None
+        return handle in self.existing(connection, [handle])
 
     def commit(
         self, connection: Connection[Any], handles: Iterable[HandleName]
@@ -112,18 +111,16 @@ class PreparedTransactions:
             outcomes[handle] = Outcome.COMMITTED if done else self._ended(connection, handle)
         return outcomes
 
-    def abort(self, connection: Connection[Any], handles: Sequence[HandleName]) -> None:
-        """ROLLBACK PREPARED for each that is there."""
-        gids = [str(handle) for handle in handles]
-        prepared = {row[0] for row in connection.execute(_LISTED, (gids,))}
-        ended = 0
-        for handle in handles:
-            if str(handle) not in prepared:
-                continue
-            if ended:
-                reached(CrashPoint.BETWEEN_ABORTS)
-            self._end(connection, "ROLLBACK PREPARED {}", handle)
-            ended += 1
+    def existing(
+        self, connection: Connection[Any], handles: Sequence[HandleName]
+    ) -> set[HandleName]:
+        """Those that are prepared now."""
+        by_gid = {str(handle): handle for handle in handles}
+        return {by_gid[row[0]] for row in connection.execute(_LISTED, (list(by_gid),))}
+
+    def abort(self, connection: Connection[Any], handle: HandleName) -> None:
+        """ROLLBACK PREPARED; nothing where it is gone."""
+        self._end(connection, "ROLLBACK PREPARED {}", handle)
 
     def marking(self, committable: Committable) -> sql.Composed:
         """The statement that writes the handle's marker row."""
@@ -186,13 +183,19 @@ class PreparedTransactions:
                 remedy="see pg_stat_activity for COMMIT PREPARED or ROLLBACK PREPARED.",
             ) from error
         except psycopg.errors.InsufficientPrivilege as error:
-            raise RefusedError(
-                "This role may not end this prepared transaction: only the role that prepared it, "
-                "or a superuser, may.",
-                handle=str(handle),
-                remedy="run all of the job under one role. What another one left (see its name in "
-                "pg_prepared_xacts) that role ends: `abs in-doubt abort` or `commit` with its url.",
-            ) from error
+            raise _another_roles(connection, handle) from error
+
+
+def _another_roles(connection: Connection[Any], handle: HandleName) -> RefusedError:
+    query = "select owner, current_user from pg_prepared_xacts where gid = %s"
+    owner, role = connection.execute(query, (str(handle),)).fetchone() or ("another role", "")
+    return RefusedError(
+        f"Prepared transaction {handle} belongs to role {owner}; role {role} may not end it: only "
+        "the role that prepared it, or a superuser, may.",
+        handle=str(handle),
+        remedy="run all of the job under one role. What another one left that role or a superuser "
+        "ends: `abs in-doubt abort` or `commit` with its url.",
+    )
 
 
 def _attempt(execute: Callable[[], object]) -> bool:

@@ -16,7 +16,6 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from abs_core.crash import CrashPoint, reached
 from abs_core.model import HandleName
 from abs_sinks.postgres.apply import staging_columns
 from abs_sinks.postgres.options import PostgresOptions
@@ -71,13 +70,9 @@ class Staging:
         """DROP TABLE for all of them."""
         return sql.SQL("drop table {}").format(sql.SQL(", ").join(map(self.table, handles)))
 
-    def abort(self, connection: Connection[Any], handles: Sequence[HandleName]) -> None:
-        """Drop each that is there, one after another."""
-        for number, handle in enumerate(self.existing(connection, handles)):
-            if number:
-                reached(CrashPoint.BETWEEN_ABORTS)
-            query = sql.SQL("drop table if exists {}").format(self.table(handle))
-            connection.execute(query)
+    def abort(self, connection: Connection[Any], handle: HandleName) -> None:
+        """Drop the table; nothing where it is gone."""
+        connection.execute(sql.SQL("drop table if exists {}").format(self.table(handle)))
 
 
 def is_table_of(name: str, handle: HandleName) -> bool:

@@ -24,6 +24,7 @@ from abs_core.testing import SCHEMA, Row
 from abs_sinks.postgres.connection import close_idle
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.sink import PostgresSink
+from abs_sinks.postgres.staging import Staging
 
 _numbers = count()
 
@@ -59,7 +60,7 @@ VARIANTS = {
 class TableHarness:
     """A table and a state schema of its own: what ``check_sink`` drives, and looks into."""
 
-    def __init__(self, url: str, variant: Variant) -> None:
+    def __init__(self, url: str, variant: Variant, superuser: str | None = None) -> None:
         number = next(_numbers)
         self.own_register = variant.own_register
         self.url = url
@@ -76,6 +77,9 @@ class TableHarness:
         if variant.write == "upsert":
             given["key"] = "id"
         self.options = PostgresOptions.parse(given)
+        if superuser is not None:
+            self.held = partial(_held, self.options, url, superuser)
+            """See ``abs_core.testing.Holding``."""
         self.new_sink: Callable[[], Sink] = partial(
             PostgresSink, self.options, SCHEMA, co_commit=variant.own_register
         )
@@ -147,13 +151,48 @@ class TableHarness:
 
 
 @contextmanager
-def open_table(url: str, variant: Variant) -> Iterator[TableHarness]:
+def _held(options: PostgresOptions, url: str, superuser: str, handle: HandleName) -> Iterator[None]:
+    """The handle is the superuser's: its gid, or by a trigger the dropping of its staging table."""
+    name = Staging(options).table(handle).as_string()
+    gid = sql.Literal(str(handle))
+    with psycopg.connect(superuser, autocommit=True) as other:
+        staged = other.execute("select to_regclass(%s) is not null", (name,)).fetchone() == (True,)
+        if staged:
+            other.execute(sql.SQL(_REFUSE_TO_DROP).format(name=name))
+        else:
+            with psycopg.connect(url, autocommit=True) as mine:
+                mine.execute(sql.SQL("rollback prepared {}").format(gid))
+            other.execute(sql.SQL("begin; prepare transaction {}").format(gid))
+        try:
+            yield
+        finally:
+            if staged:
+                other.execute("drop function refuse_to_drop cascade")
+            else:
+                other.execute(sql.SQL("rollback prepared {}").format(gid))
+
+
+_REFUSE_TO_DROP = """
+create function refuse_to_drop() returns event_trigger language plpgsql as $$ begin
+    if exists (select from pg_event_trigger_dropped_objects()
+                where replace(object_identity, '"', '') = replace({name}, '"', '')) then
+        raise exception 'this table stays';
+    end if;
+end $$;
+create event trigger refuse_to_drop on sql_drop execute function refuse_to_drop();
+"""
+
+
+@contextmanager
+def open_table(url: str, variant: Variant, superuser: str | None = None) -> Iterator[TableHarness]:
     """A harness on a new, empty table.
 
     Args:
         url: libpq URI or keyword string of a role that may create tables and schemas.
+        superuser: the same for a superuser of that database; with it the rule on handles that
+            belong to another role is checked, too.
     """
-    harness = TableHarness(url, variant)
+    harness = TableHarness(url, variant, superuser)
     try:
         yield harness
     finally:

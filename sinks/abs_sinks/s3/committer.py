@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pyarrow as pa
 
+from abs_core.aborting import abort_each
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
@@ -61,7 +62,8 @@ class S3Committer:
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         if handles:
-            self._delete_segments(self._abort_uploads(handles))
+            pending = self._pending_of(handles)
+            abort_each(handles, lambda handle: self._abort(handle, pending.get(handle, ())))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""
@@ -80,21 +82,23 @@ class S3Committer:
     def forget(self, state: JobState) -> None:
         """Nothing: the object itself is the proof of its commit."""
 
-    def _abort_uploads(self, handles: Sequence[HandleName]) -> list[HandleName]:
-        """Those that had no upload open."""
-        found = [pending for pending in self._list() if _owner(pending.key) in handles]
-        for number, pending in enumerate(found):
+    def _pending_of(self, handles: Sequence[HandleName]) -> Mapping[HandleName, Sequence[Pending]]:
+        """Which uploads of these handles are open."""
+        wanted = set(handles)
+        found: dict[HandleName, list[Pending]] = defaultdict(list)
+        for pending in self._list():
+            owner = _owner(pending.key)
+            if owner in wanted:
+                found[owner].append(pending)
+        return found
+
+    def _abort(self, handle: HandleName, open_uploads: Sequence[Pending]) -> None:
+        """End its uploads; where it has none, delete its segment: that is under one key."""
+        for number, pending in enumerate(open_uploads):
             if number:
                 reached(CrashPoint.BETWEEN_ABORTS)
             self._uploads.abort(pending.key, pending.upload_id)
-        owners = {_owner(pending.key) for pending in found}
-        return [handle for handle in handles if handle not in owners]
-
-    def _delete_segments(self, handles: Sequence[HandleName]) -> None:
-        """A segment is under one key: nothing is listed to find it."""
-        for number, handle in enumerate(handles):
-            if number:
-                reached(CrashPoint.BETWEEN_ABORTS)
+        if not open_uploads:
             self._segments.delete([handle])
 
     def _inspect(self, committable: Committable) -> Outcome:

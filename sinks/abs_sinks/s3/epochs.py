@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import NotPreparedError
@@ -58,13 +59,16 @@ class S3CoCommitter(S3Committer):
     def abort(self, handles: Sequence[HandleName]) -> None:
         if not handles:
             return
-        left = self._abort_uploads(handles)
+        pending = self._pending_of(handles)
         marked = {doubt.handle for doubt in self._markers.list(None)}
-        self._delete_segments([handle for handle in left if handle not in marked])
-        for number, handle in enumerate(handle for handle in handles if handle in marked):
-            if number:
-                reached(CrashPoint.BETWEEN_ABORTS)
-            self._markers.undo(handle, self._committed(handle))
+
+        def abort(handle: HandleName) -> None:
+            if handle in pending or handle not in marked:
+                self._abort(handle, pending.get(handle, ()))
+            if handle in marked:
+                self._markers.undo(handle, self._committed(handle))
+
+        abort_each(handles, abort)
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         found = list(super().in_doubt(job))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
+from urllib.parse import urlsplit
 
 import pytest
 
-from abs_services import PostgresService, fresh_database
+from abs_services import PostgresService, fresh_database, in_database
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
 
 
@@ -31,7 +32,8 @@ def opener(
 ) -> Callable[[], AbstractContextManager[TableHarness]]:
     """Opens a harness on an empty table, for the variant."""
     postgres.start()  # the test before may have left it killed
-    return partial(open_table, shared_database, variant)
+    superuser = in_database(postgres.admin_url, urlsplit(shared_database).path.lstrip("/"))
+    return partial(open_table, shared_database, variant, superuser)
 
 
 @pytest.fixture

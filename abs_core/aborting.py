@@ -1,0 +1,93 @@
+"""Aborting handles one by one: one that cannot be aborted does not stop the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from abs_core.crash import CrashPoint, reached
+from abs_core.errors import ContentionError, RefusedError, TargetError, UnavailableError
+from abs_core.model import HandleName
+
+SHOWN_MAX = 5
+"""How many of the handles that stay are named in the error."""
+
+
+def abort_each(handles: Iterable[HandleName], abort: Callable[[HandleName], object]) -> None:
+    """Abort each handle on its own, all of them, then raise where some are left.
+
+    Two failures in a row because nobody answers end it: the whole system is away then, and every
+    further handle would wait for it, too.
+
+    Args:
+        abort: aborts one; the errors that it raises are the project's.
+
+    Raises:
+        UnavailableError, ContentionError, RefusedError: some handles stay; the message names them,
+            each with its reason. The kind is that of a failure that may pass, if there is one.
+    """
+    todo = list(handles)
+    left: list[tuple[HandleName, TargetError | None]] = []
+    unanswered = 0
+    for number, handle in enumerate(todo):
+        if number:
+            reached(CrashPoint.BETWEEN_ABORTS)
+        if unanswered == 2:
+            left.append((handle, None))
+            continue
+        try:
+            abort(handle)
+            unanswered = 0
+        except TargetError as error:
+            left.append((handle, error))
+            unanswered = unanswered + 1 if isinstance(error, UnavailableError) else 0
+    if left:
+        raise _left_behind(left, len(todo))
+
+
+def attempt_all(parts: Iterable[Callable[[], object]]) -> None:
+    """Call each, all of them, then raise the first one's error, with what the others say in it.
+
+    Raises:
+        TargetError: what the first one that failed has raised.
+    """
+    failed: list[TargetError] = []
+    for part in parts:
+        try:
+            part()
+        except TargetError as error:
+            failed.append(error)
+    if len(failed) == 1:
+        raise failed[0]
+    if failed:
+        what = " ".join(error.what for error in failed)
+        first = failed[0]
+        raise _kind_of(failed)(
+            what, remedy=first.remedy, job=first.job, handle=first.handle
+        ) from first
+
+
+def _left_behind(left: list[tuple[HandleName, TargetError | None]], tried: int) -> TargetError:
+    errors = [error for _, error in left if error is not None]
+    first = errors[0]
+    if tried == 1:
+        return first
+    named = "; ".join(
+        f"{handle} ({'not tried' if error is None else error.what.rstrip('.')})"
+        for handle, error in left[:SHOWN_MAX]
+    )
+    more = f"; and {len(left) - SHOWN_MAX} more" if len(left) > SHOWN_MAX else ""
+    found = _kind_of(errors)(
+        f"{len(left)} of {tried} handles cannot be aborted now, and stay: {named}{more}.",
+        remedy=first.remedy or "each sweep tries again; `abs in-doubt list` shows what is left.",
+        job=left[0][0].job,
+    )
+    found.__cause__ = first
+    return found
+
+
+def _kind_of(errors: list[TargetError]) -> type[TargetError]:
+    """Of a failure that may pass, if there is one: then the whole is worth another try."""
+    for kind in (UnavailableError, ContentionError):
+        if any(isinstance(error, kind) for error in errors):
+            return kind
+    return RefusedError
