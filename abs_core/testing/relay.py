@@ -49,6 +49,7 @@ class _Link:
     swallow: threading.Event = field(default_factory=threading.Event)
     unheard: set[int] = field(default_factory=set)
     """Numbers of the answers that the client does not hear: the first ones to doubled requests."""
+    deaf: threading.Event = field(default_factory=threading.Event)
 
     def end(self) -> None:
         _end(self.client)
@@ -110,6 +111,8 @@ class Relay:
         """Of the relay, on 127.0.0.1."""
         self._lock = threading.Lock()
         self._plan: _Plan | None = None
+        self._deaf = threading.Event()
+        self._closing = threading.Event()
         self._released = threading.Event()
         self._delivered = threading.Event()
         self._links: list[_Link] = []
@@ -120,6 +123,7 @@ class Relay:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._closing.set()
         self._released.set()
         _end(self._listener)
         with self._lock:
@@ -156,6 +160,21 @@ class Relay:
         with self._lock:
             return list(self._seen)
 
+    def stand_still(self, *, new_ones: bool = True) -> None:
+        """From now on nothing is passed on, in either direction, and no connection is ended.
+
+        As a firewall that has forgotten its connections, or a server that stands still behind a
+        kernel that lives: what its buffers hold is acknowledged.
+
+        Args:
+            new_ones: whether that goes for connections that are made later, too.
+        """
+        with self._lock:
+            for link in self._links:
+                link.deaf.set()
+        if new_ones:
+            self._deaf.set()
+
     @property
     def fired(self) -> bool:
         """Whether what was armed has happened."""
@@ -187,6 +206,9 @@ class Relay:
     def _to_server(self, link: _Link) -> None:
         sent = 0
         while message := self._receive(link.client):
+            if self._deaf.is_set() or link.deaf.is_set():
+                self._closing.wait()
+                break
             loss = self._loss_of(message)
             if loss is Loss.REQUEST:
                 break
@@ -209,6 +231,9 @@ class Relay:
         answered = 0
         while message := self._receive(link.server):
             answered += 1
+            if self._deaf.is_set() or link.deaf.is_set():
+                self._closing.wait()
+                break
             if link.swallow.is_set():
                 self._delivered.set()
                 break

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -25,6 +26,7 @@ from psycopg.pq import TransactionStatus
 from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.faults import cannot_connect, mapped
 from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.watch import Silence, WatchedConnection, doing_of
 
 KEPT_MAX = 4
 """How many idle connections a process keeps for one server, database and role."""
@@ -38,8 +40,17 @@ IDLE_IN_TRANSACTION_SECONDS = 60
 _TAG = re.compile(r"abs:([0-9a-f]{16}):(0|[1-9]\d{0,17})")
 _NO_TAG = "abs"
 
-# A server that vanishes without a word is noticed within a minute.
-_KEEPALIVES = {"keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3"}
+SILENCE_MS = 45_000
+"""A server that vanishes without a word is noticed within a minute: after so much silence, and what
+it takes to ask. The parameter ``tcp_user_timeout`` of the url overrides it."""
+
+# TCP's own part: bytes that the other side's kernel does not acknowledge, a peer that is not there.
+_TCP = {
+    "tcp_user_timeout": str(SILENCE_MS),
+    "keepalives_idle": "15",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+}
 
 _SETTINGS = """
 select set_config('lock_timeout', %(lock_ms)s, false),
@@ -50,7 +61,8 @@ select set_config('lock_timeout', %(lock_ms)s, false),
        set_config('tcp_keepalives_idle', '30', false),
        set_config('tcp_keepalives_interval', '10', false),
        set_config('tcp_keepalives_count', '3', false),
-       set_config('default_transaction_isolation', 'read committed', false)
+       set_config('default_transaction_isolation', 'read committed', false),
+       pg_backend_pid()
 """
 # A client that vanishes must not keep its locks for long: nothing here leaves a transaction idle but
 # for an instant, and the server asks a silent peer after half a minute.
@@ -94,26 +106,36 @@ def connect(options: PostgresOptions, tag: Tag | None = None) -> Connection[Any]
         UnavailableError: no server answers there.
     """
     chosen = dict(options.address.parameters)
+    tcp = {**_TCP, **{name: chosen[name] for name in _TCP if name in chosen}}
+    silence = Silence(_whole(tcp["tcp_user_timeout"]) / 1000)
     conninfo = options.address.conninfo(
-        **{name: value for name, value in _KEEPALIVES.items() if name not in chosen},
+        **tcp,
         application_name=str(tag) if tag else _NO_TAG,
         connect_timeout=str(max(2, round(options.connecttimeout))),
         client_encoding="UTF8",
     )
     try:
         # No automatic server-side PREPARE: staging tables come and go under the same text.
-        connection = psycopg.connect(conninfo, autocommit=True, prepare_threshold=None)
+        connection = WatchedConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
         raise cannot_connect(error, options.address.label) from error
-    with mapped("setting up the session"):
-        connection.execute(
+    connection.watch(silence)
+    with or_close(connection), mapped("setting up the session"):
+        row = connection.execute(
             _SETTINGS,
             {
                 "lock_ms": str(round(options.locktimeout * 1000)),
                 "idle_ms": str(IDLE_IN_TRANSACTION_SECONDS * 1000),
             },
-        )
+        ).fetchone()
+    assert row is not None
+    connection.watch(silence, partial(doing_of, conninfo, row[-1], silence.look_after))
     return connection
+
+
+def _whole(text: str) -> int:
+    """A number of libpq's; what is none libpq itself has refused, or takes for its default."""
+    return int(text) if text.strip().isdecimal() else SILENCE_MS
 
 
 @contextmanager

@@ -1,0 +1,135 @@
+"""A connection that notices when nobody is behind it any more, however it came to that.
+
+TCP notices a peer that vanished (``tcp_user_timeout``, keepalives), but not a proxy or a firewall
+that takes all bytes and passes none on, nor a server that stands still behind a live kernel: then a
+statement without an answer looks like one that takes long. So after some silence this asks the
+server, over a second connection, what the session is doing: working, or waiting for us.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import Connection
+
+T = TypeVar("T")
+
+_DOING = """
+select wait_event_type = 'Client' from pg_stat_activity where pid = %s
+"""
+
+
+class Doing(Enum):
+    """What the server's session is doing, as a second connection finds it."""
+
+    WORKING = "it works"
+    NOT_FOR_US = "it waits for its client, or has gone"
+    NOT_KNOWN = "nobody answers"
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """How long a server may be silent.
+
+    Args:
+        seconds: after so long a server that cannot be asked counts as gone; 0: it never does.
+    """
+
+    seconds: float
+
+    @property
+    def look_after(self) -> float:
+        """After so much silence the server is asked, and then again and again."""
+        return self.seconds / 4
+
+
+class WatchedConnection(Connection[Any]):
+    """A connection whose every wait ends when the server is found gone.
+
+    ``watch`` is called once it is made; until then it waits as psycopg does.
+    """
+
+    _silence = Silence(0)
+    _ask: Callable[[], Doing] | None = None
+
+    def watch(self, silence: Silence, ask: Callable[[], Doing] | None = None) -> None:
+        """Wait for the server no longer than this from now on.
+
+        Args:
+            ask: finds out what the session is doing; must itself return in bounded time. Without
+                it every statement must be answered within ``silence``.
+        """
+        self._silence, self._ask = silence, ask
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
+        """See ``Connection``.
+
+        Raises:
+            OperationalError: nobody is behind the connection; it is ended.
+        """
+        if not self._silence.seconds:
+            return super().wait(gen, *args, **kwargs)
+        return super().wait(self._watched(gen), *args, **kwargs)
+
+    def _watched(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        """The same generator; whoever drives it sends something false where nothing has come."""
+        try:
+            wanted = next(gen)
+            heard = time.monotonic()
+            look_at, idle_seen = heard + self._silence.look_after, 0
+            while True:
+                ready = yield wanted
+                now = time.monotonic()
+                if ready:
+                    heard, idle_seen = now, 0
+                    look_at = now + self._silence.look_after
+                elif now >= look_at:
+                    doing = Doing.NOT_KNOWN if self._ask is None else self._ask()
+                    if doing is Doing.WORKING:
+                        heard, idle_seen = time.monotonic(), 0
+                    elif doing is Doing.NOT_FOR_US:
+                        # Twice: the first time its answer may have been on the way.
+                        idle_seen += 1
+                    silent = time.monotonic() - heard
+                    if idle_seen == 2 or silent >= self._silence.seconds:
+                        self._end()
+                        raise psycopg.OperationalError(
+                            f"no byte has come or gone for {silent:.0f} s, and {doing.value}"
+                        )
+                    look_at = time.monotonic() + self._silence.look_after
+                wanted = gen.send(ready)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+
+    def _end(self) -> None:
+        """End the socket: whatever else is tried on this connection fails at once."""
+        with socket.socket(fileno=os.dup(self.fileno())) as own, suppress(OSError):
+            own.shutdown(socket.SHUT_RDWR)  # TCP may have ended it by itself
+
+
+def doing_of(conninfo: str, pid: int, seconds: float) -> Doing:
+    """What the session of this process id is doing, asked over a connection of its own.
+
+    Args:
+        pid: as the server itself calls it (a pooler makes up another).
+        seconds: for how long at most connecting, and then asking, may take.
+    """
+    try:
+        with WatchedConnection.connect(
+            conninfo, autocommit=True, connect_timeout=max(2, round(seconds))
+        ) as other:
+            other.watch(Silence(seconds))
+            row = other.execute(_DOING, (pid,)).fetchone()
+    except psycopg.Error as error:
+        # A server that refuses is there; whatever the session does, it may go on.
+        return Doing.WORKING if error.sqlstate or "FATAL" in str(error) else Doing.NOT_KNOWN
+    return Doing.NOT_FOR_US if row is None or row[0] else Doing.WORKING
