@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from abs_audit.contracts import Relation
 from abs_audit.files import Files
@@ -13,6 +13,7 @@ from abs_audit.postgres import PostgresTable
 from abs_core.errors import OptionError
 from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.name import TableName
+from abs_sinks.shown import parts_of
 
 _TOPIC = "kafka://"
 _BUCKET = "s3://"
@@ -77,7 +78,7 @@ def _topic(where: Sequence[str], table: str | None) -> Relation:
             "A topic is named together with something else.",
             remedy="name one topic alone; a table (--table, --expected-table) is a database's.",
         )
-    parts = urlsplit(where[0])
+    parts = parts_of(where[0])
     servers, topic = parts.netloc, parts.path.strip("/")
     given = dict(parse_qsl(parts.query))
     value, config = given.pop("value", "json"), given.pop("config", None)
@@ -119,7 +120,7 @@ def _objects(where: Sequence[str], table: str | None, null: str | None) -> Relat
             "A bucket is named together with something else.",
             remedy="name one prefix alone; a table (--table, --expected-table) is a database's.",
         )
-    parts = urlsplit(where[0])
+    parts = parts_of(where[0])
     given = dict(parse_qsl(parts.query))
     endpoint, region = given.pop("endpoint", None), given.pop("region", None)
     if given or not parts.netloc or "@" in f"{parts.netloc}{endpoint or ''}":

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 from abs_cli.state import kafka_options
 from abs_core.model import HandleName, InDoubt, JobState
+from abs_sinks.shown import scheme_of
 
 LIST_SECONDS = 15.0
 
@@ -51,7 +51,7 @@ def topics_with_winners(url: str) -> Sequence[str]:
         ConfigError, OptionError: as ``undecided_attempts``.
         TargetError: the brokers do not answer, or refuse.
     """
-    if urlsplit(url).scheme != "kafka":
+    if scheme_of(url) != "kafka":
         return []
     from abs_core.attempts import side_topic
     from abs_sinks.kafka.door import admin_client

@@ -20,10 +20,11 @@ from abs_cli.codes import FAILED
 from abs_cli.lost import lost_handles
 from abs_cli.output import AsJson, errors, people, print_json, print_table
 from abs_cli.state import Job, Schema, State, Url, kafka_options
-from abs_cli.trail import noted, place_of
+from abs_cli.trail import noted
 from abs_core import protocol
 from abs_core.errors import ConfigError
 from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState
+from abs_sinks.shown import shown
 
 _LEFT = (
     "what is decided, and what the job's last run could decide if it is alive. To start the job again "
@@ -86,9 +87,7 @@ def list_handles(
     elif fates:
         _show(fates)
     else:
-        people.print(
-            f"nothing in doubt at {escape(place_of(url))}", highlight=False, soft_wrap=True
-        )
+        people.print(f"nothing in doubt at {escape(shown(url))}", highlight=False, soft_wrap=True)
     for each in gone:
         errors.print(escape(each.text), highlight=False, soft_wrap=True)
     if fates:

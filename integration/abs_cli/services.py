@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlsplit, urlunsplit
 
 import typer
 from rich.table import Table
@@ -13,6 +12,7 @@ from rich.table import Table
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json
 from abs_core.errors import ConfigError
+from abs_sinks.shown import shown
 
 if TYPE_CHECKING:
     from abs_services.contracts import Kind, Running
@@ -144,6 +144,4 @@ def _document(running: Running) -> dict[str, Any]:
 def _address(env: Mapping[str, str]) -> str:
     """Where the service is, without credentials: the first variable, as all ways give it."""
     value = next(iter(env.values()), "")
-    parts = urlsplit(value)
-    host = parts.netloc.rpartition("@")[2]
-    return urlunsplit(parts._replace(netloc=host)) if host else value
+    return shown(value) if "://" in value else value

@@ -15,13 +15,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 import typer
 
 from abs_core.errors import ConfigError, OptionError
 from abs_core.model import AND, JobState
 from abs_core.protocol import Identity
+from abs_sinks.shown import parts_of, scheme_of
 
 if TYPE_CHECKING:
     # Drivers and Arrow take a second to import; `abs --help` shall not wait for them.
@@ -104,7 +105,7 @@ class State:
         Raises:
             OptionError: the URL cannot be read.
         """
-        match urlsplit(url).scheme:
+        match scheme_of(url):
             case "kafka":
                 return _kafka(url)
             case "s3" | "s3a" | "s3n":
@@ -201,7 +202,7 @@ def _kafka(url: str) -> State:
     from abs_sinks.kafka.register_topic import find_topic
 
     options = kafka_options(url)
-    parts = urlsplit(url)
+    parts = parts_of(url)
 
     def check_topic() -> None:
         if find_topic(options.kafka, options.registertopic) is None:
@@ -223,7 +224,7 @@ def kafka_options(url: str, **more: str) -> KafkaOptions:
     from abs_sinks.kafka.options import KafkaOptions
     from abs_sinks.kafka.settings import from_file
 
-    parts = urlsplit(url)
+    parts = parts_of(url)
     if parts.scheme != "kafka":
         raise ConfigError(
             "The URL names no Kafka cluster.", remedy="write kafka://host:port/topic."

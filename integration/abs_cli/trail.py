@@ -15,10 +15,10 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from abs_core.durable import owners_alone
 from abs_core.errors import AbsError, ConfigError
+from abs_sinks.shown import shown
 
 
 def trail_path() -> Path:
@@ -28,9 +28,6 @@ def trail_path() -> Path:
         return Path(named)
     state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(state) / "abs" / "trail.jsonl"
-
-
-_JDBC = "jdbc:"
 
 
 @contextmanager
@@ -45,7 +42,7 @@ def noted(act: str, job: str, url: str, **more: object) -> Iterator[None]:
     Raises:
         ConfigError: the trail cannot be written; nothing was done.
     """
-    line = {"act": act, "job": job, "at": place_of(url), **more}
+    line = {"act": act, "job": job, "at": shown(url), **more}
     _write({**line, "step": "begun"})
     try:
         yield
@@ -73,15 +70,3 @@ def _write(line: Mapping[str, object]) -> None:
             f"The trail of what is done by hand cannot be written: {path}: {error.strerror}.",
             remedy="name a file that can be written by ABS_TRAIL.",
         ) from error
-
-
-def place_of(url: str) -> str:
-    """What a register's URL names, without user, password and query (I9)."""
-    text = url.strip()
-    if text.lower().startswith(_JDBC):
-        text = text[len(_JDBC) :]
-    parts = urlsplit(text)
-    if not parts.scheme:
-        return "a database"  # libpq's keywords: a password may be among them
-    host = parts.netloc.rpartition("@")[2]
-    return f"{parts.scheme}://{host}{parts.path}"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 
 from abs_core.errors import OptionError
 from abs_core.wal import FolderSegments, SegmentStore
+from abs_sinks.shown import parts_of
 
 _WHERE = "set wal to file:///... (a folder that every executor and the driver see) or s3://bucket/prefix."
 
@@ -23,10 +24,7 @@ def segment_store(url: str) -> SegmentStore:
     Raises:
         OptionError: there is no store for such a URL.
     """
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:  # half of an address in brackets, for one
-        raise OptionError(f"wal: {url[:200]!r} is no URL: {error}.", remedy=_WHERE) from error
+    parts = parts_of(url)
     if parts.scheme in ("", "file") and parts.netloc in ("", "localhost"):
         known_as = parts.fragment if parts.scheme and parts.fragment else None
         folder = _folder(url if parts.scheme == "" else unquote(parts.path))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from abs_cli.trail import noted, place_of
+from abs_cli.trail import noted
 from abs_core.errors import ConfigError, UnavailableError
 
 
@@ -44,14 +44,3 @@ def test_what_cannot_be_noted_is_not_done(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setenv("ABS_TRAIL", str(tmp_path))  # a folder
     with pytest.raises(ConfigError, match="trail"), noted("abort", "job", "kafka://a:1/t"):
         pytest.fail("it was done all the same")
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "postgresql://me:geheim@db:5432/abs?password=geheim",
-        "jdbc:postgresql://me:geheim@db:5432/abs?user=me&password=geheim",
-    ],
-)
-def test_a_place_is_named_without_credentials(url: str) -> None:
-    assert place_of(url) == "postgresql://db:5432/abs"

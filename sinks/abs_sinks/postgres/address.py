@@ -72,7 +72,7 @@ class Address:
                 "percent-encode special characters of user and password.",
             ) from None
         values = {name: str(value) for name, value in parsed.items() if value is not None}
-        if "://" in text and _is_cut_wrong(text, values):
+        if "://" in url and _is_cut_wrong(url.strip(), values):
             raise OptionError(
                 "The user or password in the option url holds a character that ends it, such as @ or "
                 "/ (the url is not shown here).",
@@ -97,11 +97,20 @@ class Address:
     @property
     def label(self) -> str:
         """For people: user, host, port and database, without the password."""
+        user = dict(self.parameters).get("user")
+        return f"{f'{user}@' if user else ''}{self._where}"
+
+    @property
+    def place(self) -> str:
+        """For people: ``postgresql://host:port/database``, without the user, too."""
+        return f"postgresql://{self._where}"
+
+    @property
+    def _where(self) -> str:
         values = dict(self.parameters)
         host = values.get("host") or values.get("hostaddr") or "local socket"
         port = f":{values['port']}" if "port" in values else ""
-        user = f"{values['user']}@" if "user" in values else ""
-        return f"{user}{host}{port}/{values.get('dbname', '')}"
+        return f"{host}{port}/{values.get('dbname', '')}"
 
     def __str__(self) -> str:
         return self.label
@@ -110,13 +119,17 @@ class Address:
 def _is_cut_wrong(uri: str, values: dict[str, str]) -> bool:
     """Whether libpq took the rest of a password with @ or / in it for a host, a port or a database.
 
-    Those are shown to people. A host that begins with @ is an abstract socket.
+    Those are shown to people. A host that begins with @ is an abstract socket. An @ in the query may
+    be that of a user's name (``user=a@b``), or the one that was to end the password.
     """
-    path = uri.partition("://")[2].partition("/")[2].partition("?")[0]
+    place, _, query = uri.partition("://")[2].partition("?")
+    authority, _, path = place.partition("/")
+    behind = query.partition("@")
     return (
         any("@" in host[1:] for host in values.get("host", "").split(","))
         or any(port and not port.isdecimal() for port in values.get("port", "").split(","))
         or "@" in path
+        or (bool(behind[1]) and ("@" in authority or "/" in behind[2]))
     )
 
 

@@ -40,7 +40,7 @@ IDLE_IN_TRANSACTION_SECONDS = 60
 _TAG = re.compile(r"abs:([0-9a-f]{16}):(0|[1-9]\d{0,17})")
 _NO_TAG = "abs"
 
-SILENCE_MS = 45_000
+SILENCE_MS = 35_000
 """A server that vanishes without a word is noticed within a minute: after so much silence, and what
 it takes to ask. The parameter ``tcp_user_timeout`` of the url overrides it."""
 
