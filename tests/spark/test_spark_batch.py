@@ -93,7 +93,8 @@ def test_a_batch_that_cannot_be_is_refused_before_anything_is_written(
         with pytest.raises(AnalysisException, match=match):
             save(frame, world, epoch, mode, **more)
     narrow = frame.drop("word")
-    with pytest.raises(AnalysisException, match='column "word" text is missing in the input'):
+    world.alter("alter column word set not null")
+    with pytest.raises(AnalysisException, match=r'column "word" text NOT NULL .* is missing in'):
         save(narrow, world)
     wide = frame.withColumn("extra", f.lit(1)).withColumn("id", f.lit("text"))
     with pytest.raises(AnalysisException, match=r'(?s)column "extra".*not in the table'):

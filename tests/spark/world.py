@@ -101,6 +101,11 @@ class World:
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(f"create table {TABLE} (id bigint, word text, at timestamptz{key})")
 
+    def alter(self, change: str) -> None:
+        """Alter the target, as somebody does beside the query."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(f"alter table {TABLE} {change}")
+
     def rows(self) -> Counter[Row]:
         """What a reader sees."""
         with psycopg.connect(self.url, autocommit=True) as connection:

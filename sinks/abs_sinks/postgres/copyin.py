@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import xxhash
 from psycopg import Connection, Copy, sql
@@ -14,6 +16,7 @@ from abs_sinks.postgres.connection import or_close
 from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.target import missing_column
 
 
 class CopyIn:
@@ -35,12 +38,12 @@ class CopyIn:
         self.connection = connection
         self.plan = plan
         self.rows = 0
-        self._batchsize = options.batchsize
+        self._options = options
         self._doing = f"copying rows for table {plan.table.label}"
         self._digest = xxhash.xxh3_128()
         self._encoder = plan.encoder()
         self._stack = ExitStack()
-        with or_close(self.connection), mapped(self._doing):
+        with self._mapped():
             cursor = connection.cursor()
             copy = cursor.copy(statement, writer=_OnlyWhole(cursor))
             self._copy: Copy = self._stack.enter_context(copy)
@@ -52,16 +55,28 @@ class CopyIn:
         return f"xxh3_128:{self._digest.hexdigest()}"
 
     def write(self, batch: pa.RecordBatch) -> None:
-        with or_close(self.connection), mapped(self._doing):
-            for start in range(0, batch.num_rows, self._batchsize):
-                self._send(self._encoder.encode(batch.slice(start, self._batchsize)))
+        with self._mapped():
+            for start in range(0, batch.num_rows, self._options.batchsize):
+                self._send(self._encoder.encode(batch.slice(start, self._options.batchsize)))
         self.rows += batch.num_rows
 
     def finish(self) -> None:
         """Return when the server has taken all rows."""
-        with or_close(self.connection), mapped(self._doing):
+        with self._mapped():
             self._send(self._encoder.finish())
             self._stack.close()
+
+    @contextmanager
+    def _mapped(self) -> Iterator[None]:
+        with or_close(self.connection), mapped(self._doing):
+            try:
+                yield
+            except psycopg.errors.NotNullViolation as error:
+                # The table has come to need a column since it was planned: say what a start would.
+                found = missing_column(self._options, self.plan, error)
+                if found is None:
+                    raise
+                raise found from error
 
     def _send(self, data: bytes) -> None:
         self._digest.update(data)

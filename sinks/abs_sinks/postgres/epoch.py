@@ -20,7 +20,7 @@ from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.register import swapping
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.state import StateSchema
-from abs_sinks.postgres.target import Target, altered, forget
+from abs_sinks.postgres.target import Target, altered, forget, missing_column
 
 
 class _Result(NamedTuple):
@@ -136,6 +136,12 @@ class EpochTransaction:
             raise
         except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
             raise altered(self._options, self._target.plan.schema, self._target) from error
+        except psycopg.errors.NotNullViolation as error:
+            connection.execute("ROLLBACK")
+            found = missing_column(self._options, self._target.plan, error)
+            if found is None:
+                raise
+            raise found from error
         results = [_Result.of(cursor)]
         while cursor.nextset():
             results.append(_Result.of(cursor))

@@ -6,10 +6,8 @@ An ERROR would break the promise or stop the job. A WARNING is for a person to l
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
-from psycopg import Connection
 
 from abs_core.errors import AbsError, DataError, PreflightError
 from abs_core.model import Finding, Severity
@@ -24,7 +22,9 @@ from abs_sinks.postgres.facts import (
 )
 from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.register import PostgresRegister
+from abs_sinks.postgres.schema import left_empty
 from abs_sinks.postgres.table import Table, read_table
 from abs_sinks.postgres.target import identity_of, plan_for
 from abs_sinks.postgres.writer_2pc import RAISE_OR_WAL
@@ -59,7 +59,12 @@ def preflight(
             *judge_pooling(pooling(connection, options)),
         ]
         try:
-            table = _table(connection, options, schema)
+            if schema is None:
+                table = read_table(connection, options.dbtable)
+            else:
+                plan = plan_for(connection, options, schema, create=False)[0]
+                table = plan.table
+                findings += judge_plan(plan)
         except (DataError, PreflightError) as error:
             return [*findings, _missing_table(error, options)]
         findings += judge_table(table, table_facts(connection, table), server, options)
@@ -69,14 +74,6 @@ def preflight(
         known = register.load(job) is not None
         findings += judge_others(register.others_on(identity, job), known, table)
     return findings
-
-
-def _table(
-    connection: Connection[Any], options: PostgresOptions, schema: pa.Schema | None
-) -> Table:
-    if schema is None:
-        return read_table(connection, options.dbtable)
-    return plan_for(connection, options, schema, create=False)[0].table
 
 
 def judge_server(
@@ -243,6 +240,15 @@ def judge_table(
             )
     if facts.has_rules and options.protocol == "2pc":
         yield _note(f"Rules of table {table.label} do not apply to COPY (manual, COPY).")
+
+
+def judge_plan(plan: CopyPlan) -> Iterator[Finding]:
+    if empty := left_empty(plan):
+        yield _note(
+            f"Columns of table {plan.table.label} that the input does not have stay NULL: "
+            f"{', '.join(empty)}.",
+            "add them in Spark, if they are meant to be filled.",
+        )
 
 
 def judge_others(others: Sequence[str], known: bool, table: Table) -> Iterator[Finding]:

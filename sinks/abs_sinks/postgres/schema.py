@@ -3,9 +3,9 @@
 Columns match by name: exactly if the table has that very name, else without regard to case, as
 Spark itself resolves names, if only one column then fits. Order does not matter.
 
-A column of the table that the input lacks may be left out only if the server has a value for it: a
-default, an identity, a generated column. Any other one is an error, a nullable one too: a column
-that was renamed on one side would otherwise be NULL for ever, and nobody would know.
+A column of the table that the input lacks is filled by the server: a default, an identity, a
+generated column, or NULL, which a start tells of. Where it is NOT NULL without a default, it is an
+error. So a column can be added to a table while queries write to it.
 """
 
 from __future__ import annotations
@@ -112,18 +112,18 @@ def _plan_one(field: pa.Field, column: Column) -> Conversion | str:
 
 
 def _missing(table: Table, named: set[str]) -> list[str]:
-    problems = []
-    for column in table.columns:
-        if column.name in named or column.fills_itself:
-            continue
-        if column.not_null:
-            problems.append(
-                f'column "{column.name}" {column.type.label} NOT NULL has no default and is '
-                "missing in the input: add it in Spark, or a default to the table"
-            )
-        else:
-            problems.append(
-                f'column "{column.name}" {column.type.label} is missing in the input: if NULL is '
-                f'meant, say so in Spark, .withColumn("{column.name}", lit(None))'
-            )
-    return problems
+    return [
+        f'column "{column.name}" {column.type.label} NOT NULL has no default and is missing in the '
+        "input: add it in Spark, or a default to the table"
+        for column in table.columns
+        if column.not_null and column.name not in named and not column.fills_itself
+    ]
+
+
+def left_empty(plan: CopyPlan) -> list[str]:
+    """The table's columns that stay NULL: the input lacks them, and they have no default."""
+    return [
+        column.name
+        for column in plan.table.columns
+        if column.name not in plan.names and not column.fills_itself
+    ]

@@ -11,6 +11,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, overload
 
+import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
@@ -32,9 +33,11 @@ select md5(coalesce(string_agg(concat_ws(':', attnum, attname, atttypid, atttypm
                                          attgenerated, attidentity), ',' order by attnum), ''))
   from pg_attribute
  where attrelid = to_regclass({table}) and attnum > 0 and not attisdropped
+   and lower(attname) = any({names}::text[])
 """
-"""A digest of the columns' names and types. A binary COPY of an int8 into a column that has become
-a timestamp would be taken without a word."""
+"""A digest of the names and types of the columns that the input has, and of those whose names differ
+from them in case only. A binary COPY of an int8 into a column that has become a timestamp would be
+taken without a word. A column that the input lacks may come and go: the server fills it, or objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ class Target:
 
     def shape_query(self) -> sql.Composed:
         """The statement whose one value equals ``shape`` while the plan is right."""
-        return shape_query(self.table)
+        return shape_query(self.plan)
 
 
 _Key = tuple[Address, TableName, tuple[str, ...], tuple[str, ...], pa.Schema]
@@ -83,7 +86,7 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
             return _known[key]
     with leased(options) as connection, mapped(f"reading the shape of table {options.dbtable}"):
         plan, unique, ordering = plan_for(connection, options, schema, create=options.createtable)
-        shape = connection.execute(shape_query(plan.table)).fetchone()
+        shape = connection.execute(shape_query(plan)).fetchone()
         identity = identity_of(connection, options, plan.table)
     target = Target(identity, plan, "" if shape is None else shape[0], unique, ordering)
     with _lock:
@@ -106,8 +109,27 @@ def altered(options: PostgresOptions, schema: pa.Schema, target: Target) -> Sche
     )
 
 
-def shape_query(table: Table) -> sql.Composed:
-    return sql.SQL(SHAPE).format(table=sql.Literal(table.label))
+def missing_column(
+    options: PostgresOptions, plan: CopyPlan, error: psycopg.errors.NotNullViolation
+) -> SchemaError | None:
+    """The error that a start would give, where the table has come to need a column of the input.
+
+    None where the column is the input's own: then one of its values is NULL.
+    """
+    if error.diag.column_name in plan.names:
+        return None
+    forget(options, plan.schema)
+    try:
+        resolve(options, plan.schema)
+    except SchemaError as found:
+        return found
+    return None
+
+
+def shape_query(plan: CopyPlan) -> sql.Composed:
+    return sql.SQL(SHAPE).format(
+        table=sql.Literal(plan.table.label), names=[name.lower() for name in plan.names]
+    )
 
 
 def plan_for(

@@ -36,7 +36,7 @@ from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.state import StateSchema
-from abs_sinks.postgres.target import Target, altered, forget, resolve
+from abs_sinks.postgres.target import Target, altered, forget, missing_column, resolve
 
 DEADLOCK_TRIES = 5
 
@@ -160,6 +160,11 @@ class UpsertingWriter:
             except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
                 assert self._target is not None
                 raise altered(self._options, self._schema, self._target) from error
+            except psycopg.errors.NotNullViolation as error:
+                found = missing_column(self._options, plan, error)
+                if found is None:
+                    raise
+                raise found from error
             except psycopg.errors.UndefinedTable:
                 forget(self._options, self._schema)
                 raise

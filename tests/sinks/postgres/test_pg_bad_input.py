@@ -188,6 +188,50 @@ def test_rows_staged_for_another_shape_of_the_table_are_not_applied(
             case.close()
 
 
+FIRST = [(100, "x")]
+
+
+def test_a_column_that_is_added_meanwhile_is_filled_by_the_server(harness: TableHarness) -> None:
+    case = Case(harness)
+    run = case.run()
+    run.epoch(0, FIRST)
+    attempt = run.attempt(1).write(*LEFT)
+    # A row in an open transaction of 2pc holds the table; elsewhere it is altered under the task.
+    if case.guarantee.protocol == "2pc":
+        run.commit(1, [attempt.pre_commit()])
+        harness.db.execute(
+            f"alter table {harness.table} add column note text, add level int default 7"
+        )
+    else:
+        harness.db.execute(
+            f"alter table {harness.table} add column note text, add level int default 7"
+        )
+        run.commit(1, [attempt.pre_commit()])
+    run.epoch(2, RIGHT)
+    case.finished(FIRST, LEFT, RIGHT, when="after columns were added")
+    query = f"select count(*) from {harness.table} where note is null and level = 7"
+    assert harness.db.execute(query).fetchone() == (1 + len(LEFT) + len(RIGHT),)
+    case.close()
+
+
+def test_a_column_that_is_needed_and_missing_is_told_as_at_a_start(harness: TableHarness) -> None:
+    case = Case(harness)
+    run = case.run()
+    run.epoch(0, FIRST)
+    harness.db.execute(f"alter table {harness.table} add needed int not null default 1")
+    harness.db.execute(f"alter table {harness.table} alter needed drop default")
+    with pytest.raises(SchemaError, match='"needed" integer NOT NULL has no default') as running:
+        run.epoch(1, LEFT)
+    with pytest.raises(SchemaError) as starting:
+        case.run().attempt(1)
+    assert starting.value.what == running.value.what
+    assert starting.value.remedy == running.value.remedy
+    harness.db.execute(f"alter table {harness.table} alter needed set default 2")
+    case.run().epoch(1, LEFT)
+    case.finished(FIRST, LEFT, when="after the column got a default")
+    case.close()
+
+
 def test_a_row_that_does_not_fit_is_an_error_and_nothing_of_the_epoch_is_there(
     harness: TableHarness,
 ) -> None:

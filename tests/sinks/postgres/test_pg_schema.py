@@ -11,7 +11,7 @@ from psycopg import sql
 
 from abs_core.errors import SchemaError
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.schema import plan_columns
+from abs_sinks.postgres.schema import left_empty, plan_columns
 from abs_sinks.postgres.table import Table
 from abs_sinks.postgres.types import Column, PgType
 
@@ -65,11 +65,15 @@ def test_a_column_that_fills_itself_may_be_left_out() -> None:
     assert plan_columns(pa.schema([("a", pa.int32())]), target).names == ("a",)
 
 
-def test_a_column_without_a_value_of_its_own_may_not_be_left_out() -> None:
+def test_a_column_that_nobody_fills_may_not_be_left_out() -> None:
     target = table(Column("a", INT4), Column("n", INT4, not_null=True), Column("m", TEXT))
-    required, nullable = problems(pa.schema([("a", pa.int32())]), target)
+    (required,) = problems(pa.schema([("a", pa.int32())]), target)
     assert '"n" integer NOT NULL has no default' in required
-    assert 'withColumn("m", lit(None))' in nullable
+
+
+def test_columns_that_stay_null_are_known() -> None:
+    target = table(Column("a", INT4), Column("m", TEXT), Column("d", INT4, has_default=True))
+    assert left_empty(plan_columns(pa.schema([("a", pa.int32())]), target)) == ["m"]
 
 
 def test_columns_that_the_server_computes_are_not_written() -> None:
