@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -85,6 +86,31 @@ def forgets_everything(patch: Patch) -> None:
             db.execute("DELETE FROM marker")
 
     patch.setattr(HandleCommitter, "forget", forget)
+
+
+def forgets_by_generation_alone(patch: Patch) -> None:
+    """What earlier runs have proven goes, although a decision of theirs is still open."""
+
+    def forget(self: HandleCommitter, state: JobState) -> None:
+        with self._target.transaction() as db:
+            for (handle,) in db.execute("SELECT handle FROM marker").fetchall():
+                name = HandleName.parse(handle)
+                if name is not None and name.generation < state.generation:
+                    db.execute("DELETE FROM marker WHERE handle = ?", [handle])
+
+    patch.setattr(HandleCommitter, "forget", forget)
+
+
+def writes_although_its_epoch_was_given_up(patch: Patch) -> None:
+    right = UpsertWriter._check
+
+    def check(self: UpsertWriter, db: sqlite3.Connection) -> None:
+        task = self._rows.task
+        stored = register.read(db, task.job)
+        if stored is None or task.epoch not in stored.state.abandoned:
+            right(self, db)
+
+    patch.setattr(UpsertWriter, "_check", check)
 
 
 def aborts_nothing(patch: Patch) -> None:
@@ -207,6 +233,16 @@ BROKEN: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
     leaves_no_proof: ("2pc", "append", {"a_committed_handle_is_known_as_committed"}),
     forgets_nothing: ("2pc", "append", {"epochs_of_one_task_are_there_once"}),
     forgets_everything: ("2pc", "append", {"the_proof_of_a_commit_outlives_the_decision"}),
+    forgets_by_generation_alone: (
+        "2pc",
+        "append",
+        {"the_proof_of_a_commit_outlives_the_run_that_decided"},
+    ),
+    writes_although_its_epoch_was_given_up: (
+        "idempotent",
+        "upsert",
+        {"a_task_that_outlives_its_epochs_abort_changes_nothing"},
+    ),
     aborts_nothing: ("2pc", "append", {"a_start_sweeps_what_earlier_runs_left"}),
     one_that_stays_stops_its_sweep: ("2pc", "append", {STAYS}),
     says_nothing_of_what_stays: ("2pc", "append", {STAYS}),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.drivers import until
 from tests.spark.jobs.stream_files import Job, start
@@ -47,6 +49,10 @@ def test_a_lost_commit_file_changes_nothing(
     assert world.left_behind() == []
 
 
+def _finished_or_ended(world: World, query: StreamingQuery, epoch: int) -> bool:
+    return not query.isActive or world.frontier() >= epoch
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_a_column_may_be_added_to_the_table_under_a_running_query(
     way: str, new_world: NewWorld, spark: SparkSession
@@ -60,10 +66,8 @@ def test_a_column_may_be_added_to_the_table_under_a_running_query(
     ):
         world.alter(change)
         expected += world.add_file(number)
-        until(
-            lambda number=number: not query.isActive or world.frontier() >= number,
-            f"epoch {number} is finished, or the query has ended",
-        )
+        done = partial(_finished_or_ended, world, query, number)
+        until(done, f"epoch {number} is finished, or the query has ended")
     query.stop()
     world.holds(expected)
     expected += world.add_file(3)

@@ -169,6 +169,22 @@ def the_proof_of_a_commit_outlives_the_decision(case: Case) -> None:
     case.finished(LEFT, RIGHT, when="after forget with an open decision")
 
 
+@rule(hiding_two_step)
+def the_proof_of_a_commit_outlives_the_run_that_decided(case: Case) -> None:
+    run, given = _decided(case)
+    run.committer.commit(given)
+    successor = case.run()
+    successor.begin(1)  # raises the generation; the decision is still open
+    assert successor.state().open, "a start must not drop a decision"
+    successor.committer.forget(successor.state())
+    outcomes = set(successor.committer.commit(given).values())
+    assert outcomes == {Outcome.COMMITTED}, (
+        f"forget deleted the proof of an earlier run's open decision: {outcomes}"
+    )
+    case.run().epoch(0, LEFT, RIGHT)
+    case.finished(LEFT, RIGHT, when="after forget by the next run, with an open decision")
+
+
 @rule(co_committing)
 def co_commit_against_an_old_version_changes_nothing(case: Case) -> None:
     run = case.run()

@@ -149,9 +149,11 @@ class UpsertWriter:
             state is None
             or (state.register, state.generation) != (task.register, task.generation)
             or (state.last_decided is not None and state.last_decided >= task.epoch)
+            or any(epoch <= task.epoch for epoch in state.abandoned)
         ):
             raise FencedError(
-                "The epoch is decided, or a newer run has taken over.", handle=self._rows.handle
+                "The epoch is decided or given up, or a newer run has taken over.",
+                handle=self._rows.handle,
             )
 
 

@@ -6,6 +6,8 @@ is found by a word in it.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
 from abs_core.testing.relay import Loss, Relay
@@ -18,11 +20,15 @@ class LossyProxy(Relay):
 
     Args:
         url: libpq URI of the server, by TCP.
+        rewrite: what becomes of what the server answers.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(
+        self, url: str, rewrite: Callable[[bytes], bytes] = lambda message: message
+    ) -> None:
         parts = urlsplit(url)
-        super().__init__((parts.hostname or "127.0.0.1", parts.port or 5432))
+        server = parts.hostname or "127.0.0.1", parts.port or 5432
+        super().__init__(server, rewrite=rewrite, name_of=name_of, answers=False)
         at = f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{self.port}"
         self.url = urlunsplit(parts._replace(netloc=at))
         """libpq URI of the relay."""
@@ -30,3 +36,18 @@ class LossyProxy(Relay):
     def lose(self, loss: Loss, text: str, nth: int = 1) -> None:
         """Arm: the nth message from now on that has ``text`` in it is lost that way, once."""
         self.lose_if(loss, lambda message: text.encode() in message, nth)
+
+
+_WORDS = re.compile(rb"[A-Za-z]+")
+
+
+def name_of(message: bytes) -> str | None:
+    """The name of a client's message that counts as a call: its statement's first words.
+
+    None for what makes and ends a connection: a job's calls begin behind it.
+    """
+    kind = message[:1]
+    if kind in (b"Q", b"P"):
+        words = _WORDS.findall(message[5:200])
+        return b" ".join(words[:3]).decode()
+    return {b"d": "CopyData", b"c": "CopyDone"}.get(kind)

@@ -105,6 +105,7 @@ class PreparingWriter:
             pass
         if result.statusmessage != "PREPARE TRANSACTION":
             # A transaction that had failed before answers ROLLBACK, and no error.
+            connection.close()
             raise TargetError(
                 f"PREPARE TRANSACTION was answered with {result.statusmessage}.",
                 handle=str(self._handle),

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from abs_core.contracts import CoCommitter
-from abs_core.errors import AbsError, UnavailableError
+from abs_core.errors import AbsError, TargetError, UnavailableError
 from abs_core.model import Committable, Decision, Share, Wrote
 from abs_core.testing import SCHEMA
 from abs_core.testing.case import JOB, Case, rows, within
@@ -123,6 +123,36 @@ def test_a_prepare_that_arrives_late_is_swept(shared_database: str, proxy: Lossy
         run.epoch(1, *EPOCHS[1])
         case.finished(*EPOCHS[0], *EPOCHS[1], when="after a PREPARE that arrived late")
         case.close()
+
+
+def test_a_prepare_that_is_answered_by_anything_else_has_not_prepared(shared_database: str) -> None:
+    """PREPARE of a transaction that had failed is answered with ROLLBACK, and with no error."""
+
+    def rewrite(answer: bytes) -> bytes:
+        prepared, rolled_back = b"PREPARE TRANSACTION\0", b"ROLLBACK\0"
+        return answer.replace(_complete(prepared), _complete(rolled_back))
+
+    variant = VARIANTS["2pc-append"]
+    with (
+        open_table(shared_database, variant) as harness,
+        LossyProxy(shared_database, rewrite) as proxy,
+    ):
+        direct = harness.new_sink
+        _route(harness, proxy, variant)
+        attempt = Case(harness).run().attempt(0).write(*EPOCHS[0][0])
+        with pytest.raises(TargetError, match="answered with ROLLBACK"):
+            attempt.pre_commit()
+        attempt.writer.abort()
+        harness.new_sink = direct
+        case = Case(harness)
+        case.run().epoch(0, *EPOCHS[0])
+        case.finished(*EPOCHS[0], when="after a PREPARE that was answered with ROLLBACK")
+        case.close()
+
+
+def _complete(tag: bytes) -> bytes:
+    """The server's message that a statement is done (CommandComplete)."""
+    return b"C" + (len(tag) + 4).to_bytes(4) + tag
 
 
 def test_a_commit_that_arrives_late_finds_nothing_to_do(

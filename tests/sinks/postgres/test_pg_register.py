@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -128,8 +129,11 @@ def test_a_row_that_somebody_else_holds_is_waited_for_a_bounded_time(
     assert isinstance(version, str)
     with psycopg.connect(database, application_name="somebody") as holder:
         holder.execute("select from abs.register for update")
-        with pytest.raises(ContentionError):
+        began = time.monotonic()
+        with pytest.raises(ContentionError, match="lock timeout"):
             register.compare_and_set("job", version, SECOND)
+        # The option locktimeout is 1 s; the bound leaves room for a machine under load.
+        assert 0.9 < time.monotonic() - began < 60.0
 
 
 def test_it_is_durable_where_the_server_is_not_by_default(
