@@ -70,9 +70,16 @@ def test_a_request_that_is_lost_at_any_position_loses_and_doubles_nothing(
 
 
 @pytest.mark.campaign
-def test_no_request_at_any_position_can_be_lost(through: PositionOpener, protocol: str) -> None:
-    tried = check_positions(through, at_once=AT_ONCE)
-    print(protocol, tried, sep=": ")
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("loss", Loss)
+def test_no_request_at_any_position_can_be_lost(
+    through: PositionOpener, protocol: str, loss: Loss
+) -> None:
+    def lost_so(found: Sequence[Position]) -> list[Position]:
+        return [position for position in found if position.loss is loss]
+
+    tried = check_positions(through, choose=lost_so, at_once=AT_ONCE)
+    print(protocol, loss, tried, sep=": ")
     assert not tried.waited
     assert len(tried.missed) * 20 < len(tried.tried)
 
