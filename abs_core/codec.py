@@ -8,10 +8,12 @@ that time does not say is said here.
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from typing import Any
 
 from abs_core.errors import CorruptionError
-from abs_core.model import Committable, Decision, HandleName, JobState, Recent
+from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent
+from abs_core.rowdigest import is_row_digest, read_row_digest
 from abs_core.strictjson import HIGHEST, fields, of, parse, text, version, whole
 
 VERSION = 2
@@ -62,6 +64,8 @@ def state_to_text(state: JobState) -> str:
     }
     if state.checkpoint is not None:
         value["checkpoint"] = state.checkpoint  # left out where unknown, as releases before it did
+    if state.tokens:
+        value["tokens"] = [[t.token, t.register, t.generation, t.at] for t in state.tokens]
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
@@ -115,6 +119,7 @@ def _state_from_json(value: object) -> JobState:
         abandoned=tuple(_number(epoch) for epoch in of(list, found["abandoned"])),
         # Releases before the birth certificate did not note it.
         checkpoint=None if found.get("checkpoint") is None else text(found["checkpoint"]),
+        tokens=_tokens_from_json(found["tokens"]) if "tokens" in found else (),
     )
 
 
@@ -136,7 +141,25 @@ def _decision_from_json(value: object) -> Decision:
 
 def _recent_from_json(value: object) -> Recent:
     epoch, fingerprint, rows = of(list, value)
-    return Recent(_number(epoch), None if fingerprint is None else text(fingerprint), whole(rows))
+    known = None if fingerprint is None else text(fingerprint)
+    if known is not None and is_row_digest(known):
+        read_row_digest(known)  # so that no rule meets one that is damaged
+    return Recent(_number(epoch), known, whole(rows))
+
+
+def _tokens_from_json(value: object) -> tuple[NotedToken, ...]:
+    tokens = tuple(_token_from_json(token) for token in of(list, value))
+    if not tokens:
+        raise ValueError("an empty list of tokens, which is never written")
+    return tokens
+
+
+def _token_from_json(value: object) -> NotedToken:
+    token, register, generation, at = of(list, value)
+    moment = datetime.fromisoformat(text(at))
+    if moment.tzinfo is None:
+        raise ValueError(f"{text(at)[:40]!a} has no zone")
+    return NotedToken(text(token), text(register), _number(generation), text(at))
 
 
 def _number(value: object) -> int:

@@ -11,6 +11,8 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 
 from abs_core import births, protocol
 from abs_core.cell import Cell, Rule
@@ -42,6 +44,7 @@ from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.permission import Permission
 from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
 from abs_core.rollforward import RollForward, present
+from abs_core.rowdigest import RowDigest, is_row_digest
 
 NOTHING_BEGUN = Origin()
 """Of an engine without certificates: a register that is not there is minted."""
@@ -55,12 +58,14 @@ class Report:
         shares: one for each task.
         fingerprint: digest of the epoch's input description; None where it cannot be read.
         gaps_allowed: whether epochs may be left out before this one.
+        trusted: an epoch that is committed is taken for this one, whatever its rows are.
     """
 
     epoch: int
     shares: Sequence[Share]
     fingerprint: str | None
     gaps_allowed: bool = False
+    trusted: bool = False
 
     @property
     def rows(self) -> int:
@@ -69,6 +74,23 @@ class Report:
     @property
     def committables(self) -> list[Committable]:
         return [s.committable for s in self.shares if isinstance(s, Wrote) and s.committable]
+
+    @property
+    def digest(self) -> RowDigest | None:
+        """Of all rows; None where a task made none."""
+        made = [share.digest for share in self.shares if share.digest is not None]
+        return reduce(add, made) if made and len(made) == len(self.shares) else None
+
+    def known_by(self, state: JobState) -> tuple[str | None, int]:
+        """Fingerprint and rows, of the kind in which this epoch is recorded if it is."""
+        recorded = state.record(self.epoch)
+        if recorded is not None and self.trusted:
+            return recorded.fingerprint, recorded.rows
+        by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
+        digest = self.digest
+        if digest is not None and (by_rows or self.fingerprint is None):
+            return digest.to_text(), self.rows
+        return self.fingerprint, self.rows
 
 
 class Coordinator:
@@ -328,7 +350,7 @@ class Coordinator:
                     "an old backup: restore the target and the checkpoint with it.",
                 )
             return False
-        refused = protocol.same_epoch(state, report.epoch, report.fingerprint, report.rows)
+        refused = protocol.same_epoch(state, report.epoch, *report.known_by(state))
         if refused is not None:
             raise refused.error
         return True
@@ -351,7 +373,11 @@ class Coordinator:
                 epoch=report.epoch,
                 remedy="this is a defect of the sink: please report it. Nothing is committed.",
             )
-        return replace(report, shares=[Wrote(c.rows, c) for c in made])
+        if (digest := report.digest) is None:
+            return replace(report, shares=[Wrote(c.rows, c) for c in made])
+        # The composed rows are those of all tasks, and so is their digest.
+        composed = [Wrote(c.rows, c, RowDigest(0)) for c in made]
+        return replace(report, shares=[Wrote(0, None, digest), *composed])
 
     def _decide(self, report: Report, *, known: bool) -> JobState:
         """The state with the decision, which is in place in time for all handles to be committed.
@@ -418,17 +444,19 @@ class Coordinator:
         return state
 
     def _deciding(self, rule: Callable[..., Verdict], report: Report) -> Rule:
-        return self._as_run(
-            lambda state, generation: rule(
+        def deciding(state: JobState, generation: int) -> Verdict:
+            fingerprint, rows = report.known_by(state)
+            return rule(
                 state,
                 generation,
                 report.epoch,
                 report.committables,
-                fingerprint=report.fingerprint,
-                rows=report.rows,
+                fingerprint=fingerprint,
+                rows=rows,
                 gaps_allowed=report.gaps_allowed,
             )
-        )
+
+        return self._as_run(deciding)
 
     def _as_run(self, rule: Callable[[JobState, int], Verdict]) -> Rule:
         """A rule that only the run which holds the generation may apply (I5)."""

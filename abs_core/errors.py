@@ -153,7 +153,15 @@ class RegisterLostError(ProtocolError):
 
 
 class ReplayMismatchError(ProtocolError):
-    """A replayed epoch is not the epoch that was committed: skipping it would lose data."""
+    """A replayed epoch is not the epoch that was committed: skipping it would lose data.
+
+    Args:
+        why: how they differ, as the end of a sentence; empty where ``what`` alone says it.
+    """
+
+    def __init__(self, what: str, *, why: str = "", **more: Any) -> None:
+        super().__init__(what, **more)
+        self.why = why
 
 
 class EpochGapError(ProtocolError):

@@ -12,6 +12,7 @@ from enum import StrEnum
 from urllib.parse import quote
 
 from abs_core.errors import OptionError, ProtocolError
+from abs_core.rowdigest import RowDigest
 
 JOB_KEY_MAX = 100
 """Longest job key, in characters. A handle's name must fit PostgreSQL's 200-byte gid with it."""
@@ -167,12 +168,16 @@ class Committable:
 class Wrote:
     """A task's share of an epoch: its rows, and their handle (None where there was no row).
 
+    Args:
+        digest: of the rows, where the engine wants one.
+
     Raises:
         ProtocolError: the engine gave the writer another number of rows than it pre-committed.
     """
 
     rows: int
     committable: Committable | None
+    digest: RowDigest | None = None
 
     def __post_init__(self) -> None:
         held = 0 if self.committable is None else self.committable.rows
@@ -186,9 +191,14 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """A task's share of an epoch that was decided before: counted, not written."""
+    """A task's share of an epoch that was decided before: counted, not written.
+
+    Args:
+        digest: of the rows, where the engine wants one.
+    """
 
     rows: int
+    digest: RowDigest | None = None
 
 
 Share = Wrote | Drained
@@ -223,13 +233,31 @@ class Recent:
     """What a committed epoch was, so that a replay can be recognised as the same one.
 
     Args:
-        fingerprint: digest of the epoch's input description; None where it could not be read.
+        fingerprint: digest of the epoch's input description, or of its rows (``RowDigest``) where
+            that could not be read; None where nobody made one.
         rows: rows of the epoch, over all tasks.
     """
 
     epoch: int
     fingerprint: str | None
     rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class NotedToken:
+    """One batch write of a job, as the job's parent record knows it, see ``abs_core.parent``.
+
+    Args:
+        token: as it stands in the register key.
+        register: the id of its register.
+        generation: of the run that noted it.
+        at: when it was noted last, ISO 8601 with a zone.
+    """
+
+    token: str
+    register: str
+    generation: int
+    at: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +278,7 @@ class JobState:
         abandoned: epochs above the frontier that this generation gave up, ascending.
         checkpoint: where the engine's checkpoint lies, normalised and without a secret; None where that
             is not known.
+        tokens: of a batch job's parent record only: its tokens, the one noted last at the end.
     """
 
     register: str
@@ -264,6 +293,7 @@ class JobState:
     recent: tuple[Recent, ...] = ()
     abandoned: tuple[int, ...] = ()
     checkpoint: str | None = None
+    tokens: tuple[NotedToken, ...] = ()
 
     @property
     def last_decided(self) -> int | None:

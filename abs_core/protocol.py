@@ -35,6 +35,7 @@ from abs_core.model import (
     JobState,
     Recent,
 )
+from abs_core.rowdigest import is_row_digest, read_row_digest, shortened
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ def plan(
 def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) -> Refused | None:
     """Whether a decided epoch is the one that is being replayed.
 
-    Fingerprints are compared where both are known, row counts otherwise.
+    Fingerprints are compared where both are known and of one kind, row counts otherwise.
 
     Returns:
         None where it is the same epoch, else the refusal: skipping it would lose data.
@@ -187,23 +188,34 @@ def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) 
             f"nothing of it is on record: it was committed more than {RECENT_MAX} epochs ago, or "
             "left out"
         )
-    elif fingerprint is not None and recorded.fingerprint is not None:
-        if fingerprint == recorded.fingerprint:
-            return None
-        why = "its input is not the input it was committed with"
-    elif rows == recorded.rows:
-        return None
     else:
-        why = f"it has {rows} rows now and had {recorded.rows} when it was committed"
+        difference = _difference(recorded, fingerprint, rows)
+        if difference is None:
+            return None
+        why = difference
     return Refused(
         ReplayMismatchError(
             f"Epoch {epoch} is committed, but {why}: the checkpoint was rolled back or edited.",
+            why=why,
             job=state.job,
             epoch=epoch,
             remedy="restore the newest checkpoint of this job; or, to write the input again on "
             "purpose, use another job name and a target you have cleaned.",
         )
     )
+
+
+def _difference(recorded: Recent, fingerprint: str | None, rows: int) -> str | None:
+    """How the epoch differs from what is recorded of it; None where it is the same."""
+    known, by_rows = recorded.fingerprint, is_row_digest(fingerprint)
+    comparable = fingerprint is not None and known is not None and by_rows == is_row_digest(known)
+    if comparable and not by_rows:
+        return None if fingerprint == known else "its input is not the input it was committed with"
+    if rows != recorded.rows:
+        return f"it has {rows} rows now and had {recorded.rows} when it was committed"
+    if fingerprint is None or known is None or not comparable:
+        return None
+    return read_row_digest(fingerprint).differs_from(read_row_digest(known))
 
 
 def decide(
@@ -229,7 +241,8 @@ def decide(
     if unnameable is not None:
         return unnameable
     decision = Decision(state.lineage, epoch, generation, tuple(committables))
-    recent = (*state.recent, Recent(epoch, fingerprint, rows))[-RECENT_MAX:]
+    older = [replace(known, fingerprint=shortened(known.fingerprint)) for known in state.recent]
+    recent = (*older, Recent(epoch, fingerprint, rows))[-RECENT_MAX:]
     decided = replace(state, open=(*state.open, decision), recent=recent)
     if not committables and not state.open:
         return finish(decided, decision)

@@ -26,6 +26,7 @@ from benchmarks import (
     kafka_writer,
     keyed_count,
     keyed_count_flink,
+    row_digest,
     s3_listing,
     s3_upload,
     snapshot_ways,
@@ -58,6 +59,7 @@ class Name(StrEnum):
 
     WRITER_VS_COPY = "writer_vs_copy"
     EPOCH_COST = "epoch_cost"
+    ROW_DIGEST = "row_digest"
     EXACTLY_ONCE = "exactly_once_vs_at_least_once"
     SPARK_JDBC = "spark_jdbc"
     KAFKA_WRITER = "kafka_writer"
@@ -159,6 +161,8 @@ class Run:
         with fresh_target(self.postgres) as target:
             if name is Name.WRITER_VS_COPY:
                 yield from writer_vs_copy.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
+            elif name is Name.ROW_DIGEST:
+                yield row_digest.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             else:
                 yield self._of_streams(name, target)
 

@@ -63,6 +63,7 @@ class Case:
         cut: Cut | None = None,
         patience: Patience = QUICK,
         certificates: CertificateStore | None = None,
+        digests: bool = False,
     ) -> Run:
         """A new run of the job, in what stands for a new process."""
         return Run(
@@ -75,6 +76,7 @@ class Case:
             cut=cut,
             patience=patience,
             certificates=certificates,
+            digests=digests,
         )
 
     def holds(self, *expected: Iterable[Row], when: str) -> None:

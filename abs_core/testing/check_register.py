@@ -12,10 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from abs_core.contracts import Conflict, RegisterStore, Stored, Version
-from abs_core.model import Committable, Decision, HandleName, JobState, Recent, job_key
+from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent, job_key
+from abs_core.parent import TOKENS_MAX, parent_key
 
 NewStore = Callable[[], RegisterStore]
-LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@1", "a@10")
+LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@", "a@1", "a@10")
 
 
 def check_register(new_store: NewStore) -> list[str]:
@@ -62,6 +63,16 @@ def a_state_comes_back_as_it_was(new_store: NewStore) -> None:
     _put(new_store(), version, state)
     found = _load(new_store(), state.job).state
     assert found == state, f"{found} is not what was put: {state}"
+
+
+def the_largest_parent_record_comes_back_as_it_was(new_store: NewStore) -> None:
+    tokens = tuple(
+        NotedToken(f"{n:040}", f"{n:016x}", n, "2026-11-20T10:00:00+00:00")
+        for n in range(TOKENS_MAX)
+    )
+    state = replace(_state(_job()), job=parent_key(_job()), tokens=tokens)
+    _put(new_store(), None, state)
+    assert _load(new_store(), state.job).state == state, "a parent record is not what was put"
 
 
 def another_store_sees_a_change_at_once(new_store: NewStore) -> None:
@@ -138,6 +149,7 @@ CHECKS: tuple[Callable[[NewStore], None], ...] = (
     a_cell_is_created_once,
     a_cell_that_is_not_there_is_not_replaced,
     a_state_comes_back_as_it_was,
+    the_largest_parent_record_comes_back_as_it_was,
     another_store_sees_a_change_at_once,
     an_old_version_conflicts_and_changes_nothing,
     a_version_never_comes_again,
@@ -170,6 +182,7 @@ def _full(job: str) -> JobState:
         open=(Decision("lineage", 41, 6, ()), Decision("lineage", 42, 7, committables)),
         recent=(Recent(41, None, 0), Recent(42, "sha256:ff", 10**15)),
         abandoned=(43, 44),
+        tokens=(NotedToken("2026-11-20", "0123456789abcdef", 3, "2026-11-20T10:00:00+00:00"),),
     )
 
 

@@ -7,7 +7,10 @@ which Spark calls them; what a check wants to go wrong, it does between two step
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+import xxhash
 
 from abs_core.certificate import CertificateStore, Origin
 from abs_core.contracts import CoCommitter, RegisterStore, Sink, Task, Writer
@@ -15,11 +18,22 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.model import Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Skip, Write
+from abs_core.rowdigest import RowDigest
 from abs_core.testing.cuts import Cut, CutStore, cut_committer
 from abs_core.testing.faults import FaultyStore, Wire, faulty_committer
 from abs_core.testing.harness import Row, batch_of
 
 QUICK = Patience(seconds=5.0)
+
+
+def digest_of(rows: Sequence[Row]) -> RowDigest:
+    """A digest of rows as an engine would make it."""
+
+    def total(values: Iterable[object]) -> int:
+        return sum(xxhash.xxh3_64_intdigest(repr(value).encode()) for value in values) % (1 << 64)
+
+    columns = ("id", total(row[0] for row in rows)), ("value", total(row[1] for row in rows))
+    return RowDigest(total(rows), columns)
 
 
 class Attempt:
@@ -49,6 +63,7 @@ class Run:
         cut: where its commit process stops with ``Halted``; the tasks never do.
         certificates: stand for the engine's checkpoint; read before tasks begin.
         wire: carries the calls of its tasks and its commit process to register and committer.
+        digests: whether its tasks make digests of their rows.
     """
 
     def __init__(
@@ -64,8 +79,10 @@ class Run:
         wire: Wire | None = None,
         certificates: CertificateStore | None = None,
         patience: Patience = QUICK,
+        digests: bool = False,
     ) -> None:
         self.sink = sink
+        self._digests = digests
         self.job = job
         self.who = Identity(job, lineage, run or secrets.token_hex(4), sink.target, adopt)
         self.store = sink.register() if store is None else store
@@ -116,9 +133,10 @@ class Run:
 
     def task(self, epoch: int, partition: int, rows: Sequence[Row]) -> Share:
         """A whole task: begin; then write and pre-commit, or drain."""
+        digest = digest_of(rows) if self._digests else None
         if self.decided(epoch):
-            return Drained(len(rows))
-        return self.attempt(epoch, partition).write(*rows).pre_commit()
+            return Drained(len(rows), digest)
+        return replace(self.attempt(epoch, partition).write(*rows).pre_commit(), digest=digest)
 
     def tasks(self, epoch: int, *parts: Sequence[Row]) -> list[Share]:
         """All tasks of an epoch, one for each part."""

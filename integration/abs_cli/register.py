@@ -2,42 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 from rich.table import Table
 
+from abs_cli import tokens
 from abs_cli.attempts import give_up_attempts
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json, print_table
 from abs_cli.state import Job, Schema, State, Url
 from abs_cli.trail import noted
+from abs_core.errors import ConfigError, RefusedError
 from abs_core.model import JobState, job_key
 from abs_core.protocol import adopt_token
+
+if TYPE_CHECKING:
+    from abs_core.parent import BatchJob
 
 app = typer.Typer(help="Registers: what is committed, job by job.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_jobs(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False) -> None:
-    """One line for each job."""
-    states = [stored.state for stored in State.at(url, stateschema).jobs()]
+    """One line for each job; of a batch job how many tokens it has."""
+    from abs_core.parent import batch_jobs
+
+    found = State.at(url, stateschema).jobs()
+    streams, batches = batch_jobs(stored.state for stored in found)
     if as_json:
-        print_json([_document(state) for state in states])
+        print_json([_document(state) for state in streams] + [tokens.document(b) for b in batches])
         return
     table = Table("job", "target", "generation", "finished up to", "open", box=None)
-    for state in states:
+    for state in streams:
         frontier = "nothing yet" if state.frontier is None else f"epoch {state.frontier}"
         generation, still_open = str(state.generation), str(len(state.open))
         table.add_row(escape(state.job), escape(state.target), generation, frontier, still_open)
+    for batch in batches:
+        count = len(batch.states)
+        what = f"{count} token{'' if count == 1 else 's'}"
+        if batch.missing:
+            what += f", {len(batch.missing)} lost"
+        targets = "\n".join(sorted({state.target for state in batch.states}))
+        still_open = str(sum(len(state.open) for state in batch.states))
+        table.add_row(escape(batch.job), escape(targets), "", what, still_open)
     print_table(table)
 
 
 @app.command()
 def show(job: Job, url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False) -> None:
-    """All that the register of one job holds."""
-    document = _document(State.at(url, stateschema).of(job))
+    """All that the register of one job, or of JOB@TOKEN, holds; of a batch job its tokens."""
+    state = State.at(url, stateschema)
+    batch = tokens.find(state, job) if state.register.load(job) is None else None
+    document = _document(state.of(job)) if batch is None else tokens.document(batch)
     if as_json:
         print_json(document)
         return
@@ -54,22 +72,73 @@ def retire(
     url: Url,
     stateschema: Schema = "abs",
     *,
+    tokens_before: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a batch job: only the tokens that were written last before this date (UTC)."
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Delete a job's register, for good. The job forgets what it has committed.
+    """Delete the register of a job, or of JOB@TOKEN, for good. It forgets what it has committed.
 
     If it is started again from its checkpoint it is refused, as one whose register was lost. To begin
-    again from nothing there is `abs job reset`.
+    again from nothing there is `abs job reset`. A batch that is run again under a retired token is
+    written again.
     """
     state = State.at(url, stateschema)
+    batch = tokens.find(state, job) if state.register.load(job) is None else None
+    if tokens_before is not None:
+        _retire_tokens(state, job, batch, tokens_before, yes=yes)
+        return
+    if batch is not None:
+        raise ConfigError(
+            f"{job} is a batch job: each of its {len(batch.states)} tokens has a register.",
+            remedy=f"retire one token: `abs register retire {job}@TOKEN`; or those of old batches, "
+            "by --tokens-before DATE.",
+        )
     kept = state.of(job)
     frontier = "nothing" if kept.frontier is None else f"everything up to epoch {kept.frontier}"
     if not yes and not typer.confirm(
         f"{job} has committed {frontier} to {kept.target}. Forget it?"
     ):
         raise typer.Exit(FAILED)
-    state.register.retire(job)
+    name, _, token = job.partition("@")
+    if token:
+        if refused := tokens.retire(state, name, [token]):
+            raise RefusedError(refused[0][1])
+    else:
+        state.register.retire(job)
     errors.print(f"[green]retired[/] {escape(job)}", highlight=False)
+
+
+def _retire_tokens(state: State, job: str, batch: BatchJob | None, date: str, *, yes: bool) -> None:
+    moment = tokens.moment_of(date)
+    if batch is None:
+        raise ConfigError(
+            f"There is no batch job {job!r} here.", remedy="see `abs register list` for its name."
+        )
+    planned = tokens.plan(batch, moment)
+    named = [token.token for token in planned.tokens]
+    for token, why in planned.kept:
+        errors.print(f"[yellow]kept[/] {escape(token)}: {escape(why)}", highlight=False)
+    if not named:
+        errors.print(f"{escape(job)} has no token to retire.", highlight=False)
+        return
+    shown = named[0] if len(named) == 1 else f"{named[0]} to {named[-1]}"
+    question = (
+        f"{len(named)} token(s) of {job} were written last before {moment:%Y-%m-%d %H:%M} UTC "
+        f"({shown}). Forget them? A batch that is run again under one of them is written again"
+    )
+    if not yes and not typer.confirm(question):
+        raise typer.Exit(FAILED)
+    refused = tokens.retire(state, job, named)
+    for token, why in refused:
+        errors.print(f"[yellow]kept[/] {escape(token)}: {escape(why)}", highlight=False)
+    count = len(named) - len(refused)
+    errors.print(f"[green]retired[/] {count} token(s) of {escape(job)}", highlight=False)
+    if refused:
+        raise typer.Exit(FAILED)
 
 
 @app.command()

@@ -24,8 +24,9 @@ EPOCH = 0
 class BatchWriter(DataSourceArrowWriter):
     """Writes one batch exactly once per job and token.
 
-    The same batch written again changes nothing: its tasks drain their rows, whose count must be
-    the one that was committed. Order and partitioning of the rows do not matter.
+    The same batch written again changes nothing: its tasks drain their rows, which must be those
+    that were committed, as far as the option ``replay`` looks. Their order and partitioning do not
+    matter.
 
     Args:
         name: the run; ``name.lineage`` follows from job and token, so every repetition has the same.
@@ -35,12 +36,13 @@ class BatchWriter(DataSourceArrowWriter):
         self._target = target
         self._name = name
         self._announced = announced
+        self._replay = target.options.common.replay
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochMessage:
         """In a task: as ``StreamWriter.write``."""
         show_logs()
         what = (EPOCH, partition(), iterator, self._announced, NOTHING_BEGUN)
-        return take_part(self._target, self._name, *what)
+        return take_part(self._target, self._name, *what, digests=self._replay == "digest")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: as ``StreamWriter.commit``; there is no fingerprint of the input.
@@ -52,15 +54,20 @@ class BatchWriter(DataSourceArrowWriter):
         reported = reported_by(messages, EPOCH)
         if any(message.started for message in reported):
             show_once(self._target, reported)
-        report = Report(EPOCH, [message.share for message in reported], None)
+        shares, trusted = [message.share for message in reported], self._replay == "token"
+        report = Report(EPOCH, shares, None, trusted=trusted)
         try:
             runs.attach(self._target, self._name).coordinator.commit(report)
         except ReplayMismatchError as error:
             raise ReplayMismatchError(
-                f"This batch was written before, with another number of rows than {report.rows}.",
+                f"This batch was written before, with other rows: {error.why}.",
                 job=self._name.job,
-                remedy="name another batch by another value of the option epoch; to replace what "
-                "was written, undo it in the target first and take a new epoch.",
+                why=error.why,
+                remedy="if it is another batch, name it by another value of the option epoch (to "
+                "replace what was written, undo it in the target first, and take a new epoch). If it "
+                "is the same one, a column is computed anew at each try (current_timestamp(), rand(), "
+                "a sum of floats): make that column a function of the input, or set replay=token, "
+                "which trusts the name.",
             ) from error
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:

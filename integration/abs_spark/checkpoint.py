@@ -1,7 +1,7 @@
 """What a query's checkpoint tells: its id, and what each epoch's input was.
 
 Reading is best effort and never needed for safety alone: where the checkpoint cannot be read, a
-replayed epoch is recognised by its row count.
+replayed epoch is recognised by its rows.
 """
 
 from __future__ import annotations
@@ -45,6 +45,21 @@ def query_id(checkpoint: str | None) -> str | None:
         return text(fields(parse(content))["id"])
     except ValueError:
         return None
+
+
+_readable: set[str] = set()
+
+
+def is_readable(checkpoint: str | None) -> bool:
+    """Whether ``fingerprint`` will find an epoch's file; that it could once is remembered.
+
+    Spark writes the query's id there before its first epoch.
+    """
+    if checkpoint is None:
+        return False
+    if checkpoint not in _readable and query_id(checkpoint) is not None:
+        _readable.add(checkpoint)
+    return checkpoint in _readable
 
 
 @lru_cache(maxsize=64)

@@ -41,7 +41,7 @@ class Announced:
 
 @dataclass(frozen=True)
 class EpochMessage(WriterCommitMessage):
-    """A task's share of an epoch. Some hundred bytes, no secret (I9).
+    """A task's share of an epoch. Some hundred bytes and its columns' digests, no secret (I9).
 
     Args:
         name: the run that the task worked for.

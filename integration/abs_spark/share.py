@@ -14,6 +14,8 @@ from abs_core.errors import TargetError
 from abs_core.events import PreCommitted
 from abs_core.model import Drained, JobState, Share, Wrote
 from abs_core.protocol import Skip, Write
+from abs_core.rowdigest import is_row_digest
+from abs_sinks.rowhash import empty_digest, row_digest
 from abs_spark.message import Announced, EpochMessage, RunName
 from abs_spark.run import Run, attach
 from abs_spark.schema import conform
@@ -30,6 +32,8 @@ def take_part(
     batches: Iterator[pa.RecordBatch],
     announced: Announced,
     origin: Origin,
+    *,
+    digests: bool,
 ) -> EpochMessage:
     """A task's whole work for one epoch; what it tells the commit process.
 
@@ -38,13 +42,14 @@ def take_part(
 
     Args:
         origin: what the checkpoint told of the job before this epoch's tasks began.
+        digests: whether an epoch that comes again can be told by nothing but its rows.
 
     Raises:
         AbsError: nothing of the task's rows becomes visible.
     """
     run = attach(target, name)
     state, plan = run.begin(epoch, origin)
-    share = _take_share(run, state, plan, epoch, partition, batches, target.schema)
+    share = _take_share(run, state, plan, epoch, partition, batches, target, digests=digests)
     started = run.has_started_in(epoch)
     warnings = run.warnings if started and not announced.checked else ()
     warn(warnings)
@@ -59,10 +64,15 @@ def _take_share(
     epoch: int,
     partition: int,
     batches: Iterator[pa.RecordBatch],
-    schema: pa.Schema,
+    target: Target,
+    *,
+    digests: bool,
 ) -> Share:
     if isinstance(plan, Skip):
-        return Drained(sum(batch.num_rows for batch in batches))
+        recorded = state.record(epoch)
+        by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
+        wanted = by_rows and target.options.common.replay == "digest"
+        return _drain(batches, target.schema, digest=wanted)
     task = Task(
         register=state.register,
         job=state.job,
@@ -73,11 +83,24 @@ def _take_share(
         frontier=state.frontier,
         abandoned=state.abandoned,
     )
-    return _write(run, task, batches, schema)
+    return _write(run, task, batches, target.schema, digest=digests)
 
 
-def _write(run: Run, task: Task, batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Wrote:
+def _drain(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, digest: bool) -> Drained:
+    seen = empty_digest(schema) if digest else None
+    rows = 0
+    for batch in batches:
+        rows += batch.num_rows
+        if seen is not None:
+            seen += row_digest(conform(batch, schema))
+    return Drained(rows, seen)
+
+
+def _write(
+    run: Run, task: Task, batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, digest: bool
+) -> Wrote:
     writer: Writer | None = None
+    seen = empty_digest(schema) if digest else None
     began = 0.0
     rows = 0
     try:
@@ -87,8 +110,11 @@ def _write(run: Run, task: Task, batches: Iterator[pa.RecordBatch], schema: pa.S
             if writer is None:  # an empty share costs no transaction
                 began = time.monotonic()
                 writer = run.sink.writer(task)
-            writer.write(conform(batch, schema))
+            fitting = conform(batch, schema)
+            writer.write(fitting)
             rows += batch.num_rows
+            if seen is not None:
+                seen += row_digest(fitting)
         committable = None if writer is None else writer.pre_commit()
     except BaseException as error:
         if writer is not None:
@@ -100,4 +126,4 @@ def _write(run: Run, task: Task, batches: Iterator[pa.RecordBatch], schema: pa.S
     if committable is not None:
         seconds = time.monotonic() - began
         run.observe(PreCommitted(task.job, task.epoch, task.partition, rows, seconds))
-    return Wrote(rows, committable)
+    return Wrote(rows, committable, seen)

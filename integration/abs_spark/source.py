@@ -14,7 +14,7 @@ from abs_core.errors import OptionError
 from abs_core.model import job_key
 from abs_spark.batch import BatchWriter
 from abs_spark.certificates import CheckpointCertificates, location
-from abs_spark.checkpoint import query_id
+from abs_spark.checkpoint import is_readable, query_id
 from abs_spark.logs import show_logs
 from abs_spark.message import Announced, RunName
 from abs_spark.schema import arrow_schema
@@ -65,14 +65,21 @@ class AbsDataSource(DataSource):
                 f"{self.name()}: the option epoch names a batch write; a stream counts its own.",
                 remedy="leave it out.",
             )
-        announced, origin, place = Announced(), NOTHING_BEGUN, None
+        if common.replay == "token":
+            raise OptionError(
+                f"{self.name()}: replay=token trusts the option epoch of a batch write; a stream has "
+                "none.",
+                remedy="leave it out, or use replay=count.",
+            )
+        announced, origin, place, digests = Announced(), NOTHING_BEGUN, None, False
         if self._planning:
             origin = CheckpointCertificates(common.checkpoint).read()
             place = location(common.checkpoint)
+            digests = common.replay == "digest" and not is_readable(common.checkpoint)
             job = common.job or query_id(common.checkpoint)
             announced = announce(target, None if job is None else job_key(job))
             settle()
-        return StreamWriter(target, self._query_start, announced, origin, place)
+        return StreamWriter(target, self._query_start, announced, origin, place, digests=digests)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Called once per ``save()``, by the planner.

@@ -58,4 +58,12 @@ def warn(warnings: Sequence[str]) -> None:
 
 def show(target: Target, guarantee: Guarantee, job: str) -> None:
     """Print what the sink promises with these options."""
+    if target.options.common.replay == "token":
+        guarantee = replace(guarantee, limits=(*guarantee.limits, _TRUSTED))
     _log.info("%s", describe(target.format.name, guarantee, job))
+
+
+_TRUSTED = (
+    "replay=token: a batch that comes again under a token that is committed is taken for the same "
+    "one, and its rows are not looked at: other rows under that token are lost"
+)

@@ -36,6 +36,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         announced: what the planner has just shown.
         origin: what the planner has read in the checkpoint.
         location: where that lies.
+        digests: whether tasks shall make digests of their rows: nothing else tells what an epoch was.
     """
 
     def __init__(
@@ -45,12 +46,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         announced: Announced,
         origin: Origin,
         location: str | None,
+        *,
+        digests: bool = False,
     ) -> None:
         self._origin = origin
         self._location = location
         self._target = target
         self._query_start = query_start
         self._announced = announced
+        self._digests = digests
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochMessage:
         """In a task: start the run if need be, plan, write and pre-commit.
@@ -63,7 +67,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         job = job_key(self._target.options.common.job or task.query)
         name = RunName(job, task.query, task.run, self._location)
         what = (task.epoch, task.partition, iterator, self._announced, self._origin)
-        return take_part(self._target, name, *what)
+        return take_part(self._target, name, *what, digests=self._digests)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: all tasks have pre-committed; decide and commit.
@@ -82,7 +86,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if any(message.started for message in reported):
             show_once(self._target, reported)
             if digest is None:
-                _log.warning("job %s: %s", name.job, _NO_FINGERPRINT)
+                _log.warning(
+                    _NO_FINGERPRINT, name.job, _TOLD_BY[self._target.options.common.replay]
+                )
         shares = [message.share for message in reported]
         report = Report(batchId, shares, digest)
         runs.attach(self._target, name).coordinator.commit(report)
@@ -139,6 +145,10 @@ def show_once(target: Target, reported: Sequence[EpochMessage]) -> None:
 
 
 _NO_FINGERPRINT = (
-    "the driver cannot read the checkpoint's offsets; a replayed epoch is recognised by its row count "
-    "only. Set the option checkpointLocation, in a file system that pyarrow can read."
+    "job %s: the driver cannot read the checkpoint's offsets; a replayed epoch is recognised by %s. "
+    "Set the option checkpointLocation, in a file system that pyarrow can read."
 )
+_TOLD_BY = {
+    "digest": "a digest of its rows, which takes the tasks some time",
+    "count": "its row count only",
+}

@@ -23,6 +23,7 @@ from abs_core.patience import DEFAULT_SECONDS
 __all__ = [
     "COMMON",
     "PROTOCOLS",
+    "REPLAYS",
     "CommonOptions",
     "Option",
     "Problems",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 PROTOCOLS = ("2pc", "wal", "idempotent")
+REPLAYS = ("digest", "count", "token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class CommonOptions:
         wal: URL of the write-ahead log, for sinks that keep it outside their target.
         checkpoint: the engine's checkpoint location, where it tells.
         patience: seconds for which a system that does not answer is waited for.
+        replay: how an epoch that comes again is told from another one where the checkpoint does not
+            tell: by a ``digest`` of its rows, by their ``count``, or by a batch's ``token`` alone.
     """
 
     protocol: str = "2pc"
@@ -59,6 +63,7 @@ class CommonOptions:
     wal: str | None = None
     checkpoint: str | None = None
     patience: float = DEFAULT_SECONDS
+    replay: str = "digest"
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> CommonOptions:
@@ -71,6 +76,7 @@ class CommonOptions:
             wal=values["wal"],
             checkpoint=values["checkpointLocation"],
             patience=values["patience"],
+            replay=values["replay"],
         )
 
 
@@ -87,6 +93,7 @@ COMMON = (
     Option("wal", a_text),
     Option("checkpointLocation", a_text),
     Option("patience", duration(1.0, 86_400.0), DEFAULT_SECONDS),
+    Option("replay", one_of(*REPLAYS), "digest"),
     # Spark adds it to a query that has a name.
     Option("queryName", str),
 )

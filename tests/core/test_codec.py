@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -17,7 +19,8 @@ from abs_core.codec import (
     state_to_text,
 )
 from abs_core.errors import CorruptionError
-from abs_core.model import Committable, Decision, HandleName, JobState, Recent
+from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent
+from abs_core.rowdigest import RowDigest
 
 HEX = "0123456789abcdef"
 NUMBER = st.integers(0, 10**17)
@@ -34,6 +37,8 @@ HANDLES = st.builds(
 EXTRA = st.dictionaries(TEXT, TEXT, max_size=3).map(lambda d: tuple(sorted(d.items())))
 COMMITTABLES = st.builds(Committable, HANDLES, NUMBER, TEXT, EXTRA)
 DECISIONS = st.builds(Decision, TEXT, NUMBER, NUMBER, st.lists(COMMITTABLES, max_size=3).map(tuple))
+MOMENTS = st.datetimes(timezones=st.just(UTC)).map(datetime.isoformat)
+TOKENS = st.builds(NotedToken, TEXT, TEXT, NUMBER, MOMENTS)
 STATES = st.builds(
     JobState,
     st.text(HEX, min_size=16, max_size=16),
@@ -47,6 +52,7 @@ STATES = st.builds(
     st.lists(DECISIONS, max_size=3).map(tuple),
     st.lists(st.builds(Recent, NUMBER, st.none() | TEXT, NUMBER), max_size=3).map(tuple),
     st.lists(NUMBER, max_size=3).map(tuple),
+    st.lists(TOKENS, max_size=3).map(tuple),
 )
 WRONG: list[Any] = [None, True, 1.5, "text", [], {}, [1], {"a": 1}, -1]
 
@@ -123,6 +129,15 @@ def test_a_negative_row_count_of_a_handle_is_refused() -> None:
     written = committable_to_json(Committable(handle, 3, "digest")) | {"rows": -3}
     with pytest.raises(ValueError, match="-3 is not a number from 0"):
         committable_from_json(written)
+
+
+def test_a_digest_of_rows_that_is_damaged_is_refused() -> None:
+    state = JobState("0" * 16, "job", "target", "lineage", 1, "run")
+    whole = replace(state, recent=(Recent(0, RowDigest(1, (("a", 1),)).to_text(), 5),))
+    text = state_to_text(whole)
+    assert state_from_text(text, "here") == whole
+    with pytest.raises(CorruptionError, match="no digest of rows"):
+        state_from_text(text.replace("0000000000000001", "1"), "here")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "1", '"x"', "{}", '{"version": 1}'])

@@ -16,6 +16,7 @@ from abs_core.model import Committable, Wrote
 from abs_core.testing import check_sink
 from abs_core.testing.case import JOB, Case, rows
 from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.engine import digest_of
 from abs_core.testing.fakes.committers import HandleCommitter
 from abs_core.testing.fakes.harness import FakeHarness, open_fake
 from abs_core.testing.fakes.sink import FakeSink
@@ -101,6 +102,17 @@ def test_what_is_composed_and_not_decided_is_composed_anew_and_swept(case: Case)
         case.hides_all(f"after a process that died before {cut.before}")
     case.run().epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after three processes that died before the decision")
+
+
+def test_what_is_composed_keeps_the_digest_of_its_rows(case: Case) -> None:
+    run = case.run(digests=True)
+    run.epoch(0, LEFT, RIGHT)
+    run.epoch(1, [], [])
+    recorded = [recent.fingerprint for recent in run.state().recent]
+    assert recorded == [
+        digest_of([*LEFT, *RIGHT]).brief.to_text(),
+        digest_of([]).to_text(),
+    ]
 
 
 def test_an_epoch_without_rows_composes_nothing(case: Case) -> None:

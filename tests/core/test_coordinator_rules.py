@@ -30,7 +30,7 @@ from abs_core.model import (
 from abs_core.patience import Patience
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.engine import QUICK, Run
+from abs_core.testing.engine import QUICK, Run, digest_of
 from abs_core.testing.fakes import FakeHarness
 from abs_core.testing.fakes.committers import HandleCommitter
 
@@ -114,6 +114,22 @@ def test_a_handle_that_stays_prepared_is_committed_again_not_called_lost(
     case.run().epoch(0, LEFT)
     assert len(calls) == 2
     case.finished(LEFT, when="after a commit that did nothing at first")
+
+
+def test_a_trusted_replay_is_taken_for_the_same_epoch(case: Case) -> None:
+    case.run(digests=True).epoch(0, LEFT)
+    again = case.run(digests=True)
+    shares = again.tasks(0, RIGHT)
+    raises(ReplayMismatchError, lambda: again.coordinator.commit(Report(0, shares, None)))
+    again.coordinator.commit(Report(0, shares, None, trusted=True))
+    case.finished(LEFT, when="after a replay that was trusted")
+
+
+def test_a_digest_that_one_task_did_not_make_is_none(case: Case) -> None:
+    run = case.run(digests=True)
+    shares = [run.task(0, 0, LEFT), run.task(0, 1, RIGHT)]
+    assert Report(0, shares, None).digest == digest_of([*LEFT, *RIGHT])
+    assert Report(0, [*shares, Drained(1)], None).digest is None
 
 
 def test_a_refused_replay_still_rolls_forward_what_is_decided(case: Case) -> None:

@@ -27,6 +27,7 @@ from abs_core.model import (
     Recent,
 )
 from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
+from abs_core.rowdigest import RowDigest
 
 REGISTER = "a" * 16
 WHO = Identity("job", "lineage", "run1", "target")
@@ -246,6 +247,33 @@ class TestSameEpoch:
         assert protocol.same_epoch(self.given, epoch, fingerprint, 5) is None
         error = refused(protocol.same_epoch(self.given, epoch, fingerprint, 6))
         assert "6 rows now and had 5" in error.what
+
+    def test_digests_of_rows_are_compared_and_say_where_rows_differ(self) -> None:
+        one, two = (RowDigest(n, (("a", 1), ("b", n))).to_text() for n in (1, 2))
+        given = state(frontier=0, recent=(Recent(0, one, 5),))
+        assert protocol.same_epoch(given, 0, one, 5) is None
+        error = refused(protocol.same_epoch(given, 0, two, 5))
+        assert isinstance(error, ReplayMismatchError)
+        assert error.why == 'the values of column "b" differ'
+        error = refused(protocol.same_epoch(given, 0, two, 6))
+        assert "6 rows now and had 5" in error.what
+
+    def test_a_digest_of_rows_and_another_fingerprint_are_not_compared(self) -> None:
+        digest = RowDigest(1, (("a", 1),)).to_text()
+        for known, now in ((digest, "sha256:ff"), ("sha256:ff", digest), (None, digest)):
+            given = state(frontier=0, recent=(Recent(0, known, 5),))
+            assert protocol.same_epoch(given, 0, now, 5) is None
+            assert "6 rows now" in refused(protocol.same_epoch(given, 0, now, 6)).what
+
+    def test_only_the_newest_epoch_keeps_its_columns(self) -> None:
+        digests = [RowDigest(n, (("a", n),)) for n in range(3)]
+        given = state()
+        for epoch, digest in enumerate(digests):
+            fingerprint = digest.to_text()
+            verdict = protocol.decide(given, 1, epoch, [], fingerprint=fingerprint, rows=0)
+            given = changed(verdict)
+        kept = [recent.fingerprint for recent in given.recent]
+        assert kept == [*(d.brief.to_text() for d in digests[:2]), digests[2].to_text()]
 
     def test_what_is_on_no_record_is_refused(self) -> None:
         given = state(frontier=40)

@@ -221,6 +221,12 @@ def certifies_nothing(patch: Patch) -> None:
     patch.setattr(Certifier, "certify", lambda self, state, epoch: None)
 
 
+def tells_epochs_by_their_count(patch: Patch) -> None:
+    """As every release did before digests of rows."""
+    right = protocol.same_epoch
+    patch.setattr(protocol, "same_epoch", lambda s, e, fingerprint, rows: right(s, e, None, rows))
+
+
 BROKEN: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
     in_doubt_by_prefix: ("2pc", "append", {"in_doubt_is_exactly_the_jobs_own"}),
     in_doubt_never: ("2pc", "append", {"the_loser_of_a_retried_task_changes_nothing"}),
@@ -280,15 +286,20 @@ BROKEN: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
         {"the_certificate_is_written_before_the_first_decision"},
     ),
     takes_everything_for_aborted: ("idempotent", "upsert", {"inspect_answers_for_every_handle"}),
+    tells_epochs_by_their_count: (
+        "2pc",
+        "append",
+        {"other_rows_of_the_same_number_are_told_by_their_digest"},
+    ),
 }
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda broken: broken.__name__)
 def test_check_sink_finds_a_sink_that(broken: Callable[[Patch], None], monkeypatch: Patch) -> None:
     broken(monkeypatch)
-    protocol, write, rules = BROKEN[broken]
+    way, write, rules = BROKEN[broken]
     monkeypatch.setattr("abs_core.testing.case.PATIENCE", 0.05)
-    opener = partial(open_fake, protocol, write)
+    opener = partial(open_fake, way, write)
     for check in CHECKS:
         if check.rule in rules:
             with pytest.raises(AssertionError, match=check.rule):

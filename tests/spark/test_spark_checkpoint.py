@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyarrow import fs
 
-from abs_spark.checkpoint import fingerprint, locate, query_id
+from abs_spark.checkpoint import fingerprint, is_readable, locate, query_id
 
 
 @pytest.fixture
@@ -44,6 +44,15 @@ def test_another_input_has_another_fingerprint(checkpoint: Path) -> None:
 def test_what_cannot_be_read_is_none(place: str | None) -> None:
     assert fingerprint(place, 0) is None
     assert query_id(place) is None
+    assert not is_readable(place)
+
+
+def test_a_checkpoint_is_readable_once_spark_has_noted_the_query(checkpoint: Path) -> None:
+    place = str(checkpoint)
+    (checkpoint / "metadata").rename(checkpoint / "later")
+    assert not is_readable(place)
+    (checkpoint / "later").rename(checkpoint / "metadata")
+    assert is_readable(place)
 
 
 def test_a_damaged_metadata_file_is_no_id(checkpoint: Path) -> None:

@@ -143,6 +143,20 @@ def a_replay_of_another_input_is_refused(case: Case) -> None:
 
 
 @rule()
+def other_rows_of_the_same_number_are_told_by_their_digest(case: Case) -> None:
+    case.run(digests=True).epoch(0, LEFT, RIGHT)
+    again = case.run(digests=True)
+    other = raises(ReplayMismatchError, lambda: again.epoch(0, LEFT, rows(10, 3, "other")))
+    if 'column "value"' not in str(other):
+        raise AssertionError(f"The column that differs is not named: {other}")
+    swapped = [(LEFT[0][0], LEFT[1][1]), (LEFT[1][0], LEFT[0][1]), LEFT[2]]
+    raises(ReplayMismatchError, lambda: case.run(digests=True).epoch(0, swapped, RIGHT))
+    case.run(digests=True).epoch(0, RIGHT[:1], [*RIGHT[1:], *LEFT])
+    case.run().epoch(0, LEFT, RIGHT)
+    case.finished(LEFT, RIGHT, when="after replays told by their rows")
+
+
+@rule()
 def an_epoch_left_out_is_refused(case: Case) -> None:
     run = case.run()
     run.epoch(0, LEFT)

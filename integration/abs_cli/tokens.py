@@ -1,0 +1,123 @@
+"""The tokens of batch jobs, for ``abs register``: one line per job, and how tokens are retired."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from abs_core.errors import ConfigError, RefusedError
+from abs_core.model import JobState, NotedToken
+
+if TYPE_CHECKING:
+    from abs_cli.state import State
+    from abs_core.parent import BatchJob
+
+
+def find(state: State, job: str) -> BatchJob | None:
+    """The batch job of that name, with all its tokens; None where there is none."""
+    from abs_core.parent import batch_jobs
+
+    found = batch_jobs(stored.state for stored in state.jobs())[1]
+    return next((one for one in found if one.job == job), None)
+
+
+def document(job: BatchJob) -> dict[str, Any]:
+    """One batch job as ``--json`` shows it."""
+    from abs_core.parent import token_of
+
+    known = {} if job.parent is None else {token.token: token.at for token in job.parent.tokens}
+    there = [token_of(state.job) for state in job.states]
+    return {
+        "job": job.job,
+        "targets": sorted({state.target for state in job.states}),
+        "tokens": len(job.states),
+        "noted": [
+            {"token": token, "at": known.get(token)}
+            for token in sorted({*known, *filter(None, there)})
+        ],
+        "open": sum(len(state.open) for state in job.states),
+        "lost": [token.token for token in job.missing],
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Retirement:
+    """What ``--tokens-before`` would retire, and what it leaves.
+
+    Args:
+        tokens: to retire, oldest first.
+        kept: token and reason.
+    """
+
+    tokens: tuple[NotedToken, ...]
+    kept: tuple[tuple[str, str], ...]
+
+
+def plan(job: BatchJob, moment: datetime) -> Retirement:
+    """Which tokens were noted last before the moment, and have nothing decided that is open.
+
+    Raises:
+        ConfigError: the job has no parent record: nobody knows when its tokens were written.
+    """
+    from abs_core.parent import before, token_of
+
+    if job.parent is None:
+        raise ConfigError(
+            f"Batch job {job.job} has been written by an older release only, which did not note when.",
+            remedy="retire its tokens one by one: `abs register retire JOB@TOKEN`.",
+        )
+    still_open = {token_of(state.job) for state in job.states if state.open}
+    old = before(job.parent, moment)
+    kept = [
+        (token.token, "it has a decided epoch that is not finished: run the batch once more")
+        for token in old
+        if token.token in still_open
+    ]
+    return Retirement(tuple(t for t in old if t.token not in still_open), tuple(kept))
+
+
+def retire(state: State, job: str, tokens: Sequence[str]) -> list[tuple[str, str]]:
+    """Delete the tokens' registers, then forget the tokens; those that stay, with the reason.
+
+    In this order: one that is cut short leaves a token that is known and has no register, which is
+    refused until it is retired again, and never one that is written twice by mistake.
+    """
+    from abs_core.cell import Cell
+    from abs_core.parent import parent_key, without
+    from abs_core.patience import DEFAULT_PATIENCE
+    from abs_core.protocol import Verdict
+
+    kept: list[tuple[str, str]] = []
+    for token in tokens:
+        try:
+            state.register.retire(f"{job}@{token}")
+        except RefusedError as error:
+            kept.append((token, str(error)))
+    gone = set(tokens) - {token for token, _ in kept}
+    key = parent_key(job)
+    if state.register.load(key) is None:
+        return kept
+
+    def forget(found: JobState | None) -> Verdict:
+        assert found is not None, "a parent record is deleted by nobody"
+        return without(found, gone)
+
+    Cell(state.register, key, DEFAULT_PATIENCE).change(forget)
+    return kept
+
+
+def moment_of(text: str) -> datetime:
+    """A date, or a moment; in UTC where it names no zone.
+
+    Raises:
+        ConfigError: it is neither.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise ConfigError(
+            f"{text!r:.50} is no date.", remedy="write it as 2026-11-20, or 2026-11-20T06:00."
+        ) from error
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
