@@ -181,7 +181,7 @@ class Relay:
         with self._lock:
             return self._plan is not None and self._plan.fired
 
-    def release(self, deadline_s: float = 10.0) -> None:
+    def release(self, deadline_s: float = 60.0) -> None:
         """Let the delayed message go on to the server, and return when it has answered."""
         self._released.set()
         assert self._delivered.wait(deadline_s), "the server does not answer the delayed message"

@@ -13,7 +13,8 @@ from abs_core.model import HandleName
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.control import close_all
-from abs_sinks.kafka.testing import Variant, open_topic
+from abs_sinks.kafka.testing import Variant
+from abs_sinks.kafka.testing_modes import open_log
 from abs_sinks.wal import segment_store
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import parse_options
@@ -40,16 +41,18 @@ def test_a_stream_needs_no_option_wal(
     kafka: KafkaService, spark: SparkSession, tmp_path: Path
 ) -> None:
     kafka.start()
-    with open_topic(kafka.bootstrap, Variant("wal")) as target:
+    with open_log(kafka.bootstrap, Variant("wal")) as target:
         world = KafkaWorld(tmp_path, kafka, KafkaSourceHarness(kafka.bootstrap), target)
+        given = {k: v for k, v in world.job().options.items() if k != "wal"}
+        job = world.job(options=given)
         added = [*world.source.add(60)]
-        run(spark, world.job())
+        run(spark, job)
         world.holds(added, "without a folder for the log")
         log = world.checkpoint / "abs" / "wal"
         assert [path.name for path in log.iterdir()] == [".abs-wal-id"], "segments are committed"
         added += world.source.add(10)
         world.forget_commits(1)
-        run(spark, world.job())
+        run(spark, job)
         world.holds(added, "and after a replay")
     close_all()
 
