@@ -84,6 +84,7 @@ def test_every_crash_point_of_every_protocol_through_spark(
     crash_and_recover(new_world(protocol), point, spark)
 
 
+@pytest.mark.campaign
 def test_librdkafka_writes_nothing_to_the_console(new_world: NewWorld) -> None:
     """Neither while a query runs nor when its clients end (``Purging 1 unserved events``)."""
     world = new_world("2pc")
