@@ -5,12 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.drivers import until
 from tests.spark.jobs.stream_files import Job, start
@@ -45,6 +47,52 @@ def test_a_lost_commit_file_changes_nothing(
     run(spark, world, job)
     world.holds(expected)
     assert world.left_behind() == []
+
+
+def _finished_or_ended(world: World, query: StreamingQuery, epoch: int) -> bool:
+    return not query.isActive or world.frontier() >= epoch
+
+
+def test_a_column_may_be_added_to_the_table_under_a_running_query(
+    new_world: NewWorld, spark: SparkSession
+) -> None:
+    world = new_world("2pc")
+    expected = world.add_file(0)
+    query = start(spark, replace(world.job, continuous=True), world.url)
+    until(lambda: world.frontier() >= 0, "epoch 0 is finished")
+    for number, change in enumerate(
+        ("add column note text", "add column level int not null default 7"), 1
+    ):
+        world.alter(change)
+        expected += world.add_file(number)
+        done = partial(_finished_or_ended, world, query, number)
+        until(done, f"epoch {number} is finished, or the query has ended")
+    query.stop()
+    world.holds(expected)
+    expected += world.add_file(3)
+    run(spark, world)
+    world.holds(expected)
+
+
+def test_a_column_that_is_missing_is_told_alike_at_a_start_and_under_a_running_query(
+    new_world: NewWorld, spark: SparkSession
+) -> None:
+    world = new_world("2pc")
+    expected = world.add_file(0)
+    query = start(spark, replace(world.job, continuous=True), world.url)
+    until(lambda: world.frontier() >= 0, "epoch 0 is finished")
+    world.alter("add column needed int not null default 1")
+    world.alter("alter column needed drop default")
+    world.add_file(1)
+    said = 'column "needed" integer NOT NULL has no default and is missing in the input: add it in'
+    with pytest.raises(StreamingQueryException, match=said):
+        query.awaitTermination()
+    with pytest.raises(StreamingQueryException, match=said):
+        run(spark, world)
+    world.holds(expected)
+    world.alter("alter column needed set default 2")  # the remedy
+    run(spark, world)
+    world.holds([*expected, *rows_of(1, 40)])
 
 
 def test_a_query_that_runs_on_is_stopped_and_goes_on(

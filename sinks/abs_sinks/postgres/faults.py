@@ -105,8 +105,12 @@ def to_abs_error(error: psycopg.Error, doing: str) -> AbsError:
     if state is None:
         return _without_state(error, doing)
     kind, remedy = _BY_STATE.get(state) or _BY_CLASS.get(state[:2]) or (TargetError, "")
-    primary = error.diag.message_primary or str(error).splitlines()[0]
-    detail = f" ({error.diag.message_detail})" if _shows_detail(error) else _place(error)
+    primary = _without_stop(error.diag.message_primary or str(error).splitlines()[0])
+    detail = (
+        f" ({_without_stop(error.diag.message_detail or '')})"
+        if _shows_detail(error)
+        else _place(error)
+    )
     # A traceback shows the cause, too: without DETAIL and CONTEXT there.
     error.args = (primary,)
     hint = error.diag.message_hint
@@ -126,7 +130,7 @@ def mapped(doing: str) -> Iterator[None]:
 
 def cannot_connect(error: psycopg.Error, where: str) -> AbsError:
     """The project's error for a connection that was not made."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = _without_stop(" ".join(str(error).split())) or type(error).__name__
     what = f"Cannot connect to PostgreSQL at {where}: {text}."
     if isinstance(error, psycopg.OperationalError) and not any(
         sign in text for sign in _REFUSED_AT_THE_DOOR
@@ -137,7 +141,7 @@ def cannot_connect(error: psycopg.Error, where: str) -> AbsError:
 
 def _without_state(error: psycopg.Error, doing: str) -> AbsError:
     """No SQLSTATE: the connection broke, or the driver itself objects."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    text = _without_stop(" ".join(str(error).split())) or type(error).__name__
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return UnavailableError(
             f"PostgreSQL went away while {doing}: {text}.",
@@ -146,6 +150,11 @@ def _without_state(error: psycopg.Error, doing: str) -> AbsError:
     if isinstance(error, psycopg.DataError):
         return RowError(f"A value cannot be sent while {doing}: {text}.")
     return TargetError(f"The PostgreSQL driver failed while {doing}: {text}.")
+
+
+def _without_stop(text: str) -> str:
+    """Without the full stop or the colon that it may end with: our own sentence goes on, or ends."""
+    return text.rstrip(".: ")
 
 
 def _place(error: psycopg.Error) -> str:

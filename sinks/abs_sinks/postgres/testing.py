@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Any
@@ -21,6 +22,7 @@ from psycopg import Connection, sql
 from abs_core.contracts import Sink
 from abs_core.model import HandleName
 from abs_core.testing import SCHEMA, Row
+from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.connection import close_idle
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.sink import PostgresSink
@@ -86,6 +88,15 @@ class TableHarness:
         self.db: Connection[Any] = psycopg.connect(url, autocommit=True)
         key = " primary key" if variant.write == "upsert" else ""
         self.db.execute(f"create table {self.table} (id bigint{key}, value text)")
+
+    def at(self, url: str) -> TableHarness:
+        """The same names in another database, to which table and schema were copied."""
+        other = copy(self)
+        other.url = url
+        other.options = replace(self.options, address=Address.parse(url))
+        other.new_sink = partial(PostgresSink, other.options, SCHEMA, co_commit=self.own_register)
+        other.db = psycopg.connect(url, autocommit=True)
+        return other
 
     def reconnect(self) -> None:
         """Look at the server over a new connection: the old one has gone with the server."""

@@ -172,7 +172,7 @@ def _may_have_happened(error: psycopg.Error) -> bool:
 
 
 def _not_prepared(error: psycopg.Error, handle: str) -> AbsError:
-    hint = error.diag.message_primary or ""
+    hint = (error.diag.message_primary or "").rstrip(".")
     if isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState):
         return PreflightError(
             "The server has no room for prepared transactions: max_prepared_transactions is 0.",

@@ -103,3 +103,19 @@ def test_a_lost_connection_is_unavailable() -> None:
 )
 def test_a_connection_that_is_not_made(text: str, kind: type[AbsError]) -> None:
     assert isinstance(cannot_connect(psycopg.OperationalError(text), "me@h/db"), kind)
+
+
+@pytest.mark.parametrize(
+    "text", ["the server said no.", "it said:\nno.  ", "no", "is it running?..."]
+)
+def test_no_sentence_ends_twice(text: str) -> None:
+    told = [
+        to_abs_error(psycopg.OperationalError(text), "testing"),
+        to_abs_error(psycopg.DataError(text), "testing"),
+        to_abs_error(psycopg.InternalError(text), "testing"),
+        to_abs_error(errors.lookup("42501")(text), "testing"),
+        cannot_connect(psycopg.OperationalError(text), "me@h/db"),
+        cannot_connect(psycopg.OperationalError(f"password authentication failed {text}"), "h/db"),
+    ]
+    for error in told:
+        assert not [twice for twice in ("..", ". .", ":.", ".:") if twice in str(error)], str(error)

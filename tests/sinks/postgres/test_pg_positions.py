@@ -1,0 +1,65 @@
+"""Every call of a job, lost in every way, by its position: the contract's calls, and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from abs_core.testing import SCHEMA, Calls, Harness, Position, by_calls, check_positions
+from abs_core.testing.calls import PositionOpener
+from abs_sinks.postgres import PostgresSink
+from abs_sinks.postgres.address import Address
+from abs_sinks.postgres.lossy import LossyProxy
+from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
+
+pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
+
+CELLS = ["2pc-append", "wal-append", "wal-upsert", "idempotent-upsert"]
+HOLDS_A_LOCK = (
+    "CREATE SCHEMA",
+    "CREATE TABLE",
+    "COMMIT",
+    "select pg advisory",
+    "select to regnamespace",
+)
+"""Statements of a transaction that holds a lock which every task waits for: while one is delayed nobody
+gets past it. The server ends such a transaction after ``IDLE_IN_TRANSACTION_SECONDS``."""
+
+
+def by_messages(url: str, variant: Variant) -> PositionOpener:
+    """Loses messages to the server, on the wire."""
+
+    @contextmanager
+    def opened() -> Iterator[tuple[Harness, Calls]]:
+        with open_table(url, variant) as harness, LossyProxy(url) as proxy:
+            options = replace(harness.options, address=Address.parse(proxy.url))
+            harness.new_sink = partial(
+                PostgresSink, options, SCHEMA, co_commit=variant.own_register
+            )
+            yield harness, proxy
+
+    return opened
+
+
+def may_wait(position: Position) -> bool:
+    return position.name.upper().startswith(tuple(name.upper() for name in HOLDS_A_LOCK))
+
+
+OPENERS: dict[str, Callable[[str, Variant], PositionOpener]] = {
+    "calls": lambda url, variant: by_calls(partial(open_table, url, variant)),
+    "messages": by_messages,
+}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("way", OPENERS)
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_call_can_be_lost_so_that_a_row_is(shared_database: str, cell: str, way: str) -> None:
+    opener = OPENERS[way](shared_database, VARIANTS[cell])
+    tried = check_positions(opener, may_wait=may_wait)
+    print(cell, way, tried, sep=": ")
+    assert not [position for position in tried.waited if not may_wait(position)]
