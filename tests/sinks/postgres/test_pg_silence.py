@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-import psycopg
 import pytest
 
 from abs_core.errors import UnavailableError
@@ -87,24 +86,11 @@ def test_by_default_it_is_noticed_within_a_minute(
     assert seconds < DEADLINE
 
 
-@pytest.mark.parametrize("statement", ["select pg_sleep(2)", "select 1"])
-def test_a_statement_that_takes_long_is_waited_for(shared_database: str, statement: str) -> None:
-    with connect(_options(shared_database, 1_000)) as connection:
-        for _ in range(2):
-            connection.execute(statement)
-
-
-def test_a_row_that_is_locked_is_waited_for_as_long_as_the_option_says(
-    shared_database: str,
-) -> None:
-    options = replace(_options(shared_database, 1_000), locktimeout=3.0)
-    with psycopg.connect(shared_database) as holder, connect(options) as connection:
-        holder.execute("create table held (id int)")
-        holder.commit()
-        holder.execute("lock table held")
-        with pytest.raises(psycopg.errors.LockNotAvailable):
-            connection.execute("select from held")
-        holder.rollback()
+def test_a_statement_that_takes_long_is_waited_for(shared_database: str) -> None:
+    # Long enough that a machine under load can ask in time what the session is doing.
+    with connect(_options(shared_database, 8_000)) as connection:
+        connection.execute("select pg_sleep(10)")
+        assert connection.execute("select 1").fetchone() == (1,)
 
 
 def test_a_url_may_ask_for_another_time_and_for_none(shared_database: str) -> None:
