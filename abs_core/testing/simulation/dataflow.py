@@ -17,6 +17,8 @@ from abs_core.contracts import Sink
 from abs_core.runtime.elements import Batch
 from abs_core.runtime.graph import EventTime, Graph, Stream
 from abs_core.runtime.operators import Emit, Operator
+from abs_core.runtime.partition import FORWARD
+from abs_core.runtime.plan import loops
 from abs_core.source import Limit, Split
 from abs_core.state.contracts import Keys, Values
 from abs_core.state.timers import Timers
@@ -25,6 +27,12 @@ Record = tuple[int, int, int]
 KEYS = 5
 COPIED = 7_000_000
 """What is added to the number of a record's copy."""
+
+SMALLEST_COPY = 1_000_000
+"""Numbers of source records are below it, those of their copies are not."""
+
+WINDOWED = 10**9
+"""What is added to the number of a window, before it is made negative."""
 
 GROUPS = 12
 """Number of key groups; an operator has at most 3 tasks."""
@@ -90,7 +98,7 @@ def time_of(record: Record) -> int:
 
 def is_timed(record: Record) -> bool:
     """Whether it came from a source, and not from a counter or a window, whose time says nothing."""
-    return record[0] >= 0 and record[0] % COPIED < 1_000_000
+    return record[0] >= 0 and record[0] % COPIED < SMALLEST_COPY
 
 
 class Windowing(Operator):
@@ -122,7 +130,7 @@ class Windowing(Operator):
         out = []
         for at, (key,) in self._timers.due(time):
             count = self.counts.pop(key + GROUPS * (at // WINDOW))
-            out.append((-(((self._salt * 10 + key) * 100 + at) * 10_000 + count + 10**9), key, 0))
+            out.append((-(((self._salt * 10 + key) * 100 + at) * 10_000 + count + WINDOWED), key, 0))
         if out:
             emit(tuple(out))
 
@@ -201,6 +209,7 @@ class Built:
     salts: dict[str, int] = field(default_factory=dict)
     windows: dict[str, int] = field(default_factory=dict)
     lines: dict[str, Lines] = field(default_factory=dict)
+    numbered: dict[int, str] = field(default_factory=dict)
 
 
 class Builder:
@@ -216,6 +225,8 @@ class Builder:
         self._sink = sink
         self._loops = loops
         self._number = 0
+        # One width for all: every channel leads one to one or by key, so each key has an order.
+        self._even = widths.choice((2, 3)) if shape.random() < 0.4 else None
         self.built = Built(Graph("simulated", max_parallelism=GROUPS))
 
     def build(self) -> Built:
@@ -243,6 +254,7 @@ class Builder:
                 batches.append(tuple((row, row % KEYS, 0) for row in rows))
             splits.append(tuple(batches))
         self.built.lines[id_] = Lines(tuple(splits))
+        self.built.numbered[number] = id_
         time = RecordTime("") if self._shape.random() < 0.8 else None
         return self.built.graph.source(id_, self.built.lines[id_], event_time=time, **self._width())
 
@@ -256,7 +268,7 @@ class Builder:
             return self._loop(stream, depth)
         salt = self._shape.randrange(4)
         if kind < 0.8:
-            return self._stateless(stream, "map", lambda r: [(r[0], (r[0] + salt) % KEYS, r[2])])
+            return self._stateless(stream, "map", lambda r: [(r[0], (r[1] + salt) % KEYS, r[2])])
         if kind < 0.9:
             return self._stateless(stream, "filter", lambda r: [r] if r[0] % 4 != salt else [])
         return self._stateless(
@@ -329,7 +341,44 @@ class Builder:
         return f"{kind}{self._number}"
 
     def _width(self) -> dict[str, Any]:
-        return {"parallelism": self._widths.choice((1, 1, 1, 2, 3))}
+        return {"parallelism": self._even or self._widths.choice((1, 1, 1, 2, 3))}
+
+
+def in_order(built: Built) -> frozenset[str]:
+    """The sources and keyed operators whose records of one key must reach the sink in order.
+
+    Theirs is no loop, and every channel on the way leads one to one, by key, or to a single task.
+    """
+    receivers = {e.sender: (n, e) for n in built.graph.nodes.values() for e in n.inputs}
+    inside = {id_ for loop in loops(built.graph) for id_ in loop}
+
+    def kept(id_: str) -> bool:
+        if id_ in inside:
+            return False
+        if id_ not in receivers:
+            return True
+        node, edge = receivers[id_]
+        direct = edge.partition is FORWARD or edge.partition.keyed or node.parallelism == 1
+        return direct and kept(node.id)
+
+    return frozenset(id_ for id_ in (*built.lines, *built.salts, *built.windows) if kept(id_))
+
+
+def sequence(built: Built, record: Record) -> tuple[tuple[str, int, int], int] | None:
+    """Among which records this one has its place, and which: numbers ascend. None: among none.
+
+    A sequence is one split and key of a source, or one key of a counter or window.
+    """
+    if 0 <= record[0] < SMALLEST_COPY:
+        number, split = divmod(record[0] // 100, 10)
+        return (built.numbered[number], split, record[1]), record[0]
+    if -WINDOWED < record[0] < 0:
+        (salt, key), count = divmod(-record[0] // 10_000, 10), -record[0] % 10_000
+        counter = next((id_ for id_, s in built.salts.items() if s == salt), None)
+        return None if counter is None else ((counter, 0, key), count)
+    salt, rest = divmod(-record[0] - WINDOWED, 10_000_000)
+    window = next((id_ for id_, s in built.windows.items() if s == salt), None)
+    return None if window is None else ((window, 0, rest // 1_000_000), rest // 10_000 % 100)
 
 
 def _again(record: Record, unit: int) -> bool:

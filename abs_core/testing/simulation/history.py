@@ -9,7 +9,13 @@ from random import Random
 from abs_core.errors import AbsError
 from abs_core.runtime.alignment import WAYS, Way
 from abs_core.runtime.coordinator import Settings
-from abs_core.testing.simulation.dataflow import Builder, Built, expected
+from abs_core.testing.simulation.dataflow import (
+    Builder,
+    Built,
+    expected,
+    in_order,
+    sequence,
+)
 from abs_core.testing.simulation.run import Bugs, Run
 from abs_core.testing.simulation.world import Crash, Target, World
 
@@ -54,6 +60,7 @@ class _History:
         self._seed, self._way, self._bugs, self._chance = seed, way, bugs, chance
         self._world = World()
         self._built = self._build(0)
+        self._ordered = in_order(self._built)
         self._steps = self._crashes = self._runs = 0
         self._settings = Settings(
             interval=chance.choice((6, 20) if self._way.resumes else (2, 6, 20)),
@@ -99,6 +106,7 @@ class _History:
         while True:
             if self._runs and self._chance.random() < 0.3:
                 self._built = self._build(self._runs)
+                self._ordered &= in_order(self._built)
             self._runs += 1
             try:
                 return Run(
@@ -145,6 +153,8 @@ class _History:
         if found != due.output:
             missing, extra = due.output - found, found - due.output
             return f"{missing.total()} records missing, {extra.total()} too many"
+        if late := self._out_of_order():
+            return late
         if self._world.prepared:
             return f"{len(self._world.prepared)} handles are in doubt for ever"
         stored = self._world.cells.load("simulated")
@@ -158,6 +168,20 @@ class _History:
                 counts.setdefault(id_, Counter()).update(part.state.counts)
         state = {id_: dict(c) for id_, c in counts.items() if c}
         return "" if state == due.counts else "the final state differs"
+
+    def _out_of_order(self) -> str:
+        """The order of each key in the target, where every graph of the history keeps it."""
+        last: dict[tuple[str, int, int], int] = {}
+        for batches in self._world.committed.values():
+            for record in (record for batch in batches for record in batch):
+                place = sequence(self._built, record)
+                if place is None or place[0][0] not in self._ordered:
+                    continue
+                of, number = place
+                if number <= last.get(of, number - 1):
+                    return f"of {of} number {number} comes after {last[of]}"
+                last[of] = number
+        return ""
 
     def _outcome(self, wrong: str) -> Outcome:
         loops = any(edge.back for n in self._built.graph.nodes.values() for edge in n.inputs)
