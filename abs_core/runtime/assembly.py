@@ -83,8 +83,12 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     Raises:
         ConfigError, CorruptionError: what is to be restored cannot be.
     """
-    wired, in_flight = wire(crew.graph, operators, crew.capacity, count=crew.count)
-    tasks = []
+    logged = any(part.log for id_ in operators for part in parts.get(id_, ()))
+    draining = Tally() if logged else None
+    wired, in_flight = wire(
+        crew.graph, operators, crew.capacity, count=crew.count, draining=draining
+    )
+    tasks: list[Task] = []
     # Asked once for all tasks of a source: asked again, it may know of more.
     entries = cache(lambda id_: first_entries(crew.graph.nodes[id_]))
     with ExitStack() as opened:
@@ -106,7 +110,31 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
             task = crew.task(place.id, operator, context, *channels, loop=place.loop)
             task.begin(_replay(place, restored))
             tasks.append(task)
+        if draining is not None:
+            _drain_first(tasks, draining)
         return Assembly(tasks, in_flight, opened.pop_all().close)
+
+
+def _drain_first(tasks: Sequence[Task], draining: Tally) -> None:
+    """Sources read nothing new until what the snapshot had in its channels has gone through.
+
+    Else a record that a source reads now could overtake an older one of its key: after rescaling its
+    split may be another task's, and so is its way.
+    """
+    sources = [task for task in tasks if not task.inputs]
+
+    def drained() -> None:
+        for channel in (input_.channel for task in tasks for input_ in task.inputs):
+            channel.tallies = tuple(t for t in channel.tallies if t is not draining)
+        for source in sources:
+            source.waits = False
+            source.wake.set()
+
+    for source in sources:
+        source.waits = True
+    draining.woken.append(drained)
+    if not draining.count:  # all of it was in loops
+        drained()
 
 
 def _operator(crew: Crewing, wired: Wired, context: Context) -> Operator:
@@ -121,7 +149,9 @@ def _operator(crew: Crewing, wired: Wired, context: Context) -> Operator:
 
 
 def _replay(wired: Wired, parts: Sequence[Part]) -> list[tuple[int, Batch]]:
-    """This task's share of the logs: its own; after rescaling, as the channels would deal it out.
+    """This task's share of the logs: its own; after rescaling, by key or all of an old task's.
+
+    So what is left of a key stays in its order.
 
     Raises:
         ConfigError: what was broadcast cannot be dealt out: each old task has a copy of it.
@@ -131,15 +161,16 @@ def _replay(wired: Wired, parts: Sequence[Part]) -> list[tuple[int, Batch]]:
         return list(parts[subtask].log)
     share = []
     by_port = {edge.port: edge.partition for edge in node.inputs}
-    for turn, (port, batch) in enumerate(entry for part in parts for entry in part.log):
+    logs = ((old, *entry) for old, part in enumerate(parts) for entry in part.log)
+    for old, port, batch in logs:
         if by_port[port] is BROADCAST:
             raise ConfigError(
                 f"Operator {node.id} cannot be rescaled from this snapshot: it holds broadcast data.",
                 remedy="go on with the old parallelism, or from an aligned snapshot.",
             )
         if by_port[port].keyed:
-            dealt = by_port[port].split(batch, node.parallelism, 0, turn)
+            dealt = by_port[port].split(batch, node.parallelism, 0, old)
             share += [(port, mine) for target, mine in dealt if target == subtask]
-        elif turn % node.parallelism == subtask:
+        elif old % node.parallelism == subtask:
             share.append((port, batch))
     return share

@@ -52,13 +52,19 @@ def regions(graph: Graph) -> list[frozenset[str]]:
 
 
 def wire(
-    graph: Graph, operators: frozenset[str], capacity: int, *, count: bool
+    graph: Graph,
+    operators: frozenset[str],
+    capacity: int,
+    *,
+    count: bool,
+    draining: Tally | None = None,
 ) -> tuple[list[Wired], Tally]:
     """Lay the channels of some operators: a whole graph, or a region of it.
 
     Args:
         capacity: elements that a channel holds before its producer has to wait.
         count: whether all that is in flight is to be counted; stopping the world needs it.
+        draining: counts what is in flight outside of loops: inside, it may never come to an end.
 
     Returns:
         all tasks, senders before receivers but for back-edges; the count of what is in flight.
@@ -76,6 +82,8 @@ def wire(
             tasks[id_] = Wired(id_, node, [], [], tally)
     for edge, node in _edges(nodes):
         inside = tuple(t for part, t in counted if {edge.sender, node.id} <= part)
+        if draining and not any({edge.sender, node.id} <= loop for loop, _ in tallies):
+            inside += (draining,)
         entered = next(
             (t for loop, t in tallies if node.id in loop and edge.sender not in loop), None
         )

@@ -121,6 +121,7 @@ class Task:
         observe: is told of barriers and copies, for the trace.
         ended: is told when all inputs have ended, back-edges among them.
         wake: set when there may be something to do.
+        waits: of a source: what a snapshot had in its channels comes first.
     """
 
     id: TaskId
@@ -138,6 +139,7 @@ class Task:
     mailbox: deque[tuple[Command, int]] = field(default_factory=deque)
     replay: deque[tuple[int, Batch, Channel]] = field(default_factory=deque)
     state: Alignment = IDLE
+    waits: bool = False
     _numbers: Inputs = field(init=False)
     _watermarks: dict[int, int] = field(default_factory=dict)
     _time: int = LEAST
@@ -171,7 +173,7 @@ class Task:
         if self.state.held:
             return False
         if not self.inputs:
-            return not self._ended and self.has_credit() and self._poll()
+            return not (self._ended or self.waits) and self.has_credit() and self._poll()
         if self.replay:
             return self.has_credit() and self._replay()
         blocked = self.state.blocked

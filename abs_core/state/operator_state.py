@@ -1,7 +1,7 @@
 """Operator state: lists that belong to a subtask, not to keys, such as a source's offsets.
 
-On restore a ``split`` list is dealt out anew: each item to exactly one subtask, whatever the old and
-the new parallelism. A ``union`` list is given whole to every subtask, which picks what is its own.
+On restore a ``split`` list stays where it was while the parallelism is the same, and is dealt out anew
+under another one: each item to exactly one subtask. A ``union`` list is given whole to every subtask, which picks what is its own.
 Small by nature, so it is copied whole at each snapshot, and lies in the completion record itself.
 """
 
@@ -53,17 +53,23 @@ def _list_from_json(value: object) -> tuple[str, Mode, tuple[bytes, ...]]:
 def redistribute(olds: Sequence[Contents], subtask: int, parallelism: int) -> Contents:
     """What one subtask gets of the lists of all old subtasks (in the order of their number).
 
+    With as many subtasks as before each keeps its own: what was in the channels stays with its task,
+    too, and a source's split that went to another task could overtake it.
+
     Raises:
         ConfigError: a list is ``split`` in one subtask and ``union`` in another.
     """
     pooled: dict[str, tuple[Mode, list[bytes]]] = {}
-    for name, mode, items in (one for old in olds for one in old.lists):
-        known, pool = pooled.setdefault(name, (mode, []))
-        _same(name, known, mode)
-        pool.extend(items)
+    for number, old in enumerate(olds):
+        for name, mode, items in old.lists:
+            known, pool = pooled.setdefault(name, (mode, []))
+            _same(name, known, mode)
+            if mode is Mode.UNION or len(olds) != parallelism or number == subtask:
+                pool.extend(items)
+    dealt = slice(None) if len(olds) == parallelism else slice(subtask, None, parallelism)
     return Contents(
         tuple(
-            (name, mode, tuple(pool if mode is Mode.UNION else pool[subtask::parallelism]))
+            (name, mode, tuple(pool if mode is Mode.UNION else pool[dealt]))
             for name, (mode, pool) in sorted(pooled.items())
         )
     )

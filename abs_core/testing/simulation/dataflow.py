@@ -217,20 +217,26 @@ class Builder:
 
     Args:
         loops: whether the graph may have any.
+        ordered: every channel leads one to one or by key, so each key has an order, and a source is
+            followed by an operator of as many tasks; else both at times.
     """
 
-    def __init__(self, shape: Random, widths: Random, sink: Sink, *, loops: bool) -> None:
+    def __init__(
+        self, shape: Random, widths: Random, sink: Sink, *, loops: bool, ordered: bool
+    ) -> None:
         self._shape = shape
         self._widths = widths
         self._sink = sink
         self._loops = loops
+        self._ordered = ordered
         self._number = 0
-        # One width for all: every channel leads one to one or by key, so each key has an order.
-        self._even = widths.choice((2, 3)) if shape.random() < 0.4 else None
+        self._even = widths.choice((2, 3)) if shape.random() < 0.4 or ordered else None
         self.built = Built(Graph("simulated", max_parallelism=GROUPS))
 
     def build(self) -> Built:
         streams = [self._source() for _ in range(self._shape.choice((1, 1, 2)))]
+        if self._ordered:
+            streams = [self._count(self._stateless(s, "same", lambda r: [r])) for s in streams]
         for _ in range(self._shape.choice((1, 1, 2, 3))):
             at = self._shape.randrange(len(streams))
             streams[at] = self._operator(streams[at], depth=0)
@@ -246,9 +252,9 @@ class Builder:
         id_ = self._id("source")
         number = self._number
         splits = []
-        for split in range(self._shape.choice((1, 2, 2, 3))):
+        for split in range(3 if self._ordered else self._shape.choice((1, 2, 2, 3))):
             batches = []
-            for batch in range(self._shape.choice((1, 3, 5))):
+            for batch in range(5 if self._ordered else self._shape.choice((1, 3, 5))):
                 first = number * 1000 + split * 100 + batch * 10
                 rows = range(first, first + self._shape.choice((1, 2, 2)))
                 batches.append(tuple((row, row % KEYS, 0) for row in rows))

@@ -43,20 +43,26 @@ class Outcome:
     wrong: str = ""
 
 
-def simulate(seed: int, way: Way | None = None, bugs: Bugs | None = None) -> Outcome:
+def simulate(
+    seed: int, way: Way | None = None, bugs: Bugs | None = None, *, ordered: bool = False
+) -> Outcome:
     """Run the history of a seed.
 
     Args:
         way: in place of the one that the seed chooses.
         bugs: parts with planted bugs.
+        ordered: a graph without loops, in which each key keeps its order, and several crashes.
     """
     chance = Random(seed)  # noqa: S311 - a schedule, no secret
     chosen = way or WAYS[chance.choice(tuple(WAYS))]
-    return _History(seed, chosen, bugs or Bugs(), chance).play()
+    return _History(seed, chosen, bugs or Bugs(), chance, ordered=ordered).play()
 
 
 class _History:
-    def __init__(self, seed: int, way: Way, bugs: Bugs, chance: Random) -> None:
+    def __init__(
+        self, seed: int, way: Way, bugs: Bugs, chance: Random, *, ordered: bool = False
+    ) -> None:
+        self._is_ordered = ordered
         self._seed, self._way, self._bugs, self._chance = seed, way, bugs, chance
         self._world = World()
         self._built = self._build(0)
@@ -69,7 +75,7 @@ class _History:
             in_flight=chance.choice((1, 1, 2, 3)),
         )
         self._decline = chance.choice((0.0, 0.0, 0.02))
-        self._crashes_left = chance.choice((0, 1, 2, 4))
+        self._crashes_left = chance.choice((2, 4, 6) if ordered else (0, 1, 2, 4))
 
     def play(self) -> Outcome:
         zombie: Run | None = None
@@ -104,7 +110,7 @@ class _History:
     def _start(self) -> Run:
         """A new process; it may die while it recovers."""
         while True:
-            if self._runs and self._chance.random() < 0.3:
+            if self._runs and self._chance.random() < (0.5 if self._is_ordered else 0.3):
                 self._built = self._build(self._runs)
                 self._ordered &= in_order(self._built)
             self._runs += 1
@@ -145,7 +151,9 @@ class _History:
         shape = Random(self._seed)  # noqa: S311
         width = Random(self._seed * 1000 + widths)  # noqa: S311
         target = Target(self._world)
-        return Builder(shape, width, target, loops=self._way.cycles).build()
+        ordered = self._is_ordered
+        loops = self._way.cycles and not ordered
+        return Builder(shape, width, target, loops=loops, ordered=ordered).build()
 
     def _judge(self) -> str:
         due = expected(self._built)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
 from abs_core.runtime.alignment import Way
-from abs_core.runtime.assembly import Assembly, Crewing, Part, assemble
+from abs_core.runtime.assembly import Assembly, Crewing, Part, Parts, assemble
 from abs_core.runtime.conductor import Conductor
 from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Ended, Settings
 from abs_core.runtime.elements import TaskId
@@ -38,6 +38,7 @@ class SimulatedContext:
 
     def __init__(self, node: Node, task: TaskId, parts: Sequence[Part]) -> None:
         self.parts = parts
+        self.width = node.parallelism
         states: list[State] = [part.state for part in parts]
         self.counts = {
             key: count
@@ -76,6 +77,7 @@ class Bugs:
     conductor: type[Conductor] = Conductor
     keeper: type[Keeper] = Keeper
     context: type[SimulatedContext] = SimulatedContext
+    assemble: Callable[[Crewing, frozenset[str], Parts], Assembly] = assemble
 
 
 class Run:
@@ -193,7 +195,7 @@ class Run:
             count=self._way.halts,
             task=new_task,
         )
-        return assemble(crewing, region, self._parts)
+        return self._bugs.assemble(crewing, region, self._parts)
 
     def _index(self) -> None:
         self._tasks = [task for assembly in self._assemblies for task in assembly.tasks]
