@@ -10,7 +10,7 @@ from typing import Any
 
 from abs_core.errors import AbsError, ConfigError
 from abs_core.model import JobState
-from abs_core.runtime.channel import Tally
+from abs_core.runtime.channel import PARTS, Tally
 from abs_core.runtime.elements import Batch, TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.operators import Operator
@@ -51,6 +51,7 @@ class Crewing:
         first: number of the first checkpoint that this attempt takes part in.
         sinks: ids of all sinks of the job, in the order in which they have their partitions.
         capacity: of a channel, in elements.
+        rows: the same in rows.
         count: whether all that is in flight is to be counted; stopping the world needs it.
         task: makes one of its id, operator, context, inputs, outputs and loop.
     """
@@ -61,6 +62,7 @@ class Crewing:
     sinks: Sequence[str]
     contexts: Contexts
     capacity: int
+    rows: int
     count: bool
     task: Callable[..., Task]
 
@@ -86,7 +88,12 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     logged = any(part.log for id_ in operators for part in parts.get(id_, ()))
     draining = Tally() if logged else None
     wired, in_flight = wire(
-        crew.graph, operators, crew.capacity, count=crew.count, draining=draining
+        crew.graph,
+        operators,
+        crew.capacity,
+        count=crew.count,
+        rows=crew.rows,
+        draining=draining,
     )
     tasks: list[Task] = []
     # Asked once for all tasks of a source: asked again, it may know of more.
@@ -143,7 +150,8 @@ def _operator(crew: Crewing, wired: Wired, context: Context) -> Operator:
         partition = crew.sinks.index(node.id) * SINK_STRIDE + subtask
         return SinkOperator(node.sink, crew.state, partition, crew.first)
     if node.source is not None:
-        return SourceOperator(node.source, context.lists.list(SPLITS, TEXT), node.event_time)
+        positions, part = context.lists.list(SPLITS, TEXT), max(1, crew.rows // PARTS)
+        return SourceOperator(node.source, positions, node.event_time, part)
     assert node.make is not None, f"{node.id} has no operator"
     return node.make(context)
 

@@ -2,7 +2,8 @@
 
 One task puts, one takes. There is no lock: ``deque`` appends and pops are atomic, and only the
 producer ever puts. Back pressure is by credit: a task takes its next element only while each of its
-outputs has room, so a channel exceeds its capacity by the output of one element at most.
+outputs has room, in elements and in rows, so a channel exceeds its capacity by the output of one
+element at most. Sources cut what they read into parts (``PARTS``), small against the bound.
 """
 
 from __future__ import annotations
@@ -14,8 +15,15 @@ from typing import Any
 
 from abs_core.runtime.elements import Barrier, End, Watermark
 
+CONTROL = frozenset((Barrier, End, Watermark))
+"""Types of elements that are no data."""
+
 UNBOUNDED = 1 << 62
 """Capacity of a back-edge: a loop whose every channel is full could never move again."""
+
+
+PARTS = 4
+"""A source emits at most a quarter of a channel's rows at once; with three in it, there is no room."""
 
 
 class Tally:
@@ -46,23 +54,39 @@ class Channel:
     """FIFO, from one task to another.
 
     Args:
-        capacity: elements, not rows.
+        capacity: elements.
         tallies: count what is in here.
+        rows_bound: with so many rows or more in it, it has no room.
     """
 
-    __slots__ = ("_overtaking", "capacity", "queue", "taken", "tallies", "woken")
+    __slots__ = (
+        *("_overtaking", "_rows_put", "_rows_taken", "capacity", "queue", "rows_bound"),
+        *("taken", "tallies", "woken"),
+    )
 
-    def __init__(self, capacity: int, tallies: tuple[Tally, ...] = ()) -> None:
+    def __init__(
+        self, capacity: int, tallies: tuple[Tally, ...] = (), rows_bound: int = UNBOUNDED
+    ) -> None:
         self.capacity = capacity
+        self.rows_bound = rows_bound
         self.tallies = tallies
+        # Two numbers, as each is changed by one thread only.
+        self._rows_put = self._rows_taken = 0
         self.queue: deque[Any] = deque()
         self.woken: Callable[[], None] = _nobody
         self.taken: Callable[[], None] = _nobody
         self._overtaking = Lock()
 
+    @property
+    def rows(self) -> int:
+        """How many rows are in here."""
+        return self._rows_put - self._rows_taken
+
     def put(self, element: Any) -> None:
         if type(element) is not Barrier:  # barriers go round in a loop as long as the job runs
             self.entered()
+        if type(element) not in CONTROL:
+            self._rows_put += len(element)
         self.queue.append(element)
         self.woken()
 
@@ -70,6 +94,8 @@ class Channel:
         """The next element. Unless it is a barrier, the taker calls ``processed`` when through."""
         with self._overtaking:
             element = self.queue.popleft()
+        if type(element) not in CONTROL:
+            self._rows_taken += len(element)
         self.taken()
         return element
 
@@ -91,7 +117,7 @@ class Channel:
             waiting = list(self.queue)
             earlier = [place for place, e in enumerate(waiting) if type(e) is Barrier]
             place = earlier[-1] + 1 if earlier else 0
-            passed = tuple(e for e in waiting if type(e) not in (Barrier, End, Watermark))
+            passed = tuple(e for e in waiting if type(e) not in CONTROL)
             self.queue.insert(place, Barrier(checkpoint, passed))
         self.woken()
 

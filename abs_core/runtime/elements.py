@@ -29,9 +29,14 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No later record of this channel has an event time below ``time``, but late ones."""
+    """No later record of this channel has an event time below ``time``, but late ones.
+
+    Args:
+        idle: until the next watermark this channel holds back nobody's event time.
+    """
 
     time: int
+    idle: bool = False
 
 
 LEAST = -(1 << 63)

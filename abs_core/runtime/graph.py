@@ -6,6 +6,7 @@ graph is a description only; ``plan`` turns it into tasks and channels.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -52,10 +53,15 @@ class EventTime:
     Args:
         column: integer or timestamp; its integer value is the time, in its own unit.
         lateness: the watermark stays so far behind the highest time seen, in the same unit.
+        idle_after: seconds without data after which a split that has no end holds back event time no
+            more, until it has data again; what it has then may be late. None: it always does.
+        clock: tells seconds.
     """
 
     column: str
     lateness: int = 0
+    idle_after: float | None = 60.0
+    clock: Callable[[], float] = time.monotonic
 
     def highest(self, batch: Batch) -> int | None:
         """The latest time in the batch, if there is any."""

@@ -55,6 +55,8 @@ class Job:
         restarts: how often regions are restored, with no checkpoint decided in between, before an
             error ends the job.
         capacity: elements in a channel.
+        rows: in a channel; a barrier waits for them, so a job that works row by row at a slow pace may
+            want fewer.
         queries: serves the keyed state of the running job, read-only.
     """
 
@@ -68,6 +70,7 @@ class Job:
     retain: int = 3
     restarts: int = 3
     capacity: int = 16
+    rows: int = 65_536
     patience: Patience = DEFAULT_PATIENCE
     observe: Observe = unobserved
     events: Observer = ignore

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from abs_core.runtime.channel import UNBOUNDED, Channel, Tally
+from abs_core.runtime.channel import PARTS, UNBOUNDED, Channel, Tally
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Edge, Graph, Node, check
 from abs_core.runtime.partition import FORWARD
@@ -57,6 +57,7 @@ def wire(
     capacity: int,
     *,
     count: bool,
+    rows: int = UNBOUNDED,
     draining: Tally | None = None,
 ) -> tuple[list[Wired], Tally]:
     """Lay the channels of some operators: a whole graph, or a region of it.
@@ -64,6 +65,7 @@ def wire(
     Args:
         capacity: elements that a channel holds before its producer has to wait.
         count: whether all that is in flight is to be counted; stopping the world needs it.
+        rows: the same in rows: a quarter less, for what the producer is about to put.
         draining: counts what is in flight outside of loops: inside, it may never come to an end.
 
     Returns:
@@ -92,7 +94,8 @@ def wire(
             tasks[TaskId(edge.sender, left)].outputs.append(output)
             own = edge.partition is FORWARD
             for right in [left] if own else range(node.parallelism):
-                channel = Channel(UNBOUNDED if edge.back else capacity, inside)
+                most = (UNBOUNDED, UNBOUNDED) if edge.back else (capacity, rows - rows // PARTS + 1)
+                channel = Channel(most[0], inside, most[1])
                 if entered is not None:
                     entered.add()
                 output.channels.append(channel)

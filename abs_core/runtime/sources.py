@@ -15,6 +15,7 @@ from typing import Any
 
 from abs_core.errors import CorruptionError
 from abs_core.model import Committable
+from abs_core.runtime.channel import UNBOUNDED
 from abs_core.runtime.context import TaskState
 from abs_core.runtime.elements import LEAST, Batch, Watermark
 from abs_core.runtime.graph import EventTime, Graph, Node
@@ -35,13 +36,51 @@ class _Reading:
     """
     Args:
         latest: highest event time that was read.
+        skip: so many rows that are read next were emitted before the restart.
+        rest: what is left of the batch that was read last.
+        begin: where that batch begins.
+        sent: how many of its rows were emitted.
         turn: when it was last asked.
+        quiet: since when it has had no data.
+        idle: it holds back event time no more.
     """
 
     reader: Reader
     latest: int
     bounded: bool
+    skip: int = 0
+    rest: Batch = None
+    begin: Split | None = None
+    sent: int = 0
     turn: int = 0
+    quiet: float | None = None
+    idle: bool = False
+
+    @property
+    def finished(self) -> bool:
+        return self.rest is None and self.reader.finished
+
+    @property
+    def position(self) -> tuple[Split, int]:
+        """A split, and how many rows that it begins with were emitted."""
+        if self.rest is None or self.begin is None:
+            return self.reader.position, self.skip
+        return self.begin, self.sent
+
+    def read(self, timeout: float, most: int) -> Batch | None:
+        """The next rows, not more than ``most``."""
+        while self.rest is None:
+            self.begin, self.sent = self.reader.position, 0
+            batch = self.reader.read(timeout)
+            if batch is None:
+                return None
+            if len(batch) > self.skip or not self.skip:
+                self.rest, self.sent = batch[self.skip :], self.skip
+            self.skip = max(0, self.skip - len(batch))
+        part = self.rest[:most]
+        self.rest = self.rest[most:] if len(self.rest) > most else None
+        self.sent += len(part)
+        return part
 
 
 class SourceOperator(Operator):
@@ -49,36 +88,45 @@ class SourceOperator(Operator):
 
     Args:
         positions: of the splits to read, as ``first_entries`` or a snapshot gives them.
+        rows: larger batches are emitted in parts of so many, and a snapshot may come between them.
     """
 
     def __init__(
-        self, source: Source, positions: OperatorList[str], event_time: EventTime | None = None
+        self,
+        source: Source,
+        positions: OperatorList[str],
+        event_time: EventTime | None = None,
+        rows: int = UNBOUNDED,
     ) -> None:
         self._positions = positions
         self._event_time = event_time
+        self._rows = rows
         self._sent = LEAST
+        self._idle = False
         self._turn = 0
         self._readings: list[_Reading] = []
         try:
             for entry in positions.get():
-                split, latest = _position(entry)
+                split, latest, skip = _position(entry)
                 known = LEAST if latest is None else latest
-                self._readings.append(_Reading(source.open(split), known, split.end is not None))
+                bounded = split.end is not None
+                self._readings.append(_Reading(source.open(split), known, bounded, skip))
         except BaseException:
             self.close()
             raise
 
     @property
     def finished(self) -> bool:  # type: ignore[override]
-        return all(reading.reader.finished for reading in self._readings)
+        return all(reading.finished for reading in self._readings)
 
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
         """Note what is left to read: opened again, it yields exactly the rest."""
         left = []
         for reading in self._readings:
-            if not reading.reader.finished:
-                at = reading.reader.position
-                left.append(json.dumps([at.source, at.start, at.end, reading.latest]))
+            if not reading.finished:
+                at, skip = reading.position
+                entry = [at.source, at.start, at.end, reading.latest]
+                left.append(json.dumps([*entry, skip] if skip else entry))
         self._positions.put(left)
         return ()
 
@@ -88,31 +136,62 @@ class SourceOperator(Operator):
         Splits with an end may be stretches of one time, such as a folder's files: read in turn, all but
         the first would keep their windows open until the end.
         """
-        live = [reading for reading in self._readings if not reading.reader.finished]
+        live = [reading for reading in self._readings if not reading.finished]
         for reading in sorted(live, key=self._order):
             self._turn += 1
             reading.turn = self._turn
-            batch = reading.reader.read(WAIT_SECONDS / len(live))
+            batch = reading.read(WAIT_SECONDS / len(live), self._rows)
             if batch is not None:
+                self._back(reading, emit)
                 emit(batch)
-                self._advance(reading, batch, emit)
+                self._read(reading, batch)
+                self._advance(emit, reading)
                 return True
+            self._nothing(reading, emit)
         return False
 
-    def _order(self, reading: _Reading) -> tuple[int, int]:
-        return reading.latest if reading.bounded else LEAST, reading.turn
+    def _order(self, reading: _Reading) -> tuple[bool, int, int]:
+        behind = reading.latest if reading.bounded else LEAST
+        return reading.rest is None, behind, reading.turn
 
-    def _advance(self, reading: _Reading, batch: Batch, emit: Callable[[Any], None]) -> None:
-        """The watermark is the least of what the unfinished splits have got to, less the lateness."""
+    def _read(self, reading: _Reading, batch: Batch) -> None:
+        if self._event_time is not None:
+            highest = self._event_time.highest(batch)
+            reading.latest = max(reading.latest, LEAST if highest is None else highest)
+
+    def _nothing(self, reading: _Reading, emit: Callable[[Any], None]) -> None:
+        """A split has no data now; when that lasts, it becomes idle."""
+        timed = self._event_time
+        if timed is None or timed.idle_after is None or reading.bounded or reading.idle:
+            return
+        now = timed.clock()
+        reading.quiet = now if reading.quiet is None else reading.quiet
+        if now - reading.quiet >= timed.idle_after:
+            reading.idle = True
+            self._advance(emit)
+
+    def _back(self, reading: _Reading, emit: Callable[[Any], None]) -> None:
+        """A split has data (again): event time waits for it from before that data on."""
+        reading.quiet, reading.idle = None, False
+        if self._idle:
+            self._idle = False
+            emit(Watermark(self._sent))
+
+    def _advance(self, emit: Callable[[Any], None], last: _Reading | None = None) -> None:
+        """The watermark is the least of what the splits have got to, less the lateness.
+
+        Neither finished splits (but the ``last`` one read) nor idle ones hold it back. Where all are
+        idle, it is what the furthest has got to.
+        """
         if self._event_time is None:
             return
-        highest = self._event_time.highest(batch)
-        reading.latest = max(reading.latest, LEAST if highest is None else highest)
-        times = [r.latest for r in self._readings if r is reading or not r.reader.finished]
-        time = min(times) - self._event_time.lateness
-        if time > self._sent:
-            self._sent = time
-            emit(Watermark(time))
+        left = [r for r in self._readings if r is last or not r.finished]
+        active = [r.latest for r in left if not r.idle]
+        latest = min(active) if active else max(r.latest for r in left)
+        time = max(self._sent, latest - self._event_time.lateness)
+        if time > self._sent or (not active) != self._idle:
+            self._sent, self._idle = time, not active
+            emit(Watermark(time, self._idle))
 
     def close(self) -> None:
         with ExitStack() as opened:
@@ -139,16 +218,19 @@ def forget(graph: Graph, parts: Mapping[str, Sequence[TaskState[Any]]]) -> None:
                 source.committed(end)
 
 
-def _position(entry: str | bytes) -> tuple[Split, int | None]:
-    """A split as it was left, and the latest event time that was read of it.
+def _position(entry: str | bytes) -> tuple[Split, int | None, int]:
+    """A split as it was left, the latest event time that was read of it, and how many rows to skip.
 
     Raises:
         CorruptionError: the entry is no position.
     """
     try:
-        name, start, end, latest = of(list, parse(entry))
+        name, start, end, latest, *skip = of(list, parse(entry))
+        if len(skip) > 1:
+            raise ValueError(f"{4 + len(skip)} parts")
         split = Split(text(name), text(start), None if end is None else text(end))
-        return split, None if latest is None else whole(latest, LEAST)
+        rows = whole(skip[0]) if skip else 0  # earlier releases noted none
+        return split, None if latest is None else whole(latest, LEAST), rows
     except ValueError as error:
         raise CorruptionError(
             f"A source's position in the snapshot cannot be read: {error}.",

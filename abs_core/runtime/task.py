@@ -143,6 +143,8 @@ class Task:
     _numbers: Inputs = field(init=False)
     _watermarks: dict[int, int] = field(default_factory=dict)
     _time: int = LEAST
+    _idle: set[int] = field(default_factory=set)
+    _all_idle: bool = False
     _queues: list[tuple[int, deque[Any]]] = field(init=False)
     _channels: list[Channel] = field(init=False)
     _open: set[int] = field(init=False)
@@ -187,8 +189,8 @@ class Task:
 
     def has_credit(self) -> bool:
         """Whether every output has room: only then the next element is taken."""
-        for channel in self._channels:  # noqa: SIM110 - the hottest loop of the simulation
-            if len(channel.queue) >= channel.capacity:
+        for channel in self._channels:
+            if len(channel.queue) >= channel.capacity or channel.rows >= channel.rows_bound:
                 return False
         return True
 
@@ -227,6 +229,7 @@ class Task:
             return
         if kind is Watermark:
             self._watermarks[number] = element.time
+            (self._idle.add if element.idle else self._idle.discard)(number)
             self._advance()
         elif kind is End:
             self._end(number)
@@ -286,12 +289,22 @@ class Task:
             channel.put(element)
 
     def _advance(self) -> None:
-        """Event time is the least of all inputs' that have not ended; it never enters a loop."""
-        least = min((self._watermarks.get(n, LEAST) for n in self._open), default=LEAST)
-        if least > self._time and not self._numbers.back:
-            self._time = least
-            self.operator.on_watermark(least, self.emit)
-            self._broadcast(Watermark(least))
+        """Event time is the least of all inputs' that have not ended, nor are idle.
+
+        Where all are idle it is what the furthest has got to. It never enters a loop.
+        """
+        if self._numbers.back or not self._open:
+            return
+        active = self._open - self._idle
+        times = [self._watermarks.get(n, LEAST) for n in active or self._open]
+        time, idle = (min if active else max)(times), not active
+        if time <= self._time and idle == self._all_idle:
+            return
+        advanced = time > self._time
+        self._time, self._all_idle = max(time, self._time), idle
+        if advanced:
+            self.operator.on_watermark(time, self.emit)
+        self._broadcast(Watermark(self._time, idle))
 
     def _end(self, number: int) -> None:
         opens = self.inputs[number].opens

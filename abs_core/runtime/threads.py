@@ -123,6 +123,7 @@ class Execution:
             list(self.keeper.sinks),
             partial(self._context, from_),
             self.job.capacity,
+            self.job.rows,
             self._way.halts,
             new_task,
         )

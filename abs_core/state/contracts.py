@@ -247,6 +247,14 @@ class StateBackend(Protocol):
     it is dropped.
     """
 
+    @property
+    def committed(self) -> int | None:
+        """The checkpoint that committed reads see; -1 before the first. From any thread.
+
+        None while it moves to the next one: what is read then may be of either.
+        """
+        ...
+
     def table(self, name: str, shape: str) -> Table:
         """The state of this name, empty if it is new; nested where its shape says so.
 

@@ -90,6 +90,7 @@ class ExternalBackend:
         self._shapes = Shapes()
         self.open: Written = {}
         self.sealed: Written = {}
+        self.committed: int | None = -1
         self._in_flight: ExternalSnapshot | None = None
         self._restored = False
         self._starting = Lock()
@@ -115,6 +116,7 @@ class ExternalBackend:
     def restore(self, handles: Sequence[StateHandle], source: SnapshotStore | None = None) -> None:
         mine = overlapping(handles, self.place, [self.state.format, FORMAT])
         self._restored = True
+        self.committed = mine[0].checkpoint
         self.state.restore([h for h in handles if h.format != FORMAT])
         for handle in mine:
             self._shapes.restore(handle.states)
@@ -144,7 +146,9 @@ class ExternalBackend:
 
     def notify_complete(self, checkpoint: int) -> None:
         if self._in_flight is not None and checkpoint == self._in_flight.checkpoint:
+            self.committed = None
             self.state.commit(checkpoint)
+            self.committed = checkpoint
             self._in_flight, self.sealed = None, {}
 
     def notify_aborted(self, checkpoint: int) -> None:

@@ -245,6 +245,7 @@ class HeapBackend:
         self._tables: dict[str, HeapTable | ColumnTable] = {}
         self._base: Base | None = None
         self._pending: dict[int, HeapSnapshot] = {}
+        self.committed: int | None = -1
         self._closed = False
 
     def table(self, name: str, shape: str) -> HeapTable | ColumnTable:
@@ -267,6 +268,7 @@ class HeapBackend:
 
     def restore(self, handles: Sequence[StateHandle], source: SnapshotStore | None = None) -> None:
         mine = overlapping(handles, self.place, [FORMAT])
+        self.committed = mine[0].checkpoint
         for handle in mine:
             self._shapes.restore(handle.states)
             for entries in read(source or self.store, handle.blobs, self.place.groups):
@@ -283,8 +285,10 @@ class HeapBackend:
         snapshot = self._pending.pop(checkpoint, None)
         if snapshot is None or snapshot.handle is None:
             return
+        self.committed = None
         for part in snapshot.parts:
             part.merge()
+        self.committed = checkpoint
         self._base = Base.of(snapshot.handle)
         self._pending = {n: s for n, s in self._pending.items() if n > checkpoint}
 

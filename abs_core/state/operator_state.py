@@ -1,7 +1,8 @@
 """Operator state: lists that belong to a subtask, not to keys, such as a source's offsets.
 
 On restore a ``split`` list stays where it was while the parallelism is the same, and is dealt out anew
-under another one: each item to exactly one subtask. A ``union`` list is given whole to every subtask, which picks what is its own.
+under another one: each item to exactly one subtask. A ``union`` list is given whole to every subtask,
+which picks what is its own.
 Small by nature, so it is copied whole at each snapshot, and lies in the completion record itself.
 """
 

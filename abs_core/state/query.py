@@ -2,8 +2,8 @@
 
 A client sends key columns and gets them back with a column ``value`` (null: no value). What it gets is
 labelled in the schema's metadata: ``version`` is ``committed`` (as of the last completed checkpoint) or
-``live``, and then ``dirty`` is ``true``: a failure may take it back. Keys of one answer are read one
-after the other, not at one instant: a checkpoint may complete between them.
+``live``, and then ``dirty`` is ``true``: a failure may take it back. Committed values of one answer are
+all of one checkpoint, whatever tasks have their keys; live ones are read one after the other.
 
 Every call needs the token. The server listens on the loopback interface, unless it is given a
 certificate: without one the token could be read on the network.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import hmac
 import ipaddress
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +33,9 @@ from abs_core.strictjson import fields, parse
 _BY_CODEC = {codec.name: codec for codec in (INT64, FLOAT64, TEXT, BYTES)} | {"json": TEXT}
 LOOPBACK = "127.0.0.1"
 
+SETTLING_SECONDS = 10.0
+"""How long a query waits for all tasks to hear of the newest checkpoint."""
+
 
 @dataclass(frozen=True)
 class Published:
@@ -40,8 +44,34 @@ class Published:
     subtasks: Sequence[tuple[Place, StateBackend]]
 
     def read(self, state: str, columns: Sequence[pa.Array], version: Version) -> pa.Array:
-        """The values of the keys, typed where the state's codec is one of Arrow's."""
+        """The values of the keys, typed where the state's codec is one of Arrow's.
+
+        Committed ones are all of one checkpoint: it is read again where a task has moved on meanwhile.
+
+        Raises:
+            UnavailableError: the tasks did not get to one checkpoint for ``SETTLING_SECONDS``.
+        """
         keys = encode_keys(columns)
+        deadline = time.monotonic() + SETTLING_SECONDS
+        while True:
+            before = self._committed()
+            values = self._read(state, keys, version)
+            if version is Version.LIVE or (before is not None and before == self._committed()):
+                return values
+            if time.monotonic() >= deadline:
+                raise UnavailableError(
+                    f"The state {state!r} has not got to one checkpoint in all of its tasks for "
+                    f"{SETTLING_SECONDS:g} s.",
+                    remedy="ask again; a task that is busy hears of a checkpoint when it is through.",
+                )
+            time.sleep(0.002)
+
+    def _committed(self) -> int | None:
+        """The checkpoint that all tasks have got to; None where there is no such one."""
+        numbers = {backend.committed for _, backend in self.subtasks}
+        return numbers.pop() if len(numbers) == 1 else None
+
+    def _read(self, state: str, keys: list[bytes], version: Version) -> pa.Array:
         groups = groups_of(keys, self.subtasks[0][0].max_parallelism)
         raw: list[bytes | None] = [None] * len(keys)
         shape = "value:bytes"

@@ -199,6 +199,7 @@ class RocksBackend:
         self._shapes = Shapes()
         self._base: dict[str, BlobRef] = {}
         self._pending: dict[int, tuple[RocksSnapshot, Any]] = {}
+        self.committed: int | None = -1
         self._tables: dict[str, RocksTable] = {}
         self.db = self._open(folder / "db")
         self._committed = self.db.snapshot()
@@ -223,6 +224,7 @@ class RocksBackend:
     def restore(self, handles: Sequence[StateHandle], source: SnapshotStore | None = None) -> None:
         store, groups = source or self.store, self.place.groups
         mine = overlapping(handles, self.place, [ROCKS, FORMAT])
+        self.committed = mine[0].checkpoint
         # The files of the handle with the most are taken as they are; entries of others are copied.
         mine.sort(key=lambda h: sum(ref.size for ref in h.blobs), reverse=True)
         for n, handle in enumerate(mine):
@@ -247,7 +249,9 @@ class RocksBackend:
         snapshot, view = self._pending.pop(checkpoint, (None, None))
         if snapshot is None or snapshot.handle is None:
             return
+        self.committed = None
         self._committed = view
+        self.committed = checkpoint
         self._base = {_file(ref): ref for ref in snapshot.handle.blobs}
         self._pending = {n: s for n, s in self._pending.items() if n > checkpoint}
 

@@ -17,6 +17,7 @@ from abs_core.errors import AbsError, ConfigError, CorruptionError
 from abs_core.state.contracts import NewBackend, Version
 from abs_core.state.heap import HeapBackend
 from abs_core.testing.case import raises
+from abs_core.testing.check_queries import one_query_reads_one_checkpoint
 from abs_core.testing.state_case import (
     FLAT,
     GROUPS,
@@ -504,6 +505,7 @@ RULES: tuple[Rule, ...] = (
     a_savepoint_can_be_read_by_every_backend,
     a_query_tells_live_from_committed,
     a_query_may_run_beside_the_writer,
+    one_query_reads_one_checkpoint,
 )
 RULES_OF_SEVERAL: tuple[Rule, ...] = (
     several_in_flight_complete_in_order,

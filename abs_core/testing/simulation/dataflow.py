@@ -130,7 +130,9 @@ class Windowing(Operator):
         out = []
         for at, (key,) in self._timers.due(time):
             count = self.counts.pop(key + GROUPS * (at // WINDOW))
-            out.append((-(((self._salt * 10 + key) * 100 + at) * 10_000 + count + WINDOWED), key, 0))
+            out.append(
+                (-(((self._salt * 10 + key) * 100 + at) * 10_000 + count + WINDOWED), key, 0)
+            )
         if out:
             emit(tuple(out))
 

@@ -24,6 +24,10 @@ PATIENCE_STEPS = 10_000
 """A timeout may be too short for ever; after so many steps of a run it is not any more."""
 
 
+ROWS = 4
+"""In a channel: source batches of two rows are cut."""
+
+
 @dataclass(frozen=True, slots=True)
 class State:
     """The logical copy of a simulated task's state."""
@@ -192,6 +196,7 @@ class Run:
             self._sinks,
             self._bugs.context,
             capacity=3,
+            rows=ROWS,
             count=self._way.halts,
             task=new_task,
         )

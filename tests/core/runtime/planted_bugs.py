@@ -349,3 +349,6 @@ PLANTED_ORDER: dict[str, tuple[Way, Bugs]] = {
     "newest handle first": (ALIGNED, Bugs(conductor=NewestHandleFirst)),
 }
 """What only the order of each key shows."""
+
+RARE = ("no wait for the log after a plain restart",)
+"""Of these, those that few histories show: a snapshot must fall into the time of the wait."""

@@ -12,12 +12,13 @@ from abs_core.errors import ConfigError, OptionError, SchemaError
 from abs_core.runtime import WAYS, Graph
 from abs_core.runtime.channel import Channel
 from abs_core.runtime.context import TaskContext, TaskState
-from abs_core.runtime.elements import END, TaskId, Watermark
+from abs_core.runtime.elements import END, LEAST, TaskId, Watermark
 from abs_core.runtime.joins import Join
 from abs_core.runtime.keyed import KeyedContext, Process
 from abs_core.runtime.operators import Emit, Operator, Row
+from abs_core.runtime.partition import FORWARD
 from abs_core.runtime.tables import TableSource
-from abs_core.runtime.task import Input, Task
+from abs_core.runtime.task import Input, Output, Task
 from abs_core.runtime.windows import Window
 from abs_core.state.codecs import BYTES, INT64, PICKLE
 from abs_core.state.contracts import Place, StateHandle
@@ -117,6 +118,29 @@ def test_a_stream_of_another_graph_is_refused() -> None:
     stranger = Graph("other").source("elsewhere", ROWS)
     with pytest.raises(OptionError, match="elsewhere"):
         Graph("one").source("rows", ROWS).union("both", stranger)
+
+
+def test_an_idle_input_holds_back_nobody_until_its_next_watermark(tmp_path: Path) -> None:
+    place = Place("job", "clock", 0, GroupRange.of(0, 1, 8), 8)
+    context = TaskContext(TaskId("clock", 0), 1, place, LocalSnapshotStore(tmp_path), HeapBackend)
+    left, right, out = Channel(8), Channel(8), Channel(8)
+    clock, inputs = Clock(), [Input(left, 0), Input(right, 0)]
+    outputs = [Output(FORWARD, [out])]
+    task = Task(context.task, clock, context, inputs, outputs, WAYS["aligned"], lambda c, now: None)
+    for channel, element, time in (
+        (left, Watermark(5), None),
+        (right, Watermark(LEAST, idle=True), Watermark(5)),
+        (right, Watermark(LEAST), None),
+        (left, Watermark(9), None),
+        (left, Watermark(9, idle=True), None),
+        (right, Watermark(6, idle=True), Watermark(9, idle=True)),
+        (right, Watermark(7), Watermark(9)),
+    ):
+        channel.put(element)
+        assert task.step(lambda ready: ready[0])
+        assert [*out.queue] == ([] if time is None else [time])
+        out.queue.clear()
+    assert clock.times == [5, 9]
 
 
 class Clock(Operator):

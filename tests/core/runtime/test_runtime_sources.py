@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -15,9 +15,10 @@ import pytest
 from pyarrow import parquet
 
 from abs_core.runtime import EventTime, Graph
+from abs_core.runtime.channel import Channel
 from abs_core.runtime.elements import Watermark
 from abs_core.runtime.sources import SourceOperator, first_entries
-from abs_core.runtime.tables import TableSource
+from abs_core.runtime.tables import TableReader, TableSource
 from abs_core.source import Limit, Offsets, Split
 from abs_core.state.codecs import TEXT
 from abs_core.state.operator_state import OperatorState
@@ -125,6 +126,136 @@ def test_splits_without_an_end_are_read_in_turn_however_far_each_is() -> None:
         reader.poll(emitted.append)
     read = [one["id"][0].as_py() for one in emitted if not isinstance(one, Watermark)]
     assert read == [0, 1_000, 10, 1_010, 20, 1_020]
+
+
+def _endless(tables: list[pa.Table], time: EventTime) -> tuple[SourceOperator, list[Any]]:
+    positions = OperatorState().list("splits", TEXT)
+    positions.put(json.dumps([str(n), "0", None, None]) for n in range(len(tables)))
+    return SourceOperator(_Open(tables, 1), positions, time), []
+
+
+@dataclass(frozen=True)
+class _Open(TableSource):
+    """Its splits have no end: more may come to a table."""
+
+    tables: list[pa.Table]
+
+    def open(self, split: Split) -> _OpenReader:
+        return _OpenReader(self.tables, split)
+
+
+class _OpenReader(TableReader):
+    finished = False
+
+    def __init__(self, tables: list[pa.Table], split: Split) -> None:
+        self._tables, self._number = tables, int(split.source)
+        self._split, self._at = split, int(split.start)
+
+    def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
+        left = self._tables[self._number].slice(self._at, 1)
+        self._at += left.num_rows
+        return left.to_batches()[0] if left.num_rows else None
+
+    def close(self) -> None:
+        pass
+
+
+def test_an_idle_split_does_not_stop_event_time_and_holds_it_back_again_once_it_has_data() -> None:
+    now = [0.0]
+    time = EventTime("id", idle_after=5.0, clock=lambda: now[0])
+    tables = [pa.table({"id": [10, 20, 30, 40]}), pa.table({"id": pa.array([], pa.int64())})]
+    reader, emitted = _endless(tables, time)
+
+    def marks() -> list[Watermark]:
+        while reader.poll(emitted.append):
+            pass
+        told = [one for one in emitted if isinstance(one, Watermark)]
+        emitted.clear()
+        return told
+
+    assert marks() == [], "the empty split holds event time back at first"
+    now[0] = 4.9
+    tables[0] = pa.table({"id": [10, 20, 30, 40, 41]})
+    assert marks() == []
+    now[0] = 5.0
+    assert marks() == [Watermark(41)]
+    tables[1] = pa.table({"id": [25, 60]})
+    tables[0] = pa.table({"id": [10, 20, 30, 40, 41, 45, 55]})
+    assert marks() == [Watermark(45), Watermark(55)], "it is back, and is waited for"
+    now[0] = 11.0
+    assert marks() == [Watermark(60, idle=True)], "nobody waits for this task"
+    tables[1] = pa.table({"id": [25, 60, 61]})
+    reader.poll(emitted.append)
+    assert emitted[0] == Watermark(60), "before the data, so that nobody goes past it"
+
+
+def test_windows_close_although_a_partition_never_has_data(tmp_path: Path) -> None:
+    """Of a source with two tasks, one has an empty split only."""
+    bench, stop = Bench(tmp_path), Event()
+    tables = [
+        pa.table({"key": [1] * 40, "at": range(40)}),
+        pa.table({"key": pa.array([], pa.int64()), "at": pa.array([], pa.int64())}),
+    ]
+    built = Graph("idle", parallelism=2)
+    source = _Endless(tables, 1)
+    rows = built.source("in", source, event_time=EventTime("at", idle_after=0.1), bounded=False)
+    windows = rows.key_by("key").window("windows", "at", 10, "count")
+    windows.map("shape", _as_rows).sink("out", bench.sink)
+    job = Thread(target=bench.job(built).run, kwargs={"stop": stop})
+    job.start()
+    try:
+        _until(lambda: len(bench.rows()) >= 3)
+    finally:
+        stop.set()
+        job.join()
+    assert sorted(bench.rows()) == [(0, "10"), (10, "10"), (20, "10")]
+
+
+class _Endless(_Open):
+    def splits(self, start: Offsets, end: Offsets | None) -> list[Split]:
+        return [Split(str(n), "0", None) for n in range(len(self.tables))]
+
+
+def _as_rows(batch: pa.RecordBatch) -> pa.RecordBatch:
+    columns = [batch["window_start"], batch["count"].cast(pa.string())]
+    return pa.record_batch(columns, schema=SCHEMA)
+
+
+def test_a_batch_that_is_cut_goes_on_from_its_middle_after_a_restart() -> None:
+    """By the rows that were emitted of it, also where it is read in other pieces then."""
+    table = pa.table({"id": range(100)})
+    seen: list[int] = []
+    start: tuple[str, ...] = (json.dumps(["0", "0", "100", None]),)
+    for batch_rows in (100, 7, 40, 1, 100, 100, 100, 100, 100, 100):
+        positions = OperatorState().list("splits", TEXT)
+        positions.put(start)
+        reader = SourceOperator(TableSource([table], batch_rows), positions, None, 11)
+        for _ in range(1 if batch_rows > 11 else 3):
+            reader.poll(lambda batch: seen.extend(batch["id"].to_pylist()))
+        reader.pre_commit(0)
+        start = tuple(positions.get())
+    assert seen == list(range(len(seen)))
+    assert len(seen) > 80
+
+
+def test_a_channel_never_holds_more_rows_than_its_bound(tmp_path: Path) -> None:
+    """Also where the source gives a million at once: they are cut."""
+    bench, most = Bench(tmp_path), 1_000
+    put, seen = Channel.put, list[int]()
+
+    def watched(channel: Channel, element: Any) -> None:
+        put(channel, element)
+        seen.append(channel.rows)
+
+    table = pa.table({"id": range(100_000), "value": ["x"] * 100_000})
+    built = Graph("wide", parallelism=2)
+    rows = built.source("in", TableSource([table, table], 100_000), parallelism=1)
+    rows.key_by("id").stateless("slow", "map", lambda batch: [batch]).sink("out", bench.sink)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Channel, "put", watched)
+        bench.job(built, rows=most).run()
+    assert len(bench.rows()) == 200_000
+    assert most / 2 < max(seen) <= most
 
 
 def _entries(log: Path) -> int:

@@ -10,7 +10,7 @@ from abs_core.errors import AbsError
 from abs_core.runtime.alignment import WAYS
 from abs_core.testing.simulation import Outcome, simulate
 from tests import daily
-from tests.core.runtime.planted_bugs import PLANTED
+from tests.core.runtime.planted_bugs import PLANTED, PLANTED_ORDER, RARE
 
 HISTORIES = 2_000
 """Other ones each day: the day's seed is the number of the first."""
@@ -58,3 +58,28 @@ def test_a_planted_bug_is_found(bug: str) -> None:
         except (AbsError, KeyError):
             return
     pytest.fail(f"a thousand histories do not show: {bug}")
+
+
+@pytest.mark.parametrize("bug", [bug for bug in PLANTED_ORDER if bug not in RARE])
+def test_a_planted_bug_is_found_by_the_order_of_each_key(bug: str) -> None:
+    assert is_out_of_order(bug, 1_000), f"a thousand histories do not show: {bug}"
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("bug", RARE)
+def test_a_rare_planted_bug_is_found_by_the_order_of_each_key(bug: str) -> None:
+    assert is_out_of_order(bug, 10_000), f"ten thousand histories do not show: {bug}"
+
+
+def is_out_of_order(bug: str, histories: int) -> bool:
+    way, bugs = PLANTED_ORDER[bug]
+    outcomes = (simulate(seed, way, bugs, ordered=True) for seed in range(histories))
+    return any("comes after" in outcome.wrong for outcome in outcomes)
+
+
+def test_each_key_keeps_its_order_over_crashes_and_rescaling() -> None:
+    for name in ("aligned", "unaligned"):
+        for seed in range(150):
+            outcome = simulate(seed, WAYS[name], ordered=True)
+            assert not outcome.wrong, f"simulate({seed}, {name}, ordered=True): {outcome.wrong}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from abs_core.state.heap import Base, Frozen, HeapBackend, HeapSnapshot, HeapTab
 from abs_core.state.keygroups import GroupRange
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing import check_state as rules
+from abs_core.testing.check_queries import one_query_reads_one_checkpoint
 from abs_core.testing.check_state import Rule, check_state
 from abs_core.testing.state_case import StateSubject
 
@@ -273,6 +275,39 @@ CAUGHT_IN_COLUMNS: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
     committed_numbers_are_the_present_ones: rules.a_query_tells_live_from_committed,
 }
 
+
+def nobody_says_moving(patch: pytest.MonkeyPatch) -> None:
+    """The old number is told until the merge is over."""
+    merging = HeapBackend.notify_complete
+
+    def hidden(self: Any) -> int:
+        told: int = self.told
+        return told
+
+    def tell(self: Any, number: int | None) -> None:
+        self.told = self.told if number is None else number
+
+    def slow(self: HeapBackend, checkpoint: int) -> None:
+        for snapshot in (self._pending[checkpoint],):
+            for part in snapshot.parts:
+                part.merge()
+            time.sleep(0.02)
+        merging(replaced(self, checkpoint), checkpoint)
+
+    def replaced(self: HeapBackend, checkpoint: int) -> HeapBackend:
+        self._pending[checkpoint].parts.clear()
+        return self
+
+    patch.setattr(HeapBackend, "committed", property(hidden, tell), raising=False)
+    patch.setattr(HeapBackend, "notify_complete", slow)
+
+
+def the_committed_number_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(
+        HeapBackend, "committed", property(lambda self: 1, lambda self, n: None), raising=False
+    )
+
+
 CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
     the_copy_is_the_live_state: rules.a_copy_is_not_changed_by_later_writes,
     values_are_looked_up_when_persisted: rules.a_copy_is_not_changed_while_it_is_persisted,
@@ -294,6 +329,8 @@ CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
     sub_keys_outlive_their_entries: rules.what_is_put_is_got,
     shapes_are_not_compared: rules.a_state_is_refused_under_another_shape,
     empty_is_absent: rules.what_is_put_is_got,
+    nobody_says_moving: one_query_reads_one_checkpoint,
+    the_committed_number_stays: one_query_reads_one_checkpoint,
 }
 
 

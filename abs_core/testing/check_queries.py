@@ -1,0 +1,65 @@
+"""A rule of state backends: one query reads one checkpoint, whatever tasks have its keys."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pyarrow as pa
+
+from abs_core.errors import AbsError
+from abs_core.state.contracts import Version
+from abs_core.state.keygroups import encode_key
+from abs_core.testing.state_case import FLAT, StateCase
+
+TURNS = 20
+
+
+def one_query_reads_one_checkpoint(case: StateCase) -> None:
+    """Two keys of two tasks that are equal in every snapshot are never read unequal."""
+    from abs_core.state.query import Published  # brings Arrow Flight
+
+    numbers = {id(case.backend(encode_key(n))): n for n in range(24)}
+    assert len(numbers) > 1, "the rule needs keys of several tasks"
+    columns = [pa.array(list(numbers.values()), pa.int64())]
+    keys = [encode_key(n) for n in numbers.values()]
+    width = len(case.backends)
+    published = Published([(case.place(n, width), each) for n, each in enumerate(case.backends)])
+    case.put(dict.fromkeys(keys, b"0"))
+    case.complete()
+    done, wrong, reads = threading.Event(), list[object](), [0]
+
+    def query() -> None:
+        while not (done.is_set() or wrong):
+            try:
+                found = published.read(FLAT, columns, Version.COMMITTED).to_pylist()
+            except AbsError as error:
+                wrong.append(error)
+                return
+            reads[0] += 1
+            if len(set(found)) > 1:
+                wrong.append(found)
+
+    thread = threading.Thread(target=query)
+    thread.start()
+    try:
+        for turn in range(1, TURNS + 1):
+            case.put(dict.fromkeys(keys, b"%d" % turn))
+            number = case.snapshot()
+            case.decide(number, case.persist(number))
+            for backend in case.backends:
+                backend.notify_complete(number)
+                time.sleep(0.002)  # tasks hear of a checkpoint one after the other
+            case.copies.pop(number)
+            seen, deadline = reads[0], time.monotonic() + 60
+            while reads[0] == seen and not wrong and time.monotonic() < deadline:
+                time.sleep(0.001)
+    finally:
+        done.set()
+        thread.join()
+    assert not wrong, f"of keys that are equal in every snapshot a query read {wrong[0]}"
+    told = [backend.committed for backend in case.backends]
+    assert told == [number] * width, f"after checkpoint {number} the backends tell {told}"
+    case.crash(expect=case.model)
+    told = [backend.committed for backend in case.backends]
+    assert told == [number] * width, f"restored from checkpoint {number} the backends tell {told}"
