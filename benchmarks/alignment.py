@@ -1,10 +1,15 @@
 """How long the barriers of a checkpoint take: against the state's size, shuffles and parallelism.
 
 Expected (Carbone et al., VLDB 2017, section 5): the time does not depend on the size of the state, as
-it is copied when the barriers have passed; it grows in a line with the number of shuffles and with the
-parallelism. Sources read as fast as they can, so every channel is full and a barrier waits behind the
-data in it. A sample is the median over the checkpoints of one run, from the trigger to the last task's
-copy. The fits are least squares over all samples. CPU is not metered: the job's own work is going on.
+it is copied when the barriers have passed; it grows in a line with the number of shuffles. With the
+parallelism p it grows in a line where each task has a core of its own; here all tasks share one
+interpreter, so one core's work: there are p times as many tasks, and p * p channels a shuffle to take a
+barrier from. So a power of p is fitted, and said.
+
+Sources read as fast as they can, so every channel is full and a barrier waits behind the data in it. A
+sample is the median over the checkpoints of one run, from the trigger to the last task's copy. The fits
+are least squares over all samples (of a power: of the logarithms). CPU is not metered: the job's own
+work is going on.
 """
 
 from __future__ import annotations
@@ -15,8 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from threading import Event
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -47,23 +54,6 @@ class Setting:
     entries: int = CHANGING
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """What is varied while all else stays."""
-
-    name: str
-    values: Sequence[int]
-    setting: Callable[[int], Setting]
-    fit: bool
-
-
-AXES = (
-    Axis("entries of state", SIZES, lambda n: Setting(entries=n), fit=False),
-    Axis("shuffles", SHUFFLES, lambda n: Setting(shuffles=n), fit=True),
-    Axis("parallelism", PARALLELISMS, lambda n: Setting(shuffles=2, parallelism=n), fit=True),
-)
-
-
 def run(*, pairs: int, tell: Tell) -> Iterator[Result]:
     """One result for each axis; then the picture."""
     found = []
@@ -75,9 +65,10 @@ def run(*, pairs: int, tell: Tell) -> Iterator[Result]:
             f"ms with {name} (median)": round(1e3 * median(s.wall_s for s in taken), 1)
             for name, taken in samples.items()
         }
-        if axis.fit:
-            facts["fit"] = fit(by_value).text(axis.name)
-        ends = Comparison(sides[-1].name, sides[0].name, NO_BAR if axis.fit else FLAT)
+        if axis.fit is not None:
+            facts["fit"] = axis.fit(by_value).text(axis.name)
+        bar = FLAT if axis.fit is None else NO_BAR
+        ends = Comparison(sides[-1].name, sides[0].name, bar)
         yield Result(f"alignment, {axis.name}", "checkpoints", samples, [ends], facts)
         found.append((axis, by_value))
     draw(found)
@@ -87,9 +78,19 @@ def _side(axis: Axis, value: int) -> Side:
     return Side(f"{value:,} {axis.name}", lambda: once(axis.setting(value)))
 
 
+class Fit(Protocol):
+    """What goes through samples, in milliseconds."""
+
+    def text(self, name: str) -> str: ...
+
+    def title(self) -> str: ...
+
+    def at(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]: ...
+
+
 @dataclass(frozen=True, slots=True)
-class Fit:
-    """A line through samples, in milliseconds, and how much of their variance it explains."""
+class Line:
+    """A line, and how much of the samples' variance it explains."""
 
     start: float
     slope: float
@@ -98,14 +99,71 @@ class Fit:
     def text(self, name: str) -> str:
         return f"{self.start:.1f} ms + {self.slope:.1f} ms x {name}, R2 = {self.r2:.3f}"
 
+    def title(self) -> str:
+        return f"a line, R2 = {self.r2:.2f}"
 
-def fit(samples: dict[int, list[Sample]]) -> Fit:
+    def at(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return self.start + self.slope * values
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """A power of the value: a line through the logarithms."""
+
+    factor: float
+    exponent: float
+    r2: float
+
+    def text(self, name: str) -> str:
+        return (
+            f"{self.factor:.1f} ms x {name} ^ {self.exponent:.2f}, R2 of logarithms = {self.r2:.3f}"
+        )
+
+    def title(self) -> str:
+        return f"p ^ {self.exponent:.1f} (one core), R2 = {self.r2:.2f}"
+
+    def at(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return self.factor * values**self.exponent
+
+
+def fit(samples: dict[int, list[Sample]]) -> Line:
     """Least squares over all samples."""
+    return Line(*_least_squares(*_points(samples)))
+
+
+def power(samples: dict[int, list[Sample]]) -> Power:
+    """Least squares over the logarithms of all samples."""
+    start, exponent, r2 = _least_squares(*map(np.log, _points(samples)))
+    return Power(float(np.exp(start)), exponent, r2)
+
+
+def _points(samples: dict[int, list[Sample]]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     points = [(value, 1e3 * one.wall_s) for value, taken in samples.items() for one in taken]
     x, y = np.array(points).T
+    return x, y
+
+
+def _least_squares(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> tuple[float, float, float]:
     slope, start = np.polyfit(x, y, 1)
     left = ((y - (start + slope * x)) ** 2).sum()
-    return Fit(float(start), float(slope), float(1 - left / ((y - y.mean()) ** 2).sum()))
+    return float(start), float(slope), float(1 - left / ((y - y.mean()) ** 2).sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What is varied while all else stays."""
+
+    name: str
+    values: Sequence[int]
+    setting: Callable[[int], Setting]
+    fit: Callable[[dict[int, list[Sample]]], Fit] | None
+
+
+AXES = (
+    Axis("entries of state", SIZES, lambda n: Setting(entries=n), fit=None),
+    Axis("shuffles", SHUFFLES, lambda n: Setting(shuffles=n), fit=fit),
+    Axis("parallelism", PARALLELISMS, lambda n: Setting(shuffles=2, parallelism=n), fit=power),
+)
 
 
 def once(setting: Setting) -> Sample:
@@ -178,10 +236,11 @@ def draw(found: Sequence[tuple[Axis, dict[int, list[Sample]]]]) -> None:
     for axes, (axis, samples) in zip(figure.subplots(1, len(found)), found, strict=True):
         for value, taken in samples.items():
             axes.plot([value] * len(taken), [1e3 * s.wall_s for s in taken], "o", color="tab:blue")
-        if axis.fit:
-            line, ends = fit(samples), [axis.values[0], axis.values[-1]]
-            axes.plot(ends, [line.start + line.slope * end for end in ends], "--", color="gray")
-            axes.set_title(f"R2 = {line.r2:.2f}")
+        if axis.fit is not None:
+            found_fit = axis.fit(samples)
+            at = np.linspace(axis.values[0], axis.values[-1], 50)
+            axes.plot(at, found_fit.at(at), "--", color="gray")
+            axes.set_title(found_fit.title())
         else:
             axes.set_xscale("log")
         axes.set_xlabel(axis.name)

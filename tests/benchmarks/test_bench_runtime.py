@@ -17,6 +17,12 @@ def test_a_fit_finds_the_line_that_samples_are_on() -> None:
     assert (found.start, found.slope, found.r2) == pytest.approx((5, 20, 1))
 
 
+def test_a_power_finds_the_exponent_that_samples_grow_by() -> None:
+    found = alignment.power({n: [sample(0.008 * n**1.7)] * 2 for n in (1, 2, 4, 8)})
+    assert found.text("parallelism") == "8.0 ms x parallelism ^ 1.70, R2 of logarithms = 1.000"
+    assert "p ^ 1.7" in found.title()
+
+
 def test_samples_off_the_line_show_in_the_fit() -> None:
     found = alignment.fit({n: [sample(s)] for n, s in ((1, 0.01), (2, 0.09), (3, 0.02))})
     assert found.r2 < 0.5
