@@ -19,6 +19,7 @@
     └── TargetError             the other system answered with an error, or not at all
         ├── UnavailableError    it cannot be reached, or went away; the outcome may be unknown
         ├── ContentionError     something else holds a lock or a name that is needed
+        ├── HungError           a function or a call does not come back
         ├── RefusedError        it refused: credentials, privileges, a constraint, a limit
         └── CorruptionError     what was read back is not what was written
 
@@ -204,6 +205,12 @@ class UnavailableError(TargetError):
 
 class ContentionError(TargetError):
     """Something else holds a lock or a name that is needed."""
+
+    retryable = True
+
+
+class HungError(TargetError):
+    """A function or a call did not come back in the time that the job gives it."""
 
     retryable = True
 

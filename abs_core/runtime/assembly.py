@@ -71,12 +71,14 @@ class Crewing:
 class Assembly:
     """The tasks of a region, ready to step, and the count of what is in its channels.
 
-    ``close`` closes every operator and then its state, each once, also if another one fails to.
+    ``close`` closes every operator and then its state, each once, also if another one fails to; but
+    nothing of those tasks that are ``left``.
     """
 
     tasks: list[Task]
     in_flight: Tally
     close: Callable[[], None]
+    left: set[TaskId]
 
 
 def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
@@ -96,6 +98,7 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
         draining=draining,
     )
     tasks: list[Task] = []
+    left: set[TaskId] = set()
     # Asked once for all tasks of a source: asked again, it may know of more.
     entries = cache(lambda id_: first_entries(crew.graph.nodes[id_]))
     with ExitStack() as opened:
@@ -103,7 +106,7 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
             restored = parts.get(place.id.operator, ())
             try:
                 context = crew.contexts(place.node, place.id, restored)
-                opened.callback(context.close)
+                opened.callback(_unless_left, left, place.id, context.close)
                 # What is restored may be of another operator that had this id.
                 if place.node.source is not None and SPLITS not in context.lists.unclaimed():
                     share = entries(place.id.operator)[place.id.subtask :: place.node.parallelism]
@@ -112,14 +115,19 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
             except AbsError as error:
                 error.by(str(place.id), crew.state.job)
                 raise
-            opened.callback(operator.close)
+            opened.callback(_unless_left, left, place.id, operator.close)
             channels = place.inputs, place.outputs
             task = crew.task(place.id, operator, context, *channels, loop=place.loop)
             task.begin(_replay(place, restored))
             tasks.append(task)
         if draining is not None:
             _drain_first(tasks, draining)
-        return Assembly(tasks, in_flight, opened.pop_all().close)
+        return Assembly(tasks, in_flight, opened.pop_all().close, left)
+
+
+def _unless_left(left: set[TaskId], id_: TaskId, close: Callable[[], None]) -> None:
+    if id_ not in left:
+        close()
 
 
 def _drain_first(tasks: Sequence[Task], draining: Tally) -> None:

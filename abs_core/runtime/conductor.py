@@ -83,6 +83,7 @@ class Conductor:
         resting: whether every source is halted and nothing is in flight.
         observe: is told of every step, for the trace.
         companion: is told what becomes of each checkpoint.
+        dropped: is told of each that has failed.
     """
 
     way: Way
@@ -94,6 +95,7 @@ class Conductor:
     observe: Observe = unobserved
     inbox: deque[Message] = field(default_factory=deque)
     companion: Companion = field(default_factory=Companion)
+    dropped: Callable[[int], None] = lambda checkpoint: None
     tasks: frozenset[TaskId] = field(init=False)
     sources: frozenset[TaskId] = field(init=False)
     sinks: frozenset[TaskId] = field(init=False)
@@ -186,12 +188,12 @@ class Conductor:
         self.book = rules.aborted(before, checkpoint, now)
         if self.book is before:
             return
-        if self._halting == checkpoint:
-            self._halting = None
         _log.warning(
             "checkpoint %d failed, and its part goes into the next one: %s", checkpoint, why
         )
         self._dropped(checkpoint, f"its checkpoint failed: {why}")
+        if self._halting == checkpoint:
+            self._halting = None
         self._resume(checkpoint)
         if rules.too_many_failed(self.settings, self.book):
             raise UnavailableError(
@@ -202,7 +204,9 @@ class Conductor:
 
     def _dropped(self, checkpoint: int, why: str) -> None:
         self.observe("aborted", None, checkpoint)
-        self._tell(self.tasks, Command.ABORTED, checkpoint)
+        if checkpoint != self._halting:  # else no task has heard of it
+            self._tell(self.tasks, Command.ABORTED, checkpoint)
+        self.dropped(checkpoint)
         self.companion.failed(checkpoint, why)
 
     def _resume(self, checkpoint: int) -> None:

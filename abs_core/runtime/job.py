@@ -57,6 +57,8 @@ class Job:
         capacity: elements in a channel.
         rows: in a channel; a barrier waits for them, so a job that works row by row at a slow pace may
             want fewer.
+        hang_after: seconds; a task that is in one step for longer is given up. A function that hangs
+            would else stop checkpoints, restores and the job's end for good. None: it is waited for.
         queries: serves the keyed state of the running job, read-only.
     """
 
@@ -71,6 +73,7 @@ class Job:
     restarts: int = 3
     capacity: int = 16
     rows: int = 65_536
+    hang_after: float | None = None
     patience: Patience = DEFAULT_PATIENCE
     observe: Observe = unobserved
     events: Observer = ignore

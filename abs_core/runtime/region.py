@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import count
@@ -21,11 +22,13 @@ class Region:
 
     Args:
         failed: told of a task's error by its thread, which ends then.
+        hang_after: seconds after which a task that does not come out of a step is not waited for.
     """
 
     operators: frozenset[str]
     assembly: Assembly
     failed: Callable[[Region, TaskId, BaseException], None]
+    hang_after: float | None = None
     _stop: Event = field(default_factory=Event)
     _threads: list[Thread] = field(default_factory=list)
 
@@ -36,12 +39,18 @@ class Region:
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """Return when no task runs any more; each ends after the step that it is in."""
+        """Return when no task runs any more, but those that hang; each ends after its present step."""
         self._stop.set()
         for task in self.assembly.tasks:
             task.wake.set()
-        for thread in self._threads:
-            thread.join()
+        for task, thread in zip(self.assembly.tasks, self._threads, strict=True):
+            while thread.is_alive() and not task.abandoned:
+                thread.join(IDLE_SECONDS)
+                if self.hang_after is not None and task.hangs(time.monotonic(), self.hang_after):
+                    task.abandoned = True
+            if task.abandoned:
+                # Its thread still uses what would be closed.
+                self.assembly.left.add(task.id)
 
     def _work(self, task: Task) -> None:
         wake, stop, turns = task.wake, self._stop, count()
@@ -52,9 +61,13 @@ class Region:
         try:
             while not stop.is_set():
                 wake.clear()
-                while not stop.is_set() and task.step(pick):
-                    pass
+                moving = True
+                while moving and not stop.is_set():
+                    task.began = time.monotonic()
+                    moving = task.step(pick)
+                    task.began = None
                 wake.wait(IDLE_SECONDS)
         # A user's function may raise anything: SystemExit, too, or a library's panic.
         except BaseException as error:  # noqa: BLE001 - nobody else would see it
+            task.began = None
             self.failed(self, task.id, error)

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from threading import Event
 from typing import Any, Protocol
 
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, FencedError
 from abs_core.model import Committable
 from abs_core.runtime.alignment import IDLE, Alignment, Do, Inputs, Way, halted, logs, resumed
 from abs_core.runtime.channel import Channel, Tally
@@ -60,6 +60,7 @@ class Copy:
         state: the logical copy of the context's state.
         log: data that belongs to the snapshot but was not processed yet, as (input port, batch).
         handles: what a sink has pre-committed and does not know to be decided.
+        failed: its checkpoint has failed already; there is nothing to make durable.
     """
 
     task: TaskId
@@ -68,6 +69,7 @@ class Copy:
     state: Any
     log: tuple[tuple[int, Batch], ...]
     handles: tuple[Committable, ...]
+    failed: bool = False
 
 
 class Context(Protocol):
@@ -122,6 +124,8 @@ class Task:
         ended: is told when all inputs have ended, back-edges among them.
         wake: set when there may be something to do.
         waits: of a source: what a snapshot had in its channels comes first.
+        began: since when its thread is in a step; None between two.
+        abandoned: it hung, and others go on without it: should it come back, it must leave no trace.
     """
 
     id: TaskId
@@ -140,6 +144,8 @@ class Task:
     replay: deque[tuple[int, Batch, Channel]] = field(default_factory=deque)
     state: Alignment = IDLE
     waits: bool = False
+    began: float | None = None
+    abandoned: bool = False
     _numbers: Inputs = field(init=False)
     _watermarks: dict[int, int] = field(default_factory=dict)
     _time: int = LEAST
@@ -152,8 +158,8 @@ class Task:
     _copies: dict[int, tuple[Any, tuple[Committable, ...]]] = field(default_factory=dict)
     _logs: dict[int, list[tuple[int, Batch]]] = field(default_factory=dict)
     _copied: int = -1
-    _failed_early: set[int] = field(default_factory=set)
-    """Checkpoints that failed before their barrier was here: it comes all the same."""
+    _failed: set[int] = field(default_factory=set)
+    """Checkpoints that failed before their part was complete: their barriers come all the same."""
 
     def __post_init__(self) -> None:
         back = frozenset(n for n, i in enumerate(self.inputs) if i.back)
@@ -196,6 +202,7 @@ class Task:
 
     def emit(self, batch: Batch) -> None:
         """Send on what the operator emits: data, and of a source, watermarks."""
+        self._check_abandoned()
         if type(batch) is Watermark:
             self._broadcast(batch)
             return
@@ -242,7 +249,8 @@ class Task:
                 )
             if self.state.open:
                 for checkpoint in logs(self.state, number):
-                    self._logs[checkpoint].append((source.port, element))
+                    if checkpoint not in self._failed:
+                        self._logs[checkpoint].append((source.port, element))
             self.operator.on_batch(source.port, element, self.emit)
         source.channel.processed()
 
@@ -268,12 +276,26 @@ class Task:
             else:
                 self._complete(checkpoint, now=do is Do.PERSIST_NOW)
 
+    def hangs(self, now: float, after: float) -> bool:
+        """Whether it has been in one step for so long."""
+        began = self.began
+        return began is not None and now - began >= after
+
+    def _check_abandoned(self) -> None:
+        if self.abandoned:
+            raise FencedError(
+                f"Task {self.id} came back after the job had gone on without it.",
+                remedy="none: nothing of what it did since counts.",
+            )
+
     def _copy(self, checkpoint: int) -> None:
+        self._check_abandoned()
         handles = self.operator.pre_commit(checkpoint)
         self._copies[checkpoint] = (self.context.copy(checkpoint), handles)
         self._copied = checkpoint
-        if checkpoint in self._failed_early:
-            self._failed_early.discard(checkpoint)
+        # Barriers come in order: those of earlier ones that are not here yet never will.
+        self._failed = {n for n in self._failed if n >= checkpoint or n in self._copies}
+        if checkpoint in self._failed:
             self.context.aborted(checkpoint)
         # Not in the middle of a replay: no input is read, and no world at rest, before its end.
         self._logs.setdefault(checkpoint, [])
@@ -282,7 +304,9 @@ class Task:
     def _complete(self, checkpoint: int, *, now: bool) -> None:
         state, handles = self._copies.pop(checkpoint)
         log = tuple(self._logs.pop(checkpoint))
-        self.persist(Copy(self.id, self.attempt, checkpoint, state, log, handles), now)
+        failed = checkpoint in self._failed
+        self._failed.discard(checkpoint)
+        self.persist(Copy(self.id, self.attempt, checkpoint, state, log, handles, failed), now)
 
     def _broadcast(self, element: Any) -> None:
         for channel in self._channels:
@@ -348,7 +372,13 @@ class Task:
             self.state = halted(self.state, checkpoint)
         elif command is Command.RESUME:
             self.state = resumed(self.state, checkpoint)
-        elif checkpoint > self._copied:
-            self._failed_early.add(checkpoint)
         else:
+            self._aborted(checkpoint)
+
+    def _aborted(self, checkpoint: int) -> None:
+        if checkpoint > self._copied or checkpoint in self._copies:
+            self._failed.add(checkpoint)
+        if checkpoint <= self._copied:
             self.context.aborted(checkpoint)
+        if checkpoint in self._logs:
+            self._logs[checkpoint].clear()

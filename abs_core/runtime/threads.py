@@ -10,7 +10,6 @@ import logging
 import time
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -18,10 +17,11 @@ from itertools import product
 from threading import Event
 from typing import TYPE_CHECKING
 
-from abs_core.errors import AbsError, ConfigError, TargetError, UnavailableError
+from abs_core.errors import AbsError, ConfigError, HungError, TargetError, UnavailableError
 from abs_core.model import job_key
 from abs_core.runtime.alignment import WAYS, Way
 from abs_core.runtime.assembly import Crewing, Part, assemble
+from abs_core.runtime.background import Background
 from abs_core.runtime.conductor import Companion, Conductor
 from abs_core.runtime.context import TaskContext, settle_unclaimed
 from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Ended
@@ -64,7 +64,7 @@ class Execution:
     _in_a_row: tuple[int, int] = (-2, 0)
     """How often it was restored since a checkpoint was decided: that one, and how often."""
     _woken: Event = field(default_factory=Event)
-    _background: ThreadPoolExecutor = field(init=False)
+    _background: Background = field(init=False)
 
     def run(self, stop: Event) -> None:
         """Run until the data ends, or ``stop`` is set; what is undecided then is left undecided.
@@ -73,8 +73,7 @@ class Execution:
             AbsError: the job failed, and restoring its region did not help.
         """
         self._way = _way_of(self.job)
-        # One thread: a backend's copies are persisted one after the other, in order.
-        self._background = ThreadPoolExecutor(1, "persist")
+        self._background = Background(self._persisted, self._drop)
         now = time.monotonic()
         try:
             for operators in regions(self.job.graph):
@@ -89,6 +88,7 @@ class Execution:
                 Book(self.recovered.first, now, now),
                 self.job.observe,
                 companion=self.companion,
+                dropped=self._background.drop,
             )
             for region in self._regions.values():
                 self._start(region)
@@ -99,11 +99,12 @@ class Execution:
                 if self._failed:
                     self._restore(*self._failed.popleft())
                 else:
+                    self._watch(time.monotonic())
                     self._woken.wait(IDLE_SECONDS / 5)
         finally:
             with ExitStack() as ending:
                 ending.callback(self._tell_of_failures)  # the last of all
-                ending.callback(self._background.shutdown, cancel_futures=True)
+                ending.callback(self._background.close)
                 for region in self._regions.values():
                     ending.callback(self._end, region)
 
@@ -137,7 +138,9 @@ class Execution:
             for output in task.outputs:
                 for channel in output.channels:
                     channel.taken = task.wake.set
-        region = self._regions[operators] = Region(operators, assembly, self._fail)
+        region = self._regions[operators] = Region(
+            operators, assembly, self._fail, self.job.hang_after
+        )
         return region
 
     def _tell_of_failures(self) -> None:
@@ -167,7 +170,12 @@ class Execution:
     def _end(self, region: Region, undecided: range = range(0)) -> None:
         region.stop()
         # No copy is still being persisted when its state is closed, and perhaps restored anew.
-        self._background.submit(lambda: None).result()
+        if not self._background.rest(self.job.hang_after):
+            raise HungError(
+                f"A part of a checkpoint is being made durable for {self.job.hang_after:g} s.",
+                job=job_key(self.job.graph.name),
+                remedy="look at the snapshot store; the next run begins from the last decision.",
+            )
         # What was written of them to another system must not count, nor hold locks, under this
         # generation, which goes on.
         for task, checkpoint in product(region.assembly.tasks, undecided):
@@ -177,11 +185,26 @@ class Execution:
                 self.job.queries.withdraw(operator)
         region.assembly.close()
 
+    def _watch(self, now: float) -> None:
+        """Give up tasks that hang: their threads cannot be ended, but kept from leaving a trace."""
+        after = self.job.hang_after
+        tasks = [(r, task) for r in self._regions.values() for task in r.assembly.tasks]
+        for region, task in tasks:
+            if after is not None and not task.abandoned and task.hangs(now, after):
+                task.abandoned = True
+                what = f"Its function or call has not come back for {after:g} s."
+                remedy = "find out what it waits for; or give `hang_after` more seconds."
+                self._fail(region, task.id, HungError(what, remedy=remedy))
+
     def _restore(self, failed: Region, task: TaskId, cause: BaseException) -> None:
         """Restore the region that failed from the last decision, under the same generation."""
         if self._regions[failed.operators] is not failed:
             return  # restored since, for another of its tasks
         retryable = isinstance(cause, TargetError) or not isinstance(cause, AbsError)
+        if isinstance(cause, HungError) and self.job.graph.nodes[task.operator].sink is not None:
+            retryable = (
+                False  # what it may still write is of this generation, which a restore keeps
+            )
         if not isinstance(cause, AbsError):
             what = UnavailableError(
                 f"{type(cause).__name__}: {cause}.",
@@ -251,11 +274,17 @@ class Execution:
         self.conductor.inbox.append(message)
         self._woken.set()
 
+    def _drop(self, copy: Copy) -> None:
+        if copy.state.keyed is not None:
+            copy.state.keyed.close()
+
     def _persist(self, copy: Copy, now: bool) -> None:
-        if now:
+        if copy.failed:
+            self._drop(copy)
+        elif now:
             self._persisted(copy)
         else:
-            self._background.submit(self._persisted, copy)
+            self._background.submit(copy)
 
     def _persisted(self, copy: Copy) -> None:
         try:

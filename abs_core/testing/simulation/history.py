@@ -102,6 +102,8 @@ class _History:
                     break
                 if zombie is not None and self._chance.random() < 0.3:
                     zombie = self._haunt(zombie)
+                if run.now % 16 == 0 and (leak := run.leak()):
+                    return self._outcome(leak)
                 if run.now > STEPS_MAX:
                     return self._outcome("stuck")
         self._start()  # once more after its end: it must change nothing, and sweep what is left

@@ -60,14 +60,18 @@ class SimulatedContext:
             redistribute([state.lists for state in states], task.subtask, node.parallelism)
         )
 
+        self.held: set[int] = set()
+        """Checkpoints of copies that a backend would still keep."""
+
     def copy(self, checkpoint: int) -> State:
+        self.held.add(checkpoint)
         return State(dict(self.counts), self.lists.snapshot(), dict(self.entries))
 
     def decided(self, checkpoint: int) -> None:
-        pass
+        self.held = {number for number in self.held if number > checkpoint}
 
     def aborted(self, checkpoint: int) -> None:
-        pass
+        self.held.discard(checkpoint)
 
     def close(self) -> None:
         pass
@@ -158,6 +162,17 @@ class Run:
         else:
             self._somewhere(slow_too=roll < 0.3)
 
+    def leak(self) -> str:
+        """What a task holds of a checkpoint that it has been told to be over; empty where nothing."""
+        pending = {each.checkpoint for each in self.conductor.book.pending}
+        for task in self._tasks:
+            context = task.context
+            if task.mailbox or not isinstance(context, SimulatedContext):
+                continue
+            if over := context.held - pending:
+                return f"{task.id} holds the copy of checkpoint {min(over)}, which is over"
+        return ""
+
     def _somewhere(self, *, slow_too: bool) -> None:
         """The first task from a random one on that has something to do does it."""
         tasks = self._tasks if slow_too else self._swift
@@ -212,6 +227,8 @@ class Run:
         return halted and all(a.in_flight.count == 0 for a in self._assemblies)
 
     def _take(self, copy: Copy, now: bool) -> None:
+        if copy.failed:
+            return
         if now:
             self._persist(copy)
         else:

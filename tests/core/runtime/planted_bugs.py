@@ -200,6 +200,14 @@ class StalePositions(SimulatedContext):
         return State(dict(self.counts), before, dict(self.entries))
 
 
+class ForgetsEarlyFailures(Task):
+    """A checkpoint that failed before its barrier was here is taken for one that is under way."""
+
+    def _aborted(self, checkpoint: int) -> None:
+        if checkpoint <= self._copied:
+            super()._aborted(checkpoint)
+
+
 class NoTimers(SimulatedContext):
     """The snapshot holds what windows have counted, and not when they end."""
 
@@ -336,6 +344,7 @@ PLANTED: dict[str, tuple[Way, Bugs]] = {
     "stale source positions": (ALIGNED, Bugs(context=StalePositions)),
     "timers not in the snapshot": (ALIGNED, Bugs(context=NoTimers)),
     "watermark of the first input": (ALIGNED, Bugs(task=FirstWatermark)),
+    "early failures forgotten": (ALIGNED, Bugs(task=ForgetsEarlyFailures)),
     "keys kept after rescaling": (ALIGNED, Bugs(context=KeepsAllKeys)),
 }
 """What is broken -> the way and the parts that break it."""

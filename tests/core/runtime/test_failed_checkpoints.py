@@ -1,0 +1,121 @@
+"""What failed checkpoints leave behind in memory is bounded, whatever their number."""
+
+from __future__ import annotations
+
+from threading import Event
+
+from abs_core.runtime.alignment import WAYS
+from abs_core.runtime.background import Background
+from abs_core.runtime.channel import Channel
+from abs_core.runtime.elements import Barrier, TaskId
+from abs_core.runtime.operators import Stateless
+from abs_core.runtime.task import Command, Copy, Input, Task
+from abs_core.state.operator_state import OperatorState
+
+FAILED = 500
+
+
+class NoState:
+    """A context that counts its copies."""
+
+    def __init__(self) -> None:
+        self.lists = OperatorState()
+        self.held: set[int] = set()
+
+    def copy(self, checkpoint: int) -> None:
+        self.held.add(checkpoint)
+
+    def decided(self, checkpoint: int) -> None:
+        self.held = {number for number in self.held if number > checkpoint}
+
+    def aborted(self, checkpoint: int) -> None:
+        self.held.discard(checkpoint)
+
+    def close(self) -> None:
+        pass
+
+
+def copy(checkpoint: int) -> Copy:
+    return Copy(TaskId("op", 0), 0, checkpoint, None, (), ())
+
+
+def test_copies_of_failed_checkpoints_do_not_wait_to_be_persisted() -> None:
+    """The store hangs, and one checkpoint after the other fails."""
+    begun, go_on = Event(), Event()
+    persisted: list[int] = []
+    dropped: list[int] = []
+
+    def persist(copy: Copy) -> None:
+        begun.set()
+        assert go_on.wait(300)
+        persisted.append(copy.checkpoint)
+
+    queue = Background(persist, lambda copy: dropped.append(copy.checkpoint))
+    try:
+        queue.submit(copy(0))
+        assert begun.wait(60)
+        most = 0
+        for checkpoint in range(1, FAILED + 1):
+            queue.submit(copy(checkpoint))
+            most = max(most, len(queue))
+            queue.drop(checkpoint)
+        assert most == 1
+        assert dropped == list(range(1, FAILED + 1))
+        queue.submit(copy(FAILED + 1))
+        assert not queue.rest(0.01)
+        go_on.set()
+        assert queue.rest(60)
+        assert persisted == [0, FAILED + 1]
+    finally:
+        go_on.set()
+        queue.close()
+
+
+def test_a_task_keeps_nothing_of_checkpoints_that_failed() -> None:
+    """Unaligned, one input's barriers stay away: copies wait for their logs, and fail meanwhile."""
+    left, right, state = Channel(10), Channel(10), NoState()
+    done: list[Copy] = []
+    task = Task(
+        TaskId("op", 0),
+        Stateless(lambda batch: ()),
+        state,
+        [Input(left, 0), Input(right, 0)],
+        [],
+        WAYS["unaligned"],
+        lambda copy, now: done.append(copy),
+    )
+
+    def steps() -> None:
+        while task.step(lambda ready: ready[0]):
+            pass
+
+    rows = tuple(range(50))
+    for checkpoint in range(FAILED):
+        left.put(Barrier(checkpoint))
+        steps()
+        task.tell(Command.ABORTED, checkpoint)
+        right.put(rows)
+        steps()
+        assert not state.held
+        assert not any(task._logs.values()), "rows are held for a snapshot that will never be"
+    for checkpoint in range(FAILED):
+        right.put(Barrier(checkpoint))
+    steps()
+    assert all(each.failed and not each.log for each in done)
+    assert len(done) == FAILED
+    assert not [*task._logs, *task._copies, *task._failed]
+
+
+def test_checkpoints_whose_barriers_never_come_are_forgotten_with_the_next_copy() -> None:
+    state, only = NoState(), Channel(10)
+    operator = Stateless(lambda batch: ())
+    task = Task(
+        TaskId("op", 0), operator, state, [Input(only, 0)], [], WAYS["aligned"], lambda c, now: None
+    )
+    for checkpoint in range(FAILED):
+        task.tell(Command.ABORTED, checkpoint)
+    only.put(Barrier(FAILED))
+    while task.step(lambda ready: ready[0]):
+        pass
+    assert state.held == {FAILED}
+    assert not task._failed

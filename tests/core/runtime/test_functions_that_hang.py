@@ -1,0 +1,151 @@
+"""A function that hangs ends neither the end of a job, nor a restore, nor the leader's lease."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pyarrow as pa
+import pytest
+
+from abs_core.contracts import Task, Writer
+from abs_core.errors import HungError
+from abs_core.runtime import Graph
+from abs_core.runtime.lease import Lease, lead
+from abs_core.runtime.tables import TableSource
+from abs_core.testing.fakes import FakeSink
+from abs_core.testing.fakes.writers import TwoPhaseWriter
+from abs_core.testing.harness import SCHEMA
+from tests.core.runtime.bench import Bench
+
+AFTER = 1.0
+ROWS = 200
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+class Hanging:
+    """A function that does not come back, once or always, until it is let go."""
+
+    def __init__(self, *, always: bool) -> None:
+        self.let_go, self.hung, self.left = Event(), Event(), Event()
+        self._always = always
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if self._always or not self.hung.is_set():
+            self.hung.set()
+            assert self.let_go.wait(300)
+            self.left.set()
+        return batch
+
+
+@pytest.fixture
+def hanging() -> Iterator[Callable[..., Hanging]]:
+    made: list[Hanging] = []
+
+    def make(*, always: bool) -> Hanging:
+        made.append(Hanging(always=always))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.let_go.set()
+
+
+def graph(sink: FakeSink, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Graph:
+    built = Graph("hangs")
+    table = pa.table({"id": range(ROWS), "value": ["x"] * ROWS}, schema=SCHEMA)
+    built.source("in", TableSource([table], 20)).map("slow", function).sink("out", sink)
+    return built
+
+
+def test_a_pure_function_that_hangs_is_given_up_and_its_region_is_restored(
+    bench: Bench, hanging: Callable[..., Hanging]
+) -> None:
+    slow = hanging(always=False)
+    bench.job(graph(bench.sink, slow), hang_after=AFTER).run()
+    assert sorted(id_ for id_, _ in bench.rows()) == list(range(ROWS))
+    slow.let_go.set()
+    assert slow.left.wait(60)
+    assert sorted(id_ for id_, _ in bench.rows()) == list(range(ROWS)), "it came back, to no effect"
+    assert bench.prepared() == 0
+
+
+def test_a_function_that_always_hangs_ends_the_job_by_name(
+    bench: Bench, hanging: Callable[..., Hanging]
+) -> None:
+    with pytest.raises(HungError, match=r"slow/0.*not come back for 1 s"):
+        bench.job(graph(bench.sink, hanging(always=True)), hang_after=AFTER, restarts=1).run()
+
+
+def test_a_stop_does_not_wait_for_a_function_that_hangs(
+    bench: Bench, hanging: Callable[..., Hanging]
+) -> None:
+    slow, stop = hanging(always=True), Event()
+    job = bench.job(graph(bench.sink, slow), hang_after=AFTER, restarts=1_000)
+    running = Thread(target=job.run, kwargs={"stop": stop}, daemon=True)
+    running.start()
+    assert slow.hung.wait(60)
+    stop.set()
+    running.join(120)
+    assert not running.is_alive()
+    assert not slow.left.is_set()
+
+
+class HangingSink(FakeSink):
+    writes = Event()
+    let_go = Event()
+
+    def writer(self, task: Task) -> Writer:
+        return HangingWriter(self._target, task)
+
+
+class HangingWriter(TwoPhaseWriter):
+    def write(self, batch: pa.RecordBatch) -> None:
+        HangingSink.writes.set()
+        assert HangingSink.let_go.wait(300)
+        super().write(batch)
+
+
+def test_a_write_of_a_sink_that_hangs_ends_the_run_and_leaves_no_trace_when_it_comes_back(
+    bench: Bench,
+) -> None:
+    """A restore would keep the generation, and with it what the write may still leave behind."""
+    sink = HangingSink(bench.target, "2pc", "append")
+    restored: list[str] = []
+
+    def observe(what: str, task: object, checkpoint: int) -> None:
+        if what == "restored":
+            restored.append(what)
+
+    job = bench.job(graph(sink, lambda batch: batch), hang_after=AFTER, observe=observe)
+    try:
+        with pytest.raises(HungError, match="out/0"):
+            job.run()
+        assert not restored
+    finally:
+        HangingSink.let_go.set()
+    bench.job(graph(bench.sink, lambda batch: batch)).run()
+    assert sorted(id_ for id_, _ in bench.rows()) == list(range(ROWS))
+    assert bench.prepared() == 0
+
+
+def test_a_leader_whose_function_hangs_gives_up_its_lease(
+    bench: Bench, hanging: Callable[..., Hanging]
+) -> None:
+    slow = hanging(always=True)
+    job = bench.job(graph(bench.sink, slow), hang_after=AFTER, restarts=0)
+    lease = Lease(bench.sink.register(), "hangs", 3_600.0, "first")
+    with pytest.raises(HungError):
+        lead(lease, lambda stop: job.run(stop=stop), Event(), lambda: None)
+    standby = Lease(bench.sink.register(), "hangs", 3_600.0, "second")
+    given_up, led = Event(), list[bool]()
+    taking = Thread(target=lambda: led.append(standby.acquire(given_up)), daemon=True)
+    taking.start()
+    taking.join(300)
+    given_up.set()
+    assert led == [True], "the lease of an hour was not free at once"
