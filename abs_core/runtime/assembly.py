@@ -131,10 +131,12 @@ def _unless_left(left: set[TaskId], id_: TaskId, close: Callable[[], None]) -> N
 
 
 def _drain_first(tasks: Sequence[Task], draining: Tally) -> None:
-    """Sources read nothing new until what the snapshot had in its channels has gone through.
+    """Sources read nothing new until what the snapshot had in its channels is through, and decided.
 
     Else a record that a source reads now could overtake an older one of its key: after rescaling its
-    split may be another task's, and so is its way.
+    split or its key may be another task's, and so is its way, which may lead to another task of the
+    sink. Handles of one decision have no order: so a checkpoint comes between, for which the conductor
+    looks at ``drained``.
     """
     sources = [task for task in tasks if not task.inputs]
 
@@ -142,7 +144,7 @@ def _drain_first(tasks: Sequence[Task], draining: Tally) -> None:
         for channel in (input_.channel for task in tasks for input_ in task.inputs):
             channel.tallies = tuple(t for t in channel.tallies if t is not draining)
         for source in sources:
-            source.waits = False
+            source.drained = True
             source.wake.set()
 
     for source in sources:

@@ -86,7 +86,7 @@ class Channel:
         if type(element) is not Barrier:  # barriers go round in a loop as long as the job runs
             self.entered()
         if type(element) not in CONTROL:
-            self._rows_put += len(element)
+            self._rows_put += _rows(element)
         self.queue.append(element)
         self.woken()
 
@@ -95,7 +95,7 @@ class Channel:
         with self._overtaking:
             element = self.queue.popleft()
         if type(element) not in CONTROL:
-            self._rows_taken += len(element)
+            self._rows_taken += _rows(element)
         self.taken()
         return element
 
@@ -120,6 +120,11 @@ class Channel:
             passed = tuple(e for e in waiting if type(e) not in CONTROL)
             self.queue.insert(place, Barrier(checkpoint, passed))
         self.woken()
+
+
+def _rows(element: Any) -> int:
+    # What a function returned by mistake is told by the operator that gets it.
+    return len(element) if hasattr(element, "__len__") else 0
 
 
 def _nobody() -> None:

@@ -128,12 +128,16 @@ class Conductor:
         if late is not None:
             self._abort(late.checkpoint, now, "it timed out.")
             return True
-        asked = self.companion.asks()
+        asked = self.companion.asks() or self._sources_wait()
         pending = rules.due(self.settings, self.way, self.book, now, self.sinks, asked=asked)
         if pending is None:
             return False
         self._begin(pending)
         return True
+
+    def _sources_wait(self) -> bool:
+        """Whether sources wait for a checkpoint, and none is under way."""
+        return not self.book.pending and any(self.running[id_].drained for id_ in self.sources)
 
     def restart(self, tasks: frozenset[TaskId], now: float) -> None:
         """A region was restored: drop what is under way, and let everybody go on."""

@@ -123,7 +123,8 @@ class Task:
         observe: is told of barriers and copies, for the trace.
         ended: is told when all inputs have ended, back-edges among them.
         wake: set when there may be something to do.
-        waits: of a source: what a snapshot had in its channels comes first.
+        waits: of a source: what a snapshot had in its channels comes first, and is decided.
+        drained: of a source that waits: that has gone through; now a checkpoint has to be decided.
         began: since when its thread is in a step; None between two.
         abandoned: it hung, and others go on without it: should it come back, it must leave no trace.
     """
@@ -144,6 +145,8 @@ class Task:
     replay: deque[tuple[int, Batch, Channel]] = field(default_factory=deque)
     state: Alignment = IDLE
     waits: bool = False
+    drained: bool = False
+    _cut: int | None = None
     began: float | None = None
     abandoned: bool = False
     _numbers: Inputs = field(init=False)
@@ -364,8 +367,12 @@ class Task:
     def _obey(self, command: Command, checkpoint: int) -> None:
         if command is Command.TRIGGER:
             self.observe("trigger", self.id, checkpoint)
+            if self.drained and self._cut is None:
+                self._cut = checkpoint
             self._do(None, checkpoint)
         elif command is Command.DECIDED:
+            if self._cut is not None and checkpoint >= self._cut:
+                self.waits = self.drained = False
             self.context.decided(checkpoint)
             self.operator.decided(checkpoint)
         elif command is Command.HALT:

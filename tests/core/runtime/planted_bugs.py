@@ -261,7 +261,16 @@ class NeverWaits(Task):
     """Sources read on while what the snapshot had in its channels is still on its way."""
 
     def step(self, pick: Pick) -> bool:
-        self.waits = False
+        self.waits = self.drained = False
+        return super().step(pick)
+
+
+class NoCheckpointBetween(Task):
+    """Sources read on as soon as the log is through: both may be of one decision."""
+
+    def step(self, pick: Pick) -> bool:
+        if self.drained:
+            self.waits = self.drained = False
         return super().step(pick)
 
 
@@ -271,7 +280,8 @@ class WaitsAfterRescaling(Task):
     def step(self, pick: Pick) -> bool:
         context = self.context
         assert isinstance(context, SimulatedContext)
-        self.waits = self.waits and len(context.parts) != context.width
+        if len(context.parts) == context.width:
+            self.waits = self.drained = False
         return super().step(pick)
 
 
@@ -353,6 +363,7 @@ PLANTED_ORDER: dict[str, tuple[Way, Bugs]] = {
     "splits move, and overtake": (UNALIGNED, Bugs(task=NeverWaits, context=SplitsMove)),
     "no wait for the log after rescaling": (UNALIGNED, Bugs(task=NeverWaits)),
     "no wait for the log after a plain restart": (UNALIGNED, Bugs(task=WaitsAfterRescaling)),
+    "no checkpoint between the log and what is new": (UNALIGNED, Bugs(task=NoCheckpointBetween)),
     "log replayed after what comes in": (UNALIGNED, Bugs(task=ReplaysLast)),
     "logs dealt out in turn": (UNALIGNED, Bugs(assemble=logs_in_turn)),
     "newest handle first": (ALIGNED, Bugs(conductor=NewestHandleFirst)),
