@@ -43,7 +43,8 @@ class Region:
         self._stop.set()
         for task in self.assembly.tasks:
             task.wake.set()
-        for task, thread in zip(self.assembly.tasks, self._threads, strict=True):
+        # No threads, where it was never started.
+        for task, thread in zip(self.assembly.tasks, self._threads, strict=False):
             while thread.is_alive() and not task.abandoned:
                 thread.join(IDLE_SECONDS)
                 if self.hang_after is not None and task.hangs(time.monotonic(), self.hang_after):
