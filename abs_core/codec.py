@@ -118,7 +118,7 @@ def _state_from_json(value: object) -> JobState:
         recent=tuple(_recent_from_json(recent) for recent in of(list, found["recent"])),
         abandoned=tuple(_number(epoch) for epoch in of(list, found["abandoned"])),
         # Releases before the birth certificate did not note it.
-        checkpoint=None if found.get("checkpoint") is None else text(found["checkpoint"]),
+        checkpoint=text(found["checkpoint"]) if "checkpoint" in found else None,
         tokens=_tokens_from_json(found["tokens"]) if "tokens" in found else (),
     )
 

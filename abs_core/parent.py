@@ -11,7 +11,6 @@ so does the loss of registers and parent together.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -118,7 +117,3 @@ def batch_jobs(states: Iterable[JobState]) -> tuple[list[JobState], list[BatchJo
 def now() -> str:
     """The present moment as ``NotedToken.at`` has it."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def new_register() -> str:
-    return secrets.token_hex(8)

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from abs_core.coordinator import NOTHING_BEGUN, Report
+from abs_core.certificate import Origin
+from abs_core.coordinator import Report
 from abs_core.errors import ReplayMismatchError
+from abs_core.parent_certificates import EPOCH, ParentCertificates
 from abs_spark import run as runs
 from abs_spark.context import partition
 from abs_spark.logs import show_logs
@@ -17,8 +19,22 @@ from abs_spark.share import take_part
 from abs_spark.stream import reported_by, show_once
 from abs_spark.target import Target
 
-EPOCH = 0
-"""The number of a batch write's only epoch; its token is part of the job key."""
+
+def begun(target: Target, job: str) -> Origin:
+    """What is known of a batch before its first task: by its job's parent record.
+
+    Args:
+        job: the register key, with the token.
+
+    Raises:
+        TargetError: the register's system does not answer for good.
+    """
+    sink, patience = target.sink(), target.options.patience
+    try:
+        place = patience.retry(lambda: sink.target)
+        return ParentCertificates(sink.register(), job, place, patience).read()
+    finally:
+        sink.close()
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -30,22 +46,26 @@ class BatchWriter(DataSourceArrowWriter):
 
     Args:
         name: the run; ``name.lineage`` follows from job and token, so every repetition has the same.
+        origin: what the job's parent record knows of the token.
     """
 
-    def __init__(self, target: Target, name: RunName, announced: Announced) -> None:
+    def __init__(self, target: Target, name: RunName, announced: Announced, origin: Origin) -> None:
         self._target = target
         self._name = name
         self._announced = announced
+        self._origin = origin
         self._replay = target.options.common.replay
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochMessage:
         """In a task: as ``StreamWriter.write``."""
         show_logs()
-        what = (EPOCH, partition(), iterator, self._announced, NOTHING_BEGUN)
+        what = (EPOCH, partition(), iterator, self._announced, self._origin)
         return take_part(self._target, self._name, *what, digests=self._replay == "digest")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: as ``StreamWriter.commit``; there is no fingerprint of the input.
+
+        The token is noted in the job's parent record before the batch is decided.
 
         Raises:
             AbsError: ``save()`` fails with its text; to write the batch again is safe.

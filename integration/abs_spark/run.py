@@ -16,6 +16,7 @@ from abs_core.coordinator import Coordinator
 from abs_core.errors import TargetError
 from abs_core.events import Event, Started
 from abs_core.model import JobState
+from abs_core.parent_certificates import ParentCertificates
 from abs_core.patience import Patience
 from abs_core.preflight import check
 from abs_core.protocol import Identity, Refused, Skip, Write, generation_of
@@ -41,7 +42,7 @@ class Run:
         identity: the run, as the protocol knows it.
         sink: is closed with the run.
         patience: with the target.
-        certificates: in the query's checkpoint; None for a batch write.
+        certificates: in the query's checkpoint, or of a batch write in its job's parent record.
     """
 
     def __init__(
@@ -207,8 +208,10 @@ def _build(target: Target, name: RunName, *, in_haste: bool) -> Run:
             checkpoint=name.checkpoint,
         )
         common = target.options.common
-        is_batch = common.epoch is not None
-        certificates = None if is_batch else CheckpointCertificates(common.checkpoint)
+        certificates: CertificateStore = CheckpointCertificates(common.checkpoint)
+        if common.epoch is not None:
+            register = sink.register()
+            certificates = ParentCertificates(register, name.job, identity.target, patience)
         return Run(identity, sink, patience, certificates)
     except BaseException:
         sink.close()

@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from abs_core.coordinator import NOTHING_BEGUN
 from abs_core.errors import OptionError
 from abs_core.model import job_key
-from abs_spark.batch import BatchWriter
+from abs_spark.batch import BatchWriter, begun
 from abs_spark.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint import is_readable, query_id
 from abs_spark.logs import show_logs
@@ -107,7 +107,8 @@ class AbsDataSource(DataSource):
             )
         key = job_key(str(common.job), common.epoch)
         name = RunName(key, f"batch:{key}", secrets.token_hex(16))
-        return BatchWriter(target, name, announce(target, key))
+        announced = announce(target, key)
+        return BatchWriter(target, name, announced, begun(target, key))
 
     def _target(self, schema: StructType) -> Target:
         options = self.format.parse(dict(self.options))

@@ -52,6 +52,7 @@ STATES = st.builds(
     st.lists(DECISIONS, max_size=3).map(tuple),
     st.lists(st.builds(Recent, NUMBER, st.none() | TEXT, NUMBER), max_size=3).map(tuple),
     st.lists(NUMBER, max_size=3).map(tuple),
+    st.none() | TEXT.filter(bool),
     st.lists(TOKENS, max_size=3).map(tuple),
 )
 WRONG: list[Any] = [None, True, 1.5, "text", [], {}, [1], {"a": 1}, -1]

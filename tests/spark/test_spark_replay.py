@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import psycopg
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -72,6 +74,30 @@ def test_a_batch_of_an_older_release_is_told_by_its_count(
     save(frame.withColumn("word", f.lit("other")), "abs-postgres", options)
     with pytest.raises(AnalysisException, match="39 rows now and had 40"):
         save(frame.where("id <> 3"), "abs-postgres", options)
+    world.holds(expected)
+
+
+def test_a_batch_whose_register_is_lost_is_refused_and_consent_is_for_it_alone(
+    new_world: NewWorld, spark: SparkSession
+) -> None:
+    world = new_world("2pc")
+    expected = world.add_file(0)
+    options = {**world.job.options, "url": world.url}
+    frame = spark.read.parquet(world.job.input)
+    save(frame, "abs-postgres", options)
+    save(frame, "abs-postgres", options, epoch="tuesday")
+    with psycopg.connect(world.url, autocommit=True) as connection:
+        connection.execute("delete from abs.register where job like 'batch@%day'")
+    with pytest.raises(PySparkException, match="RegisterLostError") as lost:
+        save(frame, "abs-postgres", options)
+    world.holds(expected + expected)
+    (consent,) = re.findall(r"adopt=([0-9a-f]{12})", str(lost.value))[:1]
+    with pytest.raises(PySparkException, match="RegisterLostError"):
+        save(frame, "abs-postgres", options, epoch="tuesday", adopt=consent)
+    with psycopg.connect(world.url, autocommit=True) as connection:
+        connection.execute("truncate t")
+    save(frame, "abs-postgres", options, adopt=consent)
+    save(frame, "abs-postgres", options, adopt=consent)
     world.holds(expected)
 
 

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 from abs_core.certificate import Certificate, MemoryCertificates, Placed
 from abs_core.errors import IdentityError, RegisterLostError
+from abs_core.model import job_key
+from abs_core.parent_certificates import ParentCertificates
 from abs_core.testing.case import JOB, Case, raises, rows
+from abs_core.testing.engine import QUICK, Run
 from abs_core.testing.rules import Rules
 
 rule = Rules()
@@ -55,6 +58,32 @@ def a_checkpoint_of_another_job_is_refused(case: Case) -> None:
     raises(IdentityError, lambda: renamed.begin(0))
     assert renamed.store.load("renamed") is None, "a register was minted"
     case.finished(ROWS, when="after a start under another name")
+
+
+@rule()
+def a_batch_whose_register_is_lost_is_refused(case: Case) -> None:
+    token, other = job_key("nightly", "monday"), job_key("nightly", "tuesday")
+    store = case.run(token).store
+
+    def run(job: str, adopt: str | None = None) -> Run:
+        parent = ParentCertificates(store, job, "the target", QUICK)
+        return case.run(job, adopt=adopt, certificates=parent)
+
+    run(token).epoch(0, ROWS)
+    run(other).epoch(0, MORE)
+    run(token).epoch(0, ROWS)
+    never = job_key("nightly", "lost")
+    parent = ParentCertificates(store, never, "the target", QUICK)
+    parent.write(Certificate(never, "0" * 16, "", 1, None, 0))
+    error = raises(RegisterLostError, lambda: run(never).begin(0))
+    assert store.load(never) is None, "a register was minted beside the parent record"
+    consent = error.remedy.rpartition("adopt=")[2].rstrip(".")
+    noted = ParentCertificates(store, token, "the target", QUICK).read().certificate
+    assert noted is not None, "the token is not noted in its job's parent record"
+    run(never, consent).epoch(0, rows(20, 1))
+    for job in (token, other, never):
+        case.is_clean(job, when="after batches, one of which had lost its register")
+    case.holds(ROWS, MORE, rows(20, 1), when="after batches, one of which had lost its register")
 
 
 @rule()
