@@ -51,14 +51,21 @@ class Wait:
         job: for whom, where known.
         system: what is waited for, and where it is, without secrets.
         limit: seconds after which the wait is given up.
+        silent_seconds: after so long it is told of, where no request has failed.
     """
 
-    def __init__(self, job: str | None, system: str, limit: float) -> None:
+    def __init__(
+        self,
+        job: str | None,
+        system: str,
+        limit: float,
+        silent_seconds: float = SILENT_AFTER_SECONDS,
+    ) -> None:
         self._job = "" if job is None else f"job {job}: "
         self._system = system or "an answer"
         self._limit = limit
         self._began = self._next = time.monotonic()
-        self._next += SILENT_AFTER_SECONDS
+        self._next += silent_seconds
         self._why = ""
         self._told = False
 
@@ -89,9 +96,11 @@ class Wait:
 
 
 @contextmanager
-def waiting(job: str | None, system: str, limit: float) -> Iterator[Wait]:
+def waiting(
+    job: str | None, system: str, limit: float, *, silent_seconds: float = SILENT_AFTER_SECONDS
+) -> Iterator[Wait]:
     """While it lasts, this process waits for ``system``; see ``Wait``."""
-    wait = Wait(job, system, limit)
+    wait = Wait(job, system, limit, silent_seconds)
     with _lock:
         _waits.add(wait)
         _watch()

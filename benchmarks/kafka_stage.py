@@ -20,7 +20,6 @@ from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.records import Columns, is_plain, plan_columns, records_of
 from abs_sinks.kafka.sending import Failures, Sender
-from abs_sinks.kafka.writer_2pc import SEND_SECONDS
 from abs_spark.schema import arrow_schema, conform
 from abs_spark.settled import settle
 
@@ -47,7 +46,9 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         columns, fit = plan_columns(self.schema, self.options.topic), Fit(self.options)
-        sender = Sender(*_producer(self.options, columns), self.options.topic, SEND_SECONDS)
+        sender = Sender(
+            *_producer(self.options, columns), self.options.topic, self.options.patience.seconds
+        )
         for batch in iterator:
             records = records_of(conform(batch, self.schema), columns, sender.rows)
             fit.check(records, sender.rows)

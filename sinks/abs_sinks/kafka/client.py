@@ -58,7 +58,9 @@ def producer_settings(
         "log_level": "2",  # lost connections are tried again; what fails for good is an error
     }
     if not {"message.timeout.ms", "delivery.timeout.ms"} & {n for n, _ in options.kafka.pairs}:
-        defaults["message.timeout.ms"] = str(min(timeout, 300_000))
+        defaults["message.timeout.ms"] = str(
+            min(timeout, max(300_000, round(options.patience.seconds * 1000)))
+        )
     ours: dict[str, Any] = {
         "enable.idempotence": "true",
         "delivery.report.only.error": True,

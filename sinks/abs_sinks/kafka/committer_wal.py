@@ -20,7 +20,6 @@ from abs_core.contracts import Committer, Conflict, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import AbsError, CorruptionError, ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_core.patience import DEFAULT_PATIENCE
 from abs_core.protocol import sweepable
 from abs_core.wal import SegmentStore
 from abs_sinks.kafka.options import KafkaOptions
@@ -69,7 +68,7 @@ class WalCommitter:
         found = dict(self._others.commit(theirs)) if theirs else {}
         for job in sorted({c.handle.job for c in mine}):
             of_job = [c for c in mine if c.handle.job == job]
-            found |= DEFAULT_PATIENCE.retry(lambda of=of_job, job=job: self._commit(job, of))  # type: ignore[misc]
+            found |= self._options.patience.retry(lambda of=of_job, job=job: self._commit(job, of))  # type: ignore[misc]
         self._delete([c.handle for c in mine if found[c.handle] is Outcome.COMMITTED])
         return found
 

@@ -185,7 +185,7 @@ class Producers:
     def _make_now(self, slot: Slot) -> None:
         """The first one: its writer has to wait for it."""
         try:
-            self._make(slot)
+            self._options.patience.retry(lambda: self._make(slot))
         except BaseException:
             self._drop(slot)
             raise
@@ -207,7 +207,8 @@ class Producers:
 
     def _await_ready(self) -> Slot | None:
         """A ready slot, waited for where one is in the making; None: none is."""
-        deadline = time.monotonic() + INIT_SECONDS
+        seconds = self._options.patience.seconds
+        deadline = time.monotonic() + seconds
         while True:
             for slot in self._slots:
                 if slot.use is Use.READY:
@@ -220,7 +221,8 @@ class Producers:
             self._hurried = HURRIED
             if not self._changed.wait(max(0.0, deadline - time.monotonic())):
                 raise UnavailableError(
-                    f"No transactional producer was initialised within {INIT_SECONDS:g} s.",
+                    f"No transactional producer was initialised within {seconds:g} s."
+                    " (option patience)",
                     remedy="see whether the brokers are up, and the state of __transaction_state.",
                 )
 

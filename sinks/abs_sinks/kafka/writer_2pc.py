@@ -12,7 +12,6 @@ from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable
-from abs_core.patience import Patience
 from abs_sinks.kafka.endtxn import Description, Produced, State, producers
 from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.initialised import Sending
@@ -21,12 +20,6 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.prepared import Prepared, offsets_of
 from abs_sinks.kafka.producers import Producers, Slot
 from abs_sinks.kafka.records import plan_columns, records_of
-
-SEND_SECONDS = 120.0
-"""For how long a queue that stays full, or acknowledgements, are waited for."""
-
-PATIENCE = Patience(seconds=20.0)
-"""With coordinators and leaders that do not answer, once the records are there."""
 
 _SEQUENCES = 1 << 31
 
@@ -90,7 +83,7 @@ class TransactionWriter:
         slot = self._pool.take(self._task)
         self._slot = slot
         assert slot.producer is not None
-        self._sender = slot.producer.begin(SEND_SECONDS)
+        self._sender = slot.producer.begin(self._options.patience.seconds)
         self._begun = time.monotonic()
         return self._sender
 
@@ -116,7 +109,7 @@ class TransactionWriter:
     def _look(self, slot: Slot, rows: int) -> Prepared:
         """The transaction as its coordinator sees it; librdkafka does not tell its producer id."""
         settings, name = self._options.kafka, str(slot.name)
-        looked = PATIENCE.retry(lambda: look(settings, name, self._pool.written))
+        looked = self._options.patience.retry(lambda: look(settings, name, self._pool.written))
         now = looked.now
         if now is None or now.state is not State.ONGOING:
             raise NotPreparedError(
@@ -155,7 +148,7 @@ class TransactionWriter:
             return found
         if _records(now, found) != rows:
             # A broker that has just ceased to lead may lag: the leaders of now have the last word.
-            found = PATIENCE.retry(
+            found = self._options.patience.retry(
                 lambda: producers(self._options.kafka, now.partitions, now.producer_id)
             )
         if (there := _records(now, found)) != rows:

@@ -21,8 +21,6 @@ from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sending import Failures, Sender
 from abs_sinks.kafka.winners import winners_topic
 
-SEND_SECONDS = 120.0
-
 
 class AttemptWriter:
     """Sends with an idempotent producer of its own, outside any transaction."""
@@ -75,5 +73,7 @@ class AttemptWriter:
         failures = Failures(self._options.kafka)
         with mapped("opening a producer"):
             self._producer = Producer(producer_settings(self._options, None, failures.report))
-        self._sender = Sender(self._producer, failures, self._options.topic, SEND_SECONDS)
+        self._sender = Sender(
+            self._producer, failures, self._options.topic, self._options.patience.seconds
+        )
         return self._sender

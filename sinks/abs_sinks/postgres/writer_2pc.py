@@ -19,7 +19,6 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import Committable
-from abs_core.patience import Patience
 from abs_sinks.postgres.connection import Tag, give_back, leased, or_close, take
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.faults import mapped, to_abs_error
@@ -27,9 +26,6 @@ from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.state import StateSchema
 from abs_sinks.postgres.target import Target, altered, forget, resolve
-
-LOOK_SECONDS = 20.0
-"""For how long a server is asked whether a PREPARE whose reply was lost took effect."""
 
 RAISE_OR_WAL = (
     "raise max_prepared_transactions above the number of tasks of all jobs and restart the server, "
@@ -120,7 +116,7 @@ class PreparingWriter:
                 return transactions.is_prepared(connection, self._handle)
 
         try:
-            if Patience(seconds=LOOK_SECONDS).retry(look):
+            if self._options.patience.retry(look):
                 return
         except AbsError as error:
             raise UnavailableError(
