@@ -24,6 +24,7 @@ from abs_core.errors import NotPreparedError, ProtocolError, TargetError, Unavai
 from abs_core.events import (
     Abandoned,
     Committed,
+    Ended,
     Observer,
     Skipped,
     Started,
@@ -219,6 +220,38 @@ class Coordinator:
         if epoch in state.abandoned:
             self.sweep(state)
 
+    def end(self) -> bool:
+        """Give this run up, as its engine stops: all that it has open is committed or aborted.
+
+        Does nothing where the run has not started, or a newer one has taken over. Its tasks may still
+        be running: what they pre-commit from now on is swept by ``sweep_ended``, or the next start.
+
+        Returns:
+            whether it was ended.
+
+        Raises:
+            TargetError: it is not known whether; the next start does it.
+            HandleLostError: as ``commit``; what could be swept is.
+        """
+        if not protocol.has_started(self._cell.load(), self._who):
+            return False
+
+        def rule(state: JobState | None) -> Verdict:
+            return protocol.missing(self._who) if state is None else protocol.end(state, self._who)
+
+        state = self._cell.change(rule)
+        if state.run != protocol.ended(self._who).run:
+            return False
+        self._observe(Ended(self._who.job, state.generation))
+        self._fence(state)
+        self._sweep(state, protocol.ended(self._who))
+        self._forward.finish_open(state)
+        return True
+
+    def sweep_ended(self) -> None:
+        """Sweep once more after ``end``, for what late tasks have pre-committed meanwhile."""
+        self._sweep(present(self._cell, self._who), protocol.ended(self._who))
+
     def roll_forward(self) -> JobState:
         """Commit what is decided and not finished, without an epoch of one's own.
 
@@ -268,7 +301,12 @@ class Coordinator:
         Args:
             spent: what an epoch's commit was composed of: it has served, and is not told of.
         """
-        generation = protocol.generation_of(state, self._who)
+        self._sweep(state, self._who, spent)
+
+    def _sweep(
+        self, state: JobState, who: Identity, spent: frozenset[HandleName] = frozenset()
+    ) -> None:
+        generation = protocol.generation_of(state, who)
         if isinstance(generation, Refused):
             return
         doubts = self._patience.retry(lambda: self._committer.in_doubt(self._who.job))

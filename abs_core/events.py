@@ -87,6 +87,14 @@ class NotCertified:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The run has given itself up; ``generation`` is the one that nobody writes under."""
+
+    job: str
+    generation: int
+
+
 Event = (
     Started
     | PreCommitted
@@ -97,6 +105,7 @@ Event = (
     | SweepFailed
     | Abandoned
     | NotCertified
+    | Ended
 )
 Observer = Callable[[Event], None]
 

@@ -61,6 +61,9 @@ class Refused:
 
 Verdict = Changed | Unchanged | Refused
 
+ENDED = "+ended"
+"""Follows the name of a run that has given itself up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
@@ -128,6 +131,32 @@ def generation_of(state: JobState, who: Identity) -> int | Refused:
     if state.run != who.run:
         return Refused(_fenced(state, f"run {who.run}"))
     return state.generation
+
+
+def end(state: JobState, who: Identity) -> Verdict:
+    """The run gives itself up, so that all it has open may be aborted: the generation is raised.
+
+    The compare-and-set of this change kills what the run has in flight, a decision too; and from then
+    on what it pre-committed is of a lower generation, and its late tasks are fenced. What is decided
+    stays. ``Unchanged`` where the run does not hold the generation: nothing of it is to be ended.
+    """
+    if state.run != who.run:
+        return Unchanged(state)
+    superseded = (*state.superseded, state.run)[-SUPERSEDED_MAX:]
+    return Changed(
+        replace(
+            state,
+            generation=state.generation + 1,
+            run=ended(who).run,
+            superseded=superseded,
+            abandoned=(),
+        )
+    )
+
+
+def ended(who: Identity) -> Identity:
+    """Who holds the generation once the run has given itself up: it may sweep, and do nothing else."""
+    return replace(who, run=f"{who.run}{ENDED}")
 
 
 def has_started(state: JobState | None, who: Identity) -> bool:

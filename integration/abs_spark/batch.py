@@ -93,4 +93,4 @@ class BatchWriter(DataSourceArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: a task or ``commit`` failed. Never raises."""
         show_logs()
-        runs.give_up(self._target, self._name, EPOCH)
+        runs.end(self._target, self._name, tasks_may_run=None in messages)

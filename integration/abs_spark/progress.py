@@ -13,6 +13,7 @@ from opentelemetry import metrics
 from abs_core.events import (
     Abandoned,
     Committed,
+    Ended,
     Event,
     NotCertified,
     Observer,
@@ -63,7 +64,7 @@ def _measure(event: Event, attributes: dict[str, str]) -> None:
             _skips.add(1, attributes)
         case Swept():
             _sweeps.add(len(event.handles), attributes)
-        case Started() | RolledForward() | SweepFailed() | Abandoned() | NotCertified():
+        case Started() | RolledForward() | SweepFailed() | Abandoned() | NotCertified() | Ended():
             pass
 
 
@@ -104,5 +105,7 @@ def _log(event: Event) -> None:
                 "that is lost in this run could be taken for a new one: %s",
                 *(job, why),
             )
+        case Ended(job, _):
+            _recovery.info("job %s: the run has ended; what it had open is ended, too", job)
         case Abandoned(job, epoch):
             _recovery.info("job %s: epoch %d: given up; the next run writes it", job, epoch)

@@ -8,6 +8,7 @@ nothing is shared between threads.
 from __future__ import annotations
 
 import logging
+import time
 from dataclasses import replace
 
 from abs_core.certificate import CertificateStore, Origin
@@ -30,6 +31,9 @@ _KEPT = 8
 
 HASTE_SECONDS = 5.0
 """For giving up: the query is about to end with an error, and the next start does it anyway."""
+
+KILL_SECONDS = 2.5
+"""Spark gives a task that it cancels 2 seconds (spark.python.task.killTimeout), then it kills it."""
 
 _log = logging.getLogger("abs_spark.recovery")
 _start = logging.getLogger("abs_spark.start")
@@ -106,13 +110,19 @@ class Run:
         if isinstance(held, Refused):
             raise held.error from cause
 
-    def give_up(self, epoch: int) -> None:
-        """Abandon the epoch and abort its handles, unless it is decided; with little patience.
+    def end(self, *, tasks_may_run: bool) -> None:
+        """Give the run up: what it has open is committed or aborted; with little patience.
+
+        Args:
+            tasks_may_run: wait until Spark has killed them, and sweep once more.
 
         Raises:
-            AbsError: it was not done; the next start sweeps.
+            AbsError: it was not done; the next start does it.
         """
-        self._coordinate(hasty(self.patience)).abort(epoch)
+        coordinator = self._coordinate(hasty(self.patience))
+        if coordinator.end() and tasks_may_run:
+            time.sleep(KILL_SECONDS)
+            coordinator.sweep_ended()
 
     def _coordinate(self, patience: Patience) -> Coordinator:
         return Coordinator(
@@ -171,15 +181,15 @@ def attach(target: Target, name: RunName, *, in_haste: bool = False) -> Run:
     return run
 
 
-def give_up(target: Target, name: RunName, epoch: int) -> None:
-    """Abandon the epoch and abort its handles, unless it is decided.
+def end(target: Target, name: RunName, *, tasks_may_run: bool) -> None:
+    """Give the run up, and end what it has open: the query stops, for whatever reason.
 
     Logs errors and raises none: the error that led here is the one that people must see.
     """
     try:
-        attach(target, name, in_haste=True).give_up(epoch)
+        attach(target, name, in_haste=True).end(tasks_may_run=tasks_may_run)
     except Exception as error:  # noqa: BLE001 - not even a defect may hide the first error
-        _log.warning("job %s: epoch %d: cannot be given up now: %s", name.job, epoch, error)
+        _log.warning("job %s: what the run has open cannot be ended now: %s", name.job, error)
 
 
 def remember(query_start: str, name: RunName) -> None:

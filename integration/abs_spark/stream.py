@@ -97,15 +97,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: a task or ``commit`` failed, or the query was stopped.
 
-        Tasks may still be running, and the epoch may be decided. The coordinator undoes only what
-        it has proven undecided. Never raises: the first error is the one that people must see.
+        Spark ends the query after it. So the run is given up: its generation is raised first, which
+        fences tasks that still run and stops a decision that is under way; then what is decided is
+        committed, and the rest aborted, so that no reader stands still behind an open transaction.
+        Never raises: the first error is the one that people must see.
         """
         show_logs()
         name = next((m.name for m in messages if isinstance(m, EpochMessage)), None)
         name = name or runs.recall(self._query_start)
         if name is None:
             return  # no epoch of this run is known here: the next start sweeps
-        runs.give_up(self._target, name, batchId)
+        runs.end(self._target, name, tasks_may_run=None in messages)
 
 
 def reported_by(messages: Sequence[WriterCommitMessage | None], epoch: int) -> list[EpochMessage]:

@@ -89,6 +89,11 @@ def _start_dropping_decisions(state: JobState | None, who: Identity, register: s
     return verdict
 
 
+def _end_dropping_decisions(state: JobState, who: Identity) -> Verdict:
+    verdict = protocol.end(state, who)
+    return Changed(replace(verdict.state, open=())) if isinstance(verdict, Changed) else verdict
+
+
 def _sweep_decided(state: JobState, generation: int, handle: HandleName) -> bool:
     return protocol.sweepable(replace(state, open=()), generation, handle)
 
@@ -181,6 +186,12 @@ BUGS = {
     ),
     "abort without abandon": Bug(
         "I4", Rules(abandons_first=False, abandon=protocol.abandon), (ONE,), ABORTS
+    ),
+    "a run that ends sweeps before it has raised the generation": Bug(
+        "I4", Rules(abandons_first=False), (ONE,), {"aborts": True, "ends": True}
+    ),
+    "a run that ends drops what is decided": Bug(
+        "I2", Rules(end=_end_dropping_decisions), (ONE,), {"aborts": True, "ends": True}
     ),
     "an abandoned epoch is decided": Bug(
         "lost before its decision",

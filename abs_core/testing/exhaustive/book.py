@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, Decision, HandleName, JobState
-from abs_core.protocol import Identity, Refused, Skip, Verdict, adopt_token
+from abs_core.protocol import Identity, Refused, Skip, Verdict, adopt_token, ended
 from abs_core.testing.exhaustive.configuration import Configuration
 
 REGISTER, JOB, TARGET = "0" * 16, "job", "target"
@@ -172,6 +172,18 @@ class Book:
             lambda present, generation: self.rules.abandon(present, generation, epoch),
         )
 
+    def end(self, state: int, run: int) -> Answer:
+        """The run gives itself up."""
+        present = self.state(state)
+        return self._ask(
+            ("end", state, run), lambda: self.rules.end(present, self._who(run, present))
+        )
+
+    def has_ended(self, state: int, run: int) -> bool:
+        """Whether the run was the last to hold the generation, and has given itself up."""
+        present = self.state(state)
+        return present.run == ended(self._who(run, present)).run
+
     def finish(self, state: int, decision: int) -> Answer:
         return self._ask(
             ("finish", state, decision),
@@ -199,7 +211,8 @@ class Book:
 
     def _held(self, state: int, run: int) -> int:
         present = self.state(state)
-        held = self.rules.generation_of(present, self._who(run, present))
+        who = self._who(run, present)
+        held = self.rules.generation_of(present, ended(who) if self.has_ended(state, run) else who)
         return held if isinstance(held, int) else self.generation(state, run)
 
     def _as_run(self, key: tuple[Any, ...], rule: Callable[[JobState, int], Verdict]) -> Answer:

@@ -56,6 +56,7 @@ class Rules:
     co_commit: Callable[..., protocol.Verdict] = protocol.co_commit
     finish: Callable[..., protocol.Verdict] = protocol.finish
     abandon: Callable[..., protocol.Verdict] = protocol.abandon
+    end: Callable[..., protocol.Verdict] = protocol.end
     sweepable: Callable[..., bool] = protocol.sweepable
     forgettable: Callable[..., bool] = protocol.sweepable
 
@@ -76,6 +77,7 @@ class Configuration:
         epochs: how many epochs each run works through.
         co_commits: rows and register change in one transaction.
         aborts: the engine may give an epoch up at any step of it.
+        ends: giving up an epoch is to give the whole run up: its engine stops.
         stubborn: having given it up, it may call commit all the same.
         expected: refusals that may end a run here, besides being fenced or given up.
         recovers: from every state one more run, alone, must bring the job to its end.
@@ -86,6 +88,7 @@ class Configuration:
     epochs: int = 1
     co_commits: bool = False
     aborts: bool = False
+    ends: bool = False
     stubborn: bool = False
     expected: tuple[type[ProtocolError], ...] = ()
     recovers: bool = True

@@ -26,6 +26,10 @@ DEFAULT = (
     Configuration("two handles and a task retry", (RunSpec(partitions=2, retries=1), ONE)),
     Configuration("another partitioning on replay", (TWO, ONE), aborts=True),
     Configuration("three runs", (ONE, ONE, ONE)),
+    Configuration("two handles, ended anywhere", (TWO, ONE), aborts=True, ends=True),
+    Configuration(
+        "co-commit, ended anywhere", (ONE, ONE), epochs=2, aborts=True, ends=True, co_commits=True
+    ),
     Configuration(
         "co-commit, two epochs, given up anywhere",
         (ONE, ONE),
@@ -71,6 +75,8 @@ DEFAULT = (
 """Under a minute and a half, together, on one core."""
 
 CAMPAIGN = (
+    Configuration("two epochs, ended anywhere", (ONE, ONE), epochs=2, aborts=True, ends=True),
+    Configuration("task retries, ended anywhere", (RETRY, ONE), aborts=True, ends=True),
     Configuration("three runs, given up anywhere", (ONE, ONE, ONE), aborts=True),
     Configuration("three runs, two epochs", (ONE, ONE, ONE), epochs=2),
     Configuration(

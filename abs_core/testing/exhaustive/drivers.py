@@ -173,7 +173,10 @@ def _finishing(book: Book, world: World, run: int, driver: DriverState) -> World
 
 
 def _abandon(book: Book, world: World, run: int, driver: DriverState) -> World:
-    answer = book.abandon(world.register, run, driver.epoch)
+    if book.config.ends:
+        answer = book.end(world.register, run)
+    else:
+        answer = book.abandon(world.register, run, driver.epoch)
     if answer.refused is not None:
         book.allow(answer.refused)
         return _set(book, world, run, END)
@@ -183,8 +186,12 @@ def _abandon(book: Book, world: World, run: int, driver: DriverState) -> World:
 
 
 def _abandoned(book: Book, world: World, run: int, driver: DriverState, state: int) -> World:
-    """Sweep where the epoch is abandoned; where it is decided, nothing is aborted."""
-    if driver.epoch not in book.state(state).abandoned:
+    """Sweep where the epoch is abandoned, or the run has ended; else nothing is aborted."""
+    if book.config.ends:
+        given_up = book.has_ended(state, run)
+    else:
+        given_up = driver.epoch in book.state(state).abandoned
+    if not given_up:
         return _set(book, world, run, END)
     return _set(book, world, run, driver._replace(at=Driver.ABANDON_SWEEP, knows=state, wants=0))
 

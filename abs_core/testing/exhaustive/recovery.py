@@ -17,7 +17,11 @@ class _Alone:
     def __init__(self, book: Book, world: World) -> None:
         self.book = book
         self.state = book.state(world.register) if world.register else None
-        run = 0 if self.state is None else int(self.state.run.removeprefix("run"))
+        run = (
+            0
+            if self.state is None
+            else int(self.state.run.removeprefix("run").removesuffix(protocol.ENDED))
+        )
         self.spec = book.config.runs[run]
         self.content = book.content_of[run]
         self.who = Identity(JOB, self.spec.lineage, "fresh", TARGET)
