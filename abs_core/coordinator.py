@@ -237,7 +237,9 @@ class Coordinator:
             return False
 
         def rule(state: JobState | None) -> Verdict:
-            return protocol.missing(self._who) if state is None else protocol.end(state, self._who)
+            if state is None:
+                return births.missing(self._who, self._cell.place)
+            return protocol.end(state, self._who)
 
         state = self._cell.change(rule)
         if state.run != protocol.ended(self._who).run:
