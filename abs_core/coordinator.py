@@ -247,7 +247,8 @@ class Coordinator:
         self._observe(Ended(self._who.job, state.generation))
         self._fence(state)
         self._sweep(state, protocol.ended(self._who))
-        self._forward.finish_open(state)
+        state = self._forward.finish_open(state)
+        self._patience.retry(lambda: self._committer.forget(state))
         return True
 
     def sweep_ended(self) -> None:
