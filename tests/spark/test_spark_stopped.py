@@ -25,7 +25,12 @@ from tests.spark.kafka_world import opened
 from tests.spark.test_spark_s3 import put_file
 from tests.spark.world import JOB, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.services,
+    pytest.mark.campaign,
+    pytest.mark.timeout(1800),
+]
 
 
 @dataclass(frozen=True)
