@@ -212,8 +212,6 @@ class ContentionError(TargetError):
 class HungError(TargetError):
     """A function or a call did not come back in the time that the job gives it."""
 
-    retryable = True
-
 
 class RefusedError(TargetError):
     """The other system refused for good: credentials, privileges, a constraint, a limit."""
