@@ -6,11 +6,12 @@ import copy
 import inspect
 import pickle
 import re
+from typing import Any
 
 import pytest
 
 from abs_core import errors
-from abs_core.errors import AbsError
+from abs_core.errors import AbsError, ConfigError
 
 CLASSES = [
     found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, AbsError)
@@ -53,6 +54,23 @@ def test_an_error_survives_pickling(kind: type[AbsError]) -> None:
         assert again.__dict__ == error.__dict__
         assert str(again) == str(error)
         assert again.args == error.args
+
+
+def test_an_error_of_a_job_as_written_cannot_be_made_without_a_remedy() -> None:
+    for kind in CLASSES:
+        if issubclass(kind, ConfigError):
+            remedy = inspect.signature(kind).parameters["remedy"]
+            assert remedy.default is inspect.Parameter.empty, kind
+            made: Any = kind  # the type checker refuses it, too
+            with pytest.raises(TypeError, match="remedy"):
+                made("It broke.")
+
+
+def test_an_error_leaves_out_the_middle_of_a_damaged_text() -> None:
+    error = AbsError(f"The register holds {'x' * 10**6} and no more.")
+    assert len(str(error)) < 7000
+    assert str(error).startswith("The register holds xxx")
+    assert str(error).endswith("xxx and no more.")
 
 
 def test_an_error_names_what_it_happened_to_and_what_to_do() -> None:

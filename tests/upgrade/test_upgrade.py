@@ -51,7 +51,9 @@ class Cell:
     """A sink, a protocol, and where its register lies.
 
     Args:
-        points: where the old release dies.
+        points: where the old release dies. After the last one the epoch is partly visible, or all of
+            it: a takeover that drops what is decided doubles it. (Before, it is written again, and
+            nobody sees that.)
     """
 
     sink: str
@@ -75,7 +77,7 @@ def _cells() -> Iterator[Cell]:
 
 
 CELLS = [pytest.param(cell, id=f"{cell.sink}-{cell.name}") for cell in _cells()]
-OTHERS = [(cell, point) for cell in _cells() for point in (cell.points[0], *cell.points[2:])]
+OTHERS = [(cell, point) for cell in _cells() for point in cell.points[:-1]]
 DAILY = 4
 
 
@@ -161,7 +163,7 @@ def _open_kafka(bootstrap: str, cell: Cell) -> AbstractContextManager[Any]:
 def test_a_job_of_an_older_release_is_taken_over_and_finished(
     request: pytest.FixtureRequest, old: OldJob, cell: Cell, tmp_path: Path
 ) -> None:
-    taken_over(request, old, cell, cell.points[1], tmp_path)
+    taken_over(request, old, cell, cell.points[-1], tmp_path)
 
 
 def test_it_is_taken_over_wherever_the_older_release_died(
