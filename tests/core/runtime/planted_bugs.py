@@ -370,5 +370,9 @@ PLANTED_ORDER: dict[str, tuple[Way, Bugs]] = {
 }
 """What only the order of each key shows."""
 
-RARE = ("no wait for the log after a plain restart",)
+RARE = (
+    "no wait for the log after a plain restart",
+    "no checkpoint between the log and what is new",
+    "logs dealt out in turn",
+)
 """Of these, those that few histories show: a snapshot must fall into the time of the wait."""
