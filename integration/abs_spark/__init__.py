@@ -3,7 +3,8 @@
 Spark finds the formats by itself where the distribution is installed for the Python that Spark starts.
 Imported before the session is made, this module makes that Python the one which runs the program, where
 nothing names another (see ``abs_spark.interpreter``). Where discovery is switched off,
-``abs_spark.register(spark)`` makes the formats known.
+``abs_spark.register(spark)`` makes the formats known. Where a job imports it, an error of a sink that
+ends the job is told again in the last line, below Spark's traceback.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from abs_spark.interpreter import check_python, name_this_python
+from abs_spark.lastline import show_last
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["register"]
 
 name_this_python()
+show_last()
 
 
 def register(spark: SparkSession) -> None:

@@ -2,11 +2,12 @@
 
 Spark's planner, commit process and workers run without a logging configuration, so Python would show
 warnings only. Their standard error is the driver's console (planner, commit process; in local mode
-the workers too) or the executor's stderr file. Four loggers, by what people want to see:
+the workers too) or the executor's stderr file. Five loggers, by what people want to see:
 
 ``abs_spark.start``     guarantee, preflight warnings, who took over; shown
 ``abs_spark.recovery``  skipped, rolled forward, swept and given up; shown
-``abs_spark.progress``  every pre-commit and commit; shown with ``ABS_LOG=progress``
+``abs_spark.epoch``     one line for each epoch that is committed; not shown with ``ABS_LOG=quiet``
+``abs_spark.progress``  each task's pre-commit; shown with ``ABS_LOG=progress``
 ``abs_core.waiting``    a system that does not answer is waited for, and answers again; shown
 """
 
@@ -41,8 +42,11 @@ def show_logs() -> None:
     ours = logging.getLogger("abs_spark")
     if ours.level == logging.NOTSET:
         ours.setLevel(logging.INFO)
-        if os.environ.get(VARIABLE, "") != "progress":
+        asked = os.environ.get(VARIABLE, "")
+        if asked != "progress":
             logging.getLogger("abs_spark.progress").setLevel(logging.WARNING)
+        if asked == "quiet":
+            logging.getLogger("abs_spark.epoch").setLevel(logging.WARNING)
     _show(ours)
 
 

@@ -27,6 +27,7 @@ from abs_core.events import (
 
 _start = logging.getLogger("abs_spark.start")
 _recovery = logging.getLogger("abs_spark.recovery")
+_epoch = logging.getLogger("abs_spark.epoch")
 _progress = logging.getLogger("abs_spark.progress")
 
 _meter = metrics.get_meter("abs_spark")
@@ -79,9 +80,9 @@ def _log(event: Event) -> None:
                 *(job, epoch, partition, rows, seconds),
             )
         case Committed(job, epoch, rows, handles, seconds):
-            _progress.info(
-                "job %s: epoch %d: %d rows of %d handles committed in %.3f s",
-                *(job, epoch, rows, handles, seconds),
+            _epoch.info(
+                "job %s: epoch %d: %d rows committed in %.3f s (%d handles)",
+                *(job, epoch, rows, seconds, handles),
             )
         case Skipped(job, epoch, rows):
             _recovery.info(

@@ -99,7 +99,7 @@ print("opentelemetry.sdk" in sys.modules, best)
 """
 
 
-def test_lines_about_recovery_are_shown_where_nobody_has_set_up_logging() -> None:
+def test_recovery_and_a_line_for_each_epoch_are_shown_where_nobody_has_set_up_logging() -> None:
     shown = {
         setting: subprocess.run(
             [sys.executable, "-c", _LOG],
@@ -108,20 +108,22 @@ def test_lines_about_recovery_are_shown_where_nobody_has_set_up_logging() -> Non
             text=True,
             check=True,
         ).stderr
-        for setting in ("", "progress")
+        for setting in ("", "progress", "quiet")
     }
-    for text in shown.values():
+    line = "INFO abs_spark.epoch: job j: epoch 2: 5 rows committed in 0.100 s (1 handles)"
+    for setting, text in shown.items():
         assert text.count("INFO abs_spark.recovery: job j: epoch 1: committed before") == 1
-    assert "rows of 1 handles committed" not in shown[""]
-    assert "job j: epoch 2: 5 rows of 1 handles committed in 0.100 s" in shown["progress"]
+        assert text.count(line) == (setting != "quiet")
+        assert ("5 rows pre-committed" in text) == (setting == "progress")
 
 
 _LOG = """
-from abs_core.events import Committed, Skipped
+from abs_core.events import Committed, PreCommitted, Skipped
 from abs_spark.logs import show_logs
 from abs_spark.progress import observer
 show_logs(); show_logs()
 observer("2pc")(Skipped("j", 1, 5))
+observer("2pc")(PreCommitted("j", 2, 0, 5, 0.1))
 observer("2pc")(Committed("j", 2, 5, 1, 0.1))
 """
 

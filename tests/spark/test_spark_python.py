@@ -26,6 +26,13 @@ except Exception as error:
     print("ended with:", error)
 """
 
+_FAILS = """
+import abs_spark
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.range(1).write.format("abs-postgres").mode("append").save()
+"""
+
 
 @pytest.fixture
 def other_python(tmp_path: Path) -> Path:
@@ -48,6 +55,18 @@ def test_a_job_run_by_a_python_that_is_not_first_on_the_path_finds_the_formats(
     # The format was found, and asked for its options.
     assert "url" in ended.stdout, ended.stdout
     assert "DATA_SOURCE_NOT_FOUND" not in ended.stdout
+
+
+def test_the_last_line_that_a_user_sees_is_the_error_s_sentence(tmp_path: Path) -> None:
+    script = tmp_path / "job.py"
+    script.write_text(_FAILS)
+    ended = subprocess.run(
+        [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode != 0
+    last = ended.stderr.strip().splitlines()[-1]
+    assert last.startswith("abs-sinks: OptionError: "), ended.stderr[-2000:]
+    assert "What to do:" in last
 
 
 def test_a_python_without_the_formats_is_named_when_they_are_registered(

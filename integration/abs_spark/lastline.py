@@ -1,0 +1,49 @@
+"""The last line of what a user sees of a failed job is the error's sentence and what to do.
+
+Spark tells a Python sink's error inside a traceback of up to a hundred lines, of its JVM and of the
+process that the sink ran in. The sentence that helps stands somewhere in the middle.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from types import TracebackType
+
+_OURS = re.compile(r"abs_core\.errors\.(\w+): (.+)")
+_installed = False
+
+
+def sentence_of(error: BaseException) -> str | None:
+    """Name and sentence of the error of ours that is told in this one, or in one that it came from."""
+    seen: set[int] = set()
+    at: BaseException | None = error
+    while at is not None and id(at) not in seen:
+        seen.add(id(at))
+        if found := _OURS.findall(str(at)):
+            # The last one: before it stand those that it was made from.
+            name, sentence = found[-1]
+            return f"{name}: {sentence.strip()}"
+        at = at.__cause__ or at.__context__
+    return None
+
+
+def show_last() -> None:
+    """From now on, an uncaught error of Spark that tells one of ours ends with that one's sentence.
+
+    What shows uncaught errors now still does, first. Does nothing the second time.
+    """
+    global _installed
+    if _installed:
+        return
+    _installed = True
+    before = sys.excepthook
+
+    def shown(
+        kind: type[BaseException], error: BaseException, traceback: TracebackType | None
+    ) -> None:
+        before(kind, error, traceback)
+        if kind.__module__.startswith("pyspark.") and (sentence := sentence_of(error)):
+            print(f"\nabs-sinks: {sentence}", file=sys.stderr)
+
+    sys.excepthook = shown
