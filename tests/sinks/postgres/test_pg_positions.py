@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -15,8 +15,12 @@ from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.lossy import LossyProxy
 from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
+from tests.daily import cut
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
+
+EACH_DAY = 4
+"""Positions of a cell that the everyday test tries, by calls; the campaign tries messages, too."""
 
 CELLS = ["2pc-append", "wal-append", "wal-upsert", "idempotent-upsert"]
 HOLDS_A_LOCK = (
@@ -53,6 +57,17 @@ OPENERS: dict[str, Callable[[str, Variant], PositionOpener]] = {
     "calls": lambda url, variant: by_calls(partial(open_table, url, variant)),
     "messages": by_messages,
 }
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_call_that_is_lost_at_any_position_loses_and_doubles_nothing(
+    shared_database: str, cell: str
+) -> None:
+    def today(found: Sequence[Position]) -> list[Position]:
+        return cut(found, EACH_DAY, f"PostgreSQL {cell}, by position")
+
+    opener = OPENERS["calls"](shared_database, VARIANTS[cell])
+    print(cell, check_positions(opener, choose=today), sep=": ")
 
 
 @pytest.mark.campaign
