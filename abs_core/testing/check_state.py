@@ -319,7 +319,8 @@ def damage_is_named(case: StateCase) -> None:
     changes: list[Callable[[bytes], bytes] | None] = [
         None,
         lambda content: content[:-1],
-        lambda content: _flipped(content, len(content) // 2),
+        # Also where the content can still be read: a value that is another one.
+        *(partial(_flipped, part=part) for part in range(1, 8)),
         lambda content: next(other for other in contents if other != content),
     ]
     refs = [ref for handle in handles for ref in handle.blobs]
@@ -335,7 +336,9 @@ def damage_is_named(case: StateCase) -> None:
     case.holds("restored once the damage is repaired")
 
 
-def _flipped(content: bytes, place: int) -> bytes:
+def _flipped(content: bytes, part: int) -> bytes:
+    """One bit is another one, at that many eighths of the content."""
+    place = len(content) * part // 8
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
 
 
