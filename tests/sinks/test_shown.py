@@ -10,7 +10,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from abs_audit.locate import relation
@@ -91,6 +91,7 @@ def test_no_part_of_a_password_reaches_the_trail(
 
 
 @pytest.mark.parametrize("form", [form for form in OF_POSTGRES if form not in SHOWS_THE_USER])
+@example(password="Zq9xWv7k@Jh4w,")  # what follows was taken for two hosts
 @given(password=PASSWORDS)
 def test_no_part_of_a_password_is_in_an_address_or_its_error(form: str, password: str) -> None:
     url = FORMS[form](password)

@@ -126,7 +126,8 @@ def _is_cut_wrong(uri: str, values: dict[str, str]) -> bool:
     authority, _, path = place.partition("/")
     behind = query.partition("@")
     return (
-        any("@" in host[1:] for host in values.get("host", "").split(","))
+        authority.count("@") > 1
+        or any("@" in host[1:] for host in values.get("host", "").split(","))
         or any(port and not port.isdecimal() for port in values.get("port", "").split(","))
         or "@" in path
         or (bool(behind[1]) and ("@" in authority or "/" in behind[2]))
