@@ -19,7 +19,7 @@ from abs_audit.report import LeftBehind, Pending
 from abs_audit.streams import streamed
 from abs_audit.textfiles import as_text, json_objects, text_schema
 from abs_audit.winners import Judge, refuse_attempts
-from abs_core.attempts import read_winners, side_topic
+from abs_clients.kafka.attempts import read_winners, side_topic
 from abs_core.errors import (
     ConfigError,
     DataError,

@@ -1,6 +1,7 @@
 """Of a topic that ``protocol=idempotent`` wrote: which records a reader with ``winners=true`` gets.
 
-The rule is ``abs_core.attempts``, as for every reader; what is read, is read by the audit's own client.
+The rule is ``abs_clients.kafka.attempts``, as for every reader. The audit reads with a client of
+its own.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from abs_audit.report import Pending
-from abs_core.attempts import HEADER, Winners, attempt_of, side_topic
+from abs_clients.kafka.attempts import HEADER, Winners, attempt_of, side_topic
 from abs_core.errors import CorruptionError
 from abs_core.model import HandleName
 

@@ -53,7 +53,7 @@ def topics_with_winners(url: str) -> Sequence[str]:
     """
     if scheme_of(url) != "kafka":
         return []
-    from abs_core.attempts import side_topic
+    from abs_clients.kafka.attempts import side_topic
     from abs_sinks.kafka.door import admin_client
     from abs_sinks.kafka.faults import mapped
 

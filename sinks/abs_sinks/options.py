@@ -1,4 +1,4 @@
-"""The options that every sink takes; how options are read is in ``abs_core.options``."""
+"""The options that every sink takes; how options are read is in ``abs_clients.options``."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from abs_core.model import job_key
-from abs_core.options import (
+from abs_clients.options import (
     Option,
     Problems,
     a_flag,
@@ -18,6 +17,7 @@ from abs_core.options import (
     seconds,
     whole_number,
 )
+from abs_core.model import job_key
 from abs_core.patience import DEFAULT_SECONDS
 
 __all__ = [

@@ -17,8 +17,8 @@ from random import Random
 import pyarrow as pa
 import pytest
 
+from abs_clients.kafka.attempts import Decided
 from abs_core import certificate
-from abs_core.attempts import Decided
 from abs_core.certificate import Certificate
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.errors import AbsError

@@ -15,9 +15,9 @@ from random import Random
 
 import pytest
 
+from abs_clients.options import Option
 from abs_core.errors import OptionError
 from abs_core.model import job_key
-from abs_core.options import Option
 from abs_sinks.kafka import options as kafka
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.options import COMMON

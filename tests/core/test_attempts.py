@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abs_core.attempts import (
+from abs_clients.kafka.attempts import (
     BEGINNING,
     Decided,
     Winners,

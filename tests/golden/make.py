@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from abs_core.attempts import NO_DECISION, Decided
+from abs_clients.kafka.attempts import NO_DECISION, Decided
 from abs_core.codec import committable_to_json, state_to_text
 from abs_core.model import Committable, Decision, HandleName, JobState, Recent
 from abs_core.registers.file import FileRegister

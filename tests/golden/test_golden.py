@@ -15,7 +15,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from abs_core.attempts import Decided
+from abs_clients.kafka.attempts import Decided
 from abs_core.codec import (
     committable_from_json,
     committable_to_json,

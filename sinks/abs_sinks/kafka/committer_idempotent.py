@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from confluent_kafka import Producer
 
-from abs_core.attempts import BEGINNING, Decided
+from abs_clients.kafka.attempts import BEGINNING, Decided
 from abs_core.contracts import Committer, Conflict, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError

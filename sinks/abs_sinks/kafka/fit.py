@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_core.attempts import side_topic
+from abs_clients.kafka.attempts import side_topic
 from abs_core.errors import RowError, SchemaError
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, most_bytes, refuse, sizes_of

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 
 from confluent_kafka import Producer
 
-from abs_core.attempts import BEGINNING, NO_DECISION, Decided
+from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
 from abs_core.contracts import Conflict
 from abs_core.errors import ConfigError, ContentionError, ProtocolError
 from abs_core.model import HandleName, JobState

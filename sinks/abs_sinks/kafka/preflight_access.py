@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from abs_core.attempts import side_topic
+from abs_clients.kafka.attempts import side_topic
 from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Finding, Severity
 from abs_core.patience import Patience

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from abs_core.attempts import side_topic
+from abs_clients.kafka.attempts import side_topic
 from abs_core.errors import RefusedError
 from abs_core.model import Finding, Severity
 from abs_sinks.kafka.options import KafkaOptions

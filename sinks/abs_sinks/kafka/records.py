@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_core.attempts import HEADER as ATTEMPT
+from abs_clients.kafka.attempts import HEADER as ATTEMPT
 from abs_core.errors import RowError, SchemaError
 from abs_sinks.buffers import offsets_of
 

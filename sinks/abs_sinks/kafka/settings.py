@@ -16,8 +16,8 @@ from typing import Self
 
 from confluent_kafka import KafkaException, Producer
 
+from abs_clients.options import GIVE_ONCE, Problems, is_text
 from abs_core.errors import OptionError
-from abs_core.options import GIVE_ONCE, Problems, is_text
 from abs_core.strictjson import decimal
 
 PREFIX = "kafka."

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from abs_core.attempts import side_topic
+from abs_clients.kafka.attempts import side_topic
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import ContentionError, CorruptionError
 from abs_sinks.kafka.options import KafkaOptions

@@ -16,7 +16,7 @@ import pyarrow as pa
 from kafka import TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 
-from abs_core.attempts import HEADER, read_winners, side_topic
+from abs_clients.kafka.attempts import HEADER, read_winners, side_topic
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.committer_wal import handles_in_ledger
 from abs_sinks.kafka.register import KafkaRegister
@@ -74,7 +74,7 @@ class AttemptHarness(RegisterHarness):
     """A topic that is read by the winners of its side topic."""
 
     def records(self) -> list[tuple[bytes | None, bytes | None]]:
-        """What a reader that follows ``abs_core.attempts`` sees, partition by partition."""
+        """What a reader that follows ``abs_clients.kafka.attempts`` sees, partition by partition."""
         self._await_markers()
         side = side_topic(self.topic)
         there = side in topic_facts(self.options.kafka, [side], again=True)

@@ -15,7 +15,7 @@ import time
 
 from confluent_kafka import Producer
 
-from abs_core.attempts import Decided, side_topic
+from abs_clients.kafka.attempts import Decided, side_topic
 from abs_core.errors import OptionError, PreflightError, SchemaError, UnavailableError
 from abs_core.model import Finding, Severity
 from abs_sinks.kafka.options import KafkaOptions, topic_name

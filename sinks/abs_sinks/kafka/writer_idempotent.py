@@ -1,7 +1,7 @@
 """Protocol idempotent: records are sent at once, each with the name of the attempt that wrote it.
 
 They are visible before the epoch is decided, and those of a losing attempt stay. Who reads by the
-winners (``abs_core.attempts``, our source) sees each record once.
+winners (``abs_clients.kafka.attempts``, our source) sees each record once.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import pyarrow as pa
 from confluent_kafka import Producer
 
-from abs_core.attempts import header_of
+from abs_clients.kafka.attempts import header_of
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable

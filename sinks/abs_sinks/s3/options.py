@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from abs_core.errors import OptionError
-from abs_core.options import (
+from abs_clients.options import (
     Option,
     Problems,
     a_flag,
@@ -18,6 +17,7 @@ from abs_core.options import (
     seconds,
     whole_number,
 )
+from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.options import COMMON, CommonOptions
 from abs_sinks.s3.location import OURS, Location

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from abs_core.errors import OptionError
-from abs_core.options import (
+from abs_clients.options import (
     Option,
     Problems,
     a_flag,
@@ -19,6 +18,7 @@ from abs_core.options import (
     seconds,
     whole_number,
 )
+from abs_core.errors import OptionError
 from abs_core.source import Limit
 from abs_sources.files.bucket import Server
 from abs_sources.files.cells import BucketCells, Cells, FolderCells

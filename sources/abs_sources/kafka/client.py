@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from abs_core.options import GIVE_ONCE, Problems, is_text
+from abs_clients.options import GIVE_ONCE, Problems, is_text
 
 PREFIX = "kafka."
 BOOTSTRAP = "bootstrap.servers"

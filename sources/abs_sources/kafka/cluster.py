@@ -24,7 +24,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
-from abs_core.attempts import side_topic
+from abs_clients.kafka.attempts import side_topic
 from abs_core.errors import UnavailableError
 from abs_sources.kafka.client import admin_settings, client_log, principal
 from abs_sources.kafka.errors import is_let_in_nowhere, mapped, translated

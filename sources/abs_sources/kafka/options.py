@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from abs_core.options import Option, Problems, a_flag, one_of, read_options, whole_number
+from abs_clients.options import Option, Problems, a_flag, one_of, read_options, whole_number
 from abs_core.source import Limit
 from abs_sources.kafka.bounds import (
     EARLIEST,

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from abs_core.attempts import HEADER, side_topic
+from abs_clients.kafka.attempts import HEADER, side_topic
 from abs_core.errors import AbsError, ReplayMismatchError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.source import Split

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import pyarrow as pa
 
-from abs_core.attempts import side_topic
+from abs_clients.kafka.attempts import side_topic
 from abs_core.errors import OptionError, RefusedError, ReplayMismatchError
 from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_sources.kafka.bounds import LATEST, resolve

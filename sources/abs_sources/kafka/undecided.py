@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_core.attempts import HEADER, Winners, attempt_of
+from abs_clients.kafka.attempts import HEADER, Winners, attempt_of
 from abs_core.model import HandleName
 from abs_core.source import Limit
 from abs_sources.kafka.offsets import Range

@@ -1,4 +1,4 @@
-"""Which records count, where ``protocol=idempotent`` wrote them; see ``abs_core.attempts``."""
+"""Which records count, where ``protocol=idempotent`` wrote them; see ``abs_clients.kafka.attempts``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Message
 
-from abs_core.attempts import HEADER, Judged, Winners, attempt_of, side_topic
+from abs_clients.kafka.attempts import HEADER, Judged, Winners, attempt_of, side_topic
 from abs_core.errors import CorruptionError, ReplayMismatchError
 from abs_sources.kafka.cluster import cluster
 from abs_sources.kafka.offsets import Range

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from abs_core.attempts import side_topic
+from abs_clients.kafka.attempts import side_topic
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, RowError, SchemaError, TargetError, UnavailableError
 from abs_core.patience import Patience

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
-from abs_core.attempts import NO_DECISION, Decided, read_winners, side_topic
+from abs_clients.kafka.attempts import NO_DECISION, Decided, read_winners, side_topic
 from abs_core.errors import ConfigError, FencedError
 from abs_core.model import HandleName, Wrote
 from abs_core.testing.case import Case, raises, rows

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from abs_core.attempts import side_topic
+from abs_clients.kafka.attempts import side_topic
 from abs_core.errors import RowError, SchemaError, UnavailableError
 from abs_core.patience import Patience
 from abs_sinks.kafka import topics, winners

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from abs_core.attempts import side_topic
+from abs_clients.kafka.attempts import side_topic
 from abs_core.model import Finding, Severity
 from abs_core.patience import Patience
 from abs_services import KafkaService

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from abs_audit import audit
 from abs_audit.locate import relation
 from abs_cli.main import app
-from abs_core.attempts import side_topic
+from abs_clients.kafka.attempts import side_topic
 from abs_core.errors import CorruptionError
 from abs_core.model import Severity
 from abs_core.patience import Patience

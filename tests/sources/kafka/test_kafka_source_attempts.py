@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
-from abs_core.attempts import Decided, header_of, side_topic
+from abs_clients.kafka.attempts import Decided, header_of, side_topic
 from abs_core.errors import CorruptionError, OptionError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.source import Limit, Offsets

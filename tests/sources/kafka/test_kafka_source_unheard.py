@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 import abs_sources.kafka.cluster as clusters
-from abs_core.attempts import header_of, side_topic
+from abs_clients.kafka.attempts import header_of, side_topic
 from abs_core.errors import CorruptionError, RefusedError, ReplayMismatchError
 from abs_core.model import HandleName
 from abs_core.source import Limit

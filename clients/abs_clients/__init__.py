@@ -1,0 +1,1 @@
+"""What is known of each system, once: options, settings, errors, connections, transactions."""

@@ -1,0 +1,1 @@
+"""Kafka, as sinks and sources know it."""

@@ -1,0 +1,1 @@
+"""PostgreSQL, as sinks and state stores know it."""

@@ -1,0 +1,1 @@
+"""S3, as sinks, sources and snapshot stores know it."""
