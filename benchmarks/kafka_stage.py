@@ -11,19 +11,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
+from confluent_kafka import Producer
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.bulk import AnyProducer, open_producer
 from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.fit import Fit
-from abs_sinks.kafka.records import Columns, is_plain, plan_columns, records_of
+from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sending import Failures, Sender
 from abs_spark.schema import arrow_schema, conform
 from abs_spark.settled import settle
 
-_kept: dict[KafkaOptions, tuple[AnyProducer, Failures]] = {}
+_kept: dict[KafkaOptions, tuple[Producer, Failures]] = {}
 
 
 class KafkaStage(DataSource):
@@ -46,9 +46,7 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         columns, fit = plan_columns(self.schema, self.options.topic), Fit(self.options)
-        sender = Sender(
-            *_producer(self.options, columns), self.options.topic, self.options.patience.seconds
-        )
+        sender = Sender(*_producer(self.options), self.options.topic, self.options.patience.seconds)
         for batch in iterator:
             records = records_of(conform(batch, self.schema), columns, sender.rows)
             fit.check(records, sender.rows)
@@ -61,10 +59,10 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
         settle()  # as ours does: PySpark's garbage collection is no part of what exactly once costs
 
 
-def _producer(options: KafkaOptions, columns: Columns) -> tuple[AnyProducer, Failures]:
+def _producer(options: KafkaOptions) -> tuple[Producer, Failures]:
     if options not in _kept:
         _kept.clear()  # of a topic before
         failures = Failures()
         settings = producer_settings(options, None, failures.report)
-        _kept[options] = open_producer(settings, in_bulk=is_plain(columns)), failures
+        _kept[options] = Producer(settings), failures
     return _kept[options]

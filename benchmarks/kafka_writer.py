@@ -1,16 +1,14 @@
-"""The Kafka 2pc writer, from Arrow batches to pre-commit, against the C client alone.
+"""The Kafka 2pc writer, from Arrow batches to pre-commit, against the client alone.
 
     python -m benchmarks kafka_writer
 
 Sides, in one process, one transaction of all rows each, with the writer's own settings:
 
-- ``C client alone``: ``rd_kafka_produce_batch`` over arrays of pointers that were made beforehand, from
-  Arrow's buffers, and a flush: nothing is checked, nothing can be found again;
 - ``produce loop``: ``confluent_kafka.Producer.produce`` for each record, over columns that are Python
-  lists beforehand; for information;
-- ``2pc writer``: ours: checks the batches and their fit, hashes them, computes the pointers, sends,
-  asks coordinator and partitions what they have;
-- ``2pc writer, columnar``: the same with ``producer=columnar``, which has no use for the C client.
+  lists beforehand, and a flush: nothing is checked, nothing can be found again;
+- ``2pc writer``: ours: checks the batches and their fit, hashes them, sends, asks coordinator and
+  partitions what they have;
+- ``2pc writer, columnar``: the same with ``producer=columnar``, which makes no call for each record.
 
 Producers are initialised before they are timed, as the writer has its own initialised by the epoch
 before. Commits are not in it; how long that of an epoch of 8 transactions takes is told besides.
@@ -20,7 +18,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from statistics import median
@@ -32,11 +30,9 @@ from confluent_kafka import Producer
 from abs_core.contracts import Task
 from abs_core.model import Committable
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.bulk import AnyProducer, BulkProducer, messages_of
 from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.options import COLUMNAR
-from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sending import Failures
 from abs_sinks.kafka.testing import make_topic
 from benchmarks.meter import metered
@@ -53,12 +49,12 @@ BATCH_ROWS = 10_000
 HANDLES = 8
 COMMITS = 10
 _FULL_PAUSE = 0.02
-BARE, LOOP, WRITER = "C client alone", "produce loop", "2pc writer"
+LOOP, WRITER = "produce loop", "2pc writer"
 BY_COLUMN = "2pc writer, columnar"
 
 
 class Rows:
-    """The same records as Arrow batches, as messages that point into them and as lists; their topic."""
+    """The same records as Arrow batches and as lists; their topic."""
 
     def __init__(self, bootstrap: str, rows: int, size: int) -> None:
         self.topic = f"bench-{secrets.token_hex(4)}"
@@ -71,25 +67,25 @@ class Rows:
         self.values = [text[n % size : n % size + size - 12] for n in range(rows)]
         whole = pa.table({"key": self.keys, "value": self.values})
         self.batches = whole.to_batches(max_chunksize=BATCH_ROWS)
-        columns = plan_columns(whole.schema, self.topic)
-        self._records = [records_of(batch, columns) for batch in self.batches]
-        self.messages = [messages_of(records) for records in self._records]
         self.sink = KafkaSink(self.options, whole.schema, co_commit=False)
         by_column = replace(self.options, producer=COLUMNAR)
         self.by_column = KafkaSink(by_column, whole.schema, co_commit=False)
         self._epoch = 0
 
-    def bare(self) -> Sample:
-        """What the C client reaches alone."""
-        failures = Failures()
-        producer = BulkProducer(self._settings(failures))
-        return self._alone(producer, failures, lambda: self._produce_batches(producer))
-
     def loop(self) -> Sample:
-        """What the binding reaches, record by record."""
+        """What the client reaches alone: one transaction of all rows."""
         failures = Failures()
         producer = Producer(self._settings(failures))
-        return self._alone(producer, failures, lambda: self._produce(producer))
+        producer.init_transactions(60)
+        producer.list_topics(self.topic, 60)
+        with metered() as taken:
+            producer.begin_transaction()
+            self._produce(producer)
+            while producer.flush(10):
+                pass
+        failures.raise_any(producer)
+        producer.commit_transaction(60)
+        return Sample(taken.wall_s, taken.cpu_s, len(self.values))
 
     def writer(self, sink: KafkaSink) -> Sample:
         """Ours; its producer was initialised while the run before was written."""
@@ -129,28 +125,6 @@ class Rows:
         name = f"bench-{secrets.token_hex(4)}"
         return producer_settings(self.options, name, failures.report)
 
-    def _alone(
-        self, producer: AnyProducer, failures: Failures, produce: Callable[[], None]
-    ) -> Sample:
-        """One transaction of all rows, by a client alone."""
-        producer.init_transactions(60)
-        producer.list_topics(self.topic, 60)
-        with metered() as taken:
-            producer.begin_transaction()
-            produce()
-            while producer.flush(10):
-                pass
-        failures.raise_any(producer)
-        producer.commit_transaction(60)
-        return Sample(taken.wall_s, taken.cpu_s, len(self.values))
-
-    def _produce_batches(self, producer: BulkProducer) -> None:
-        for messages in self.messages:
-            done = producer.produce_batch(self.topic, messages)
-            while done < len(messages):
-                producer.poll(_FULL_PAUSE)
-                done += producer.produce_batch(self.topic, messages[done:])
-
     def _produce(self, producer: Producer) -> None:
         produce, topic = producer.produce, self.topic
         for key, value in zip(self.keys, self.values, strict=True):
@@ -176,7 +150,6 @@ def run(
     for size in sizes:
         data = Rows(bootstrap, rows or ROWS, size)
         sides = [
-            Side(BARE, data.bare),
             Side(LOOP, data.loop),
             Side(WRITER, partial(data.writer, data.sink)),
             Side(BY_COLUMN, partial(data.writer, data.by_column)),
@@ -189,9 +162,8 @@ def run(
             unit="rows",
             samples=samples,
             comparisons=[
-                Comparison(WRITER, BARE, BAR),
-                Comparison(BY_COLUMN, BARE, BAR),
-                Comparison(WRITER, LOOP),
+                Comparison(WRITER, LOOP, BAR),
+                Comparison(BY_COLUMN, LOOP, BAR),
             ],
             facts={
                 "rows": f"{len(data.values):,}",
@@ -200,7 +172,6 @@ def run(
                 f"commit of {HANDLES} transactions, longest ms": round(max(commits) * 1000, 1),
             },
             notes=(
-                "alone: the pointers were computed beforehand; nothing is checked or looked at",
                 "loop: its columns are Python lists already; nothing is checked or looked at",
                 "CPU holds the broker's, a child of this process",
             ),

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from abs_core.model import HandleName
-from abs_sinks.kafka.bulk import AnyProducer, open_producer
 from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.options import KafkaOptions
@@ -66,7 +65,7 @@ Opener = Callable[[HandleName], Initialised]
 class OverLibrdkafka:
     """One of librdkafka's producers, which holds connections of its own."""
 
-    producer: AnyProducer
+    producer: Producer
     failures: Failures
     topic: str | None
 
@@ -76,13 +75,8 @@ class OverLibrdkafka:
         return Sender(self.producer, self.failures, self.topic, patience)
 
 
-def over_librdkafka(
-    options: KafkaOptions, name: HandleName, *, in_bulk: bool = False
-) -> Initialised:
+def over_librdkafka(options: KafkaOptions, name: HandleName) -> Initialised:
     """Take an id over.
-
-    Args:
-        in_bulk: whether records have nothing but value, key and partition (``bulk``).
 
     Raises:
         TargetError: the coordinator refuses, or does not answer.
@@ -92,14 +86,14 @@ def over_librdkafka(
     # Of no use in a client that lives for an epoch: two requests of each.
     config = {"enable.metrics.push": "false", **given}
     with mapped(f"initialising transactional id {name}", options.kafka):
-        producer = open_producer(config, in_bulk=in_bulk)
+        producer = Producer(config)
         producer.init_transactions(INIT_SECONDS)
         if options.topic is not None:
             _acquaint(producer, options.topic)
     return OverLibrdkafka(producer, failures, options.topic)
 
 
-def _acquaint(producer: AnyProducer, topic: str) -> None:
+def _acquaint(producer: Producer, topic: str) -> None:
     """Have the topic's partitions known now, not while a task waits.
 
     Only that: the producer asks again for what it does not know when records come, and tells then what

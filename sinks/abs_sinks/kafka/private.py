@@ -13,7 +13,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-from confluent_kafka import cimpl
 from kafka import KafkaAdminClient
 from kafka.net.compat import KafkaNetClient
 
@@ -121,9 +120,3 @@ def lacking(client: KafkaAdminClient) -> list[str]:
     if not any(hasattr(owners.get(owner), name) for owner, name in waits):
         missing.append(" or ".join(WAITS))
     return missing
-
-
-def binding_file() -> str | None:
-    """The shared object through which confluent-kafka's librdkafka is found."""
-    found: str | None = cimpl.__file__
-    return found

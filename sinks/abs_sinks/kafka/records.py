@@ -74,13 +74,6 @@ class Records:
         return len(self.values)
 
 
-def is_plain(what: Columns | Records) -> bool:
-    """Whether there is nothing but value, key and partition: the option says the topic."""
-    if isinstance(what, Records):
-        return what.headers is None and what.topics is None and what.timestamps is None
-    return what.headers is None and what.topic is None and what.timestamp is None
-
-
 def plan_columns(schema: pa.Schema, topic: str | None) -> Columns:
     """Find the columns by name and check their types.
 

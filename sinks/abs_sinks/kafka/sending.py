@@ -1,9 +1,4 @@
-"""Gives records to librdkafka, and knows of every one that was not delivered.
-
-Two ways, by the producer that it is given: in bulk (``bulk``), where no Python object is made of a
-record; or one call of the binding's ``produce`` for each, over columns turned to lists at once, which
-knows headers, timestamps and several topics, and costs two to three times as much.
-"""
+"""Gives records to confluent-kafka's ``produce``, and knows of every one that was not delivered."""
 
 from __future__ import annotations
 
@@ -14,13 +9,12 @@ from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from abs_core.errors import ProtocolError, UnavailableError
-from abs_sinks.kafka.bulk import AnyProducer, BulkProducer, Undelivered, messages_of
+from abs_core.errors import UnavailableError
 from abs_sinks.kafka.digest import Digest
 from abs_sinks.kafka.faults import CONSEQUENCES, mapped, reason_of, to_abs_error
-from abs_sinks.kafka.records import Header, Records, header_lists, is_plain, sliced
+from abs_sinks.kafka.records import Header, Records, header_lists, sliced
 from abs_sinks.kafka.settings import Settings
 
 CHUNK = 16_384
@@ -49,7 +43,7 @@ class Failures:
         self._first: tuple[KafkaError, str] | None = None
         self._fatal: KafkaError | None = None
 
-    def report(self, error: KafkaError | None, message: Message | Undelivered) -> None:
+    def report(self, error: KafkaError | None, message: Message) -> None:
         """Take note of a failed record; called by librdkafka from ``poll`` and ``flush``."""
         if error is None:
             return
@@ -64,7 +58,7 @@ class Failures:
         if self._first is None or _is_consequence(self._first[0]) > _is_consequence(error):
             self._first = error, named
 
-    def raise_any(self, producer: AnyProducer) -> None:
+    def raise_any(self, producer: Producer) -> None:
         """Raise why the first record was not delivered, if one was not.
 
         Args:
@@ -84,7 +78,7 @@ class Failures:
         raise found
 
     @contextmanager
-    def named(self, producer: AnyProducer, doing: str) -> Iterator[None]:
+    def named(self, producer: Producer, doing: str) -> Iterator[None]:
         """As ``mapped``, around calls of the producer: what failed is named, not what followed it."""
         try:
             yield
@@ -110,12 +104,12 @@ class Sender:
 
     Args:
         producer: made with ``failures.report`` as its ``on_delivery``.
-        topic: of all records; None: each names its own, which a ``BulkProducer`` does not do.
+        topic: of all records; None: each names its own.
         patience: seconds to wait for room in the queue or for acknowledgements.
     """
 
     def __init__(
-        self, producer: AnyProducer, failures: Failures, topic: str | None, patience: float
+        self, producer: Producer, failures: Failures, topic: str | None, patience: float
     ) -> None:
         self.rows = 0
         self._producer = producer
@@ -162,29 +156,12 @@ class Sender:
 
     def _produce(self, records: Records, extra: list[Header]) -> None:
         with self._failures.named(self._producer, "queueing records"):
-            if isinstance(self._producer, BulkProducer):
-                self._in_bulk(self._producer, records, extra)
-            else:
-                self._one_by_one(self._producer.produce, records, extra)
-
-    def _in_bulk(self, producer: BulkProducer, records: Records, extra: list[Header]) -> None:
-        if self._topic is None or extra or not is_plain(records):
-            raise ProtocolError("Records with more than key and value were to be sent in bulk.")
-        messages = messages_of(records)
-        deadline = time.monotonic() + self._patience
-        done = producer.produce_batch(self._topic, messages)
-        while done < len(messages):
-            self._await_room(deadline)
-            more = producer.produce_batch(self._topic, messages[done:])
-            if more:
-                done, deadline = done + more, time.monotonic() + self._patience
-
-    def _one_by_one(self, produce: Any, records: Records, extra: list[Header]) -> None:
-        for row in _rows(records, self._topic, extra):
-            try:
-                produce(*row)
-            except BufferError:
-                self._when_there_is_room(produce, row)
+            produce: Any = self._producer.produce
+            for row in _rows(records, self._topic, extra):
+                try:
+                    produce(*row)
+                except BufferError:
+                    self._when_there_is_room(produce, row)
 
     def _when_there_is_room(self, produce: Any, row: tuple[Any, ...]) -> None:
         deadline = time.monotonic() + self._patience
@@ -254,7 +231,7 @@ def _cause(error: SystemError) -> KafkaError | None:
     return met.args[0] if isinstance(met, KafkaException) else None
 
 
-def _named(message: Message | Undelivered) -> str:
+def _named(message: Message) -> str:
     key = message.key()
     shown = "without a key" if key is None else f"with key {key[:_SHOWN_KEY]!r}"
     size = len(message.value() or b"") + len(key or b"")

@@ -22,7 +22,7 @@ from abs_sinks.kafka.options import COLUMNAR, LIBRDKAFKA, KafkaOptions
 from abs_sinks.kafka.preflight import preflight
 from abs_sinks.kafka.preflight_state import preflight_state
 from abs_sinks.kafka.producers import Producers
-from abs_sinks.kafka.records import is_plain, plan_columns
+from abs_sinks.kafka.records import plan_columns
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.segments import store_of
 from abs_sinks.kafka.target import identity
@@ -135,8 +135,7 @@ class KafkaSink:
     def _opener(self) -> Opener:
         if self._options.producer == COLUMNAR:
             return partial(initialised, self._options)
-        plain = is_plain(plan_columns(self._schema, self._options.topic))
-        return partial(over_librdkafka, self._options, in_bulk=plain)
+        return partial(over_librdkafka, self._options)
 
     def _all_producers(self) -> list[Producers]:
         self._forget_after_fork()

@@ -53,10 +53,6 @@ def test_an_attribute_that_is_gone_is_named() -> None:
     assert "client._manager" in private.lacking(client)
 
 
-def test_the_binding_s_file_is_known() -> None:
-    assert private.binding_file() is not None
-
-
 def test_no_other_module_uses_what_is_private_to_the_clients() -> None:
     used = [
         f"{path.name}: {name}"

@@ -10,17 +10,17 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from abs_core.contracts import Task
 from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.testing.case import within
 from abs_services import KafkaService
+from abs_sinks.kafka import initialised as initialising
 from abs_sinks.kafka import producers as pools
 from abs_sinks.kafka import sink as sinks
 from abs_sinks.kafka import writer_2pc
-from abs_sinks.kafka.bulk import BulkProducer
 from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.control import forget
 from abs_sinks.kafka.endtxn import Produced, producers
@@ -256,11 +256,12 @@ def test_a_broker_that_stops_when_its_producer_is_initialised_ends_no_task(
 ) -> None:
     """What is known of the topic ahead of its records is looked up again when they come."""
 
-    def stopping(*_: object) -> None:
-        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+    class Stopping(Producer):
+        def list_topics(self, *_: object) -> Any:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
-    monkeypatch.setattr(BulkProducer, "list_topics", stopping)
-    producer = over_librdkafka(harness.options, TASK.handle, in_bulk=True)
+    monkeypatch.setattr(initialising, "Producer", Stopping)
+    producer = over_librdkafka(harness.options, TASK.handle)
     sending = producer.begin(20.0)
     batch = pa.record_batch({"value": ["v"]})
     sending.send(records_of(batch, plan_columns(SCHEMA, harness.topic)))

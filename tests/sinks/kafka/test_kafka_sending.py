@@ -1,8 +1,7 @@
-"""What is sent in bulk and record by record is the same, arrives once and in order, and fails alike."""
+"""What librdkafka is given arrives once and in order; what it does not deliver is told."""
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,15 +14,12 @@ from kafka import KafkaConsumer, TopicPartition
 
 from abs_core.errors import (
     FencedError,
-    ProtocolError,
     RowError,
     TargetError,
     UnavailableError,
 )
 from abs_services import KafkaService
-from abs_sinks.buffers import Array
-from abs_sinks.kafka import KafkaOptions, bulk, librdkafka
-from abs_sinks.kafka.bulk import AnyProducer, BulkProducer, messages_of, open_producer
+from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.partitioner import partitions_of
@@ -34,7 +30,6 @@ from abs_sinks.kafka.testing import PARTITIONS, make_topic
 pytestmark = pytest.mark.services
 
 Sent = tuple[bytes | None, bytes | None]
-WAYS = pytest.mark.parametrize("in_bulk", [True, False], ids=["in bulk", "one by one"])
 MANY = 2 * CHUNK + 100
 NOBODY = "127.0.0.1:1"
 
@@ -44,7 +39,7 @@ class Line:
     """A producer with its sender, on a topic of its own."""
 
     topic: str
-    producer: AnyProducer
+    producer: Producer
     sender: Sender
     bootstrap: str
 
@@ -76,7 +71,6 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
     made = [topic]
 
     def make(
-        in_bulk: bool,
         *,
         name: str | None = None,
         patience: float = 30.0,
@@ -90,8 +84,7 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
             make_topic(options.kafka, at, configs={"max.message.bytes": str(largest)})
         failures = Failures(options.kafka)
         settings = {**producer_settings(options, name, failures.report), **(more or {})}
-        producer = open_producer(settings, in_bulk=in_bulk)
-        assert isinstance(producer, BulkProducer if in_bulk else Producer)
+        producer = Producer(settings)
         if name is not None:
             producer.init_transactions(30)
             producer.begin_transaction()
@@ -101,18 +94,16 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
     admin(options.kafka).delete_topics(made)
 
 
-@WAYS
-def test_nulls_stay_null_and_what_is_empty_stays_empty(line_of: LineOf, in_bulk: bool) -> None:
+def test_nulls_stay_null_and_what_is_empty_stays_empty(line_of: LineOf) -> None:
     keys = [b"k", b"", None, b"k2", None, b"", b"\0\xff"]
     values = [b"v", b"", b"x", None, None, b"y", b"z" * 5000]
-    line = line_of(in_bulk)
+    line = line_of()
     line.deliver(pa.record_batch({"key": pa.array(keys), "value": pa.array(values)}))
     assert _flat(line.arrived()) == _sorted(zip(keys, values, strict=True))
 
 
-@WAYS
-def test_columns_of_nothing_but_nulls_or_empties_arrive(line_of: LineOf, in_bulk: bool) -> None:
-    line = line_of(in_bulk)
+def test_columns_of_nothing_but_nulls_or_empties_arrive(line_of: LineOf) -> None:
+    line = line_of()
     nothing = pa.array([None, None], pa.binary())
     line.deliver(
         pa.record_batch({"key": nothing, "value": nothing}),
@@ -124,9 +115,8 @@ def test_columns_of_nothing_but_nulls_or_empties_arrive(line_of: LineOf, in_bulk
     )
 
 
-@WAYS
-def test_slices_and_all_kinds_of_text_arrive_as_they_are(line_of: LineOf, in_bulk: bool) -> None:
-    line = line_of(in_bulk)
+def test_slices_and_all_kinds_of_text_arrive_as_they_are(line_of: LineOf) -> None:
+    line = line_of()
     whole = pa.record_batch(
         {"key": [f"k{n}" for n in range(9)], "value": ["ä" * n for n in range(9)]}
     )
@@ -141,21 +131,17 @@ def test_slices_and_all_kinds_of_text_arrive_as_they_are(line_of: LineOf, in_bul
     assert _flat(line.arrived()) == _sorted(wanted)
 
 
-@WAYS
-def test_keys_decide_the_partition_as_in_java_and_order_in_it_is_kept(
-    line_of: LineOf, in_bulk: bool
-) -> None:
-    line = line_of(in_bulk)
+def test_keys_decide_the_partition_as_in_java_and_order_in_it_is_kept(line_of: LineOf) -> None:
+    line = line_of()
     batches = _numbered(MANY, keys=500)
     line.deliver(*batches)
     assert line.arrived() == _wanted(batches)
 
 
-@WAYS
 def test_a_partition_that_is_asked_for_is_taken_and_null_leaves_it_to_the_key(
-    line_of: LineOf, in_bulk: bool
+    line_of: LineOf,
 ) -> None:
-    line = line_of(in_bulk)
+    line = line_of()
     keys = pa.array([b"%d" % n for n in range(300)])
     asked = pa.array([None if n % 4 == 3 else n % 3 for n in range(301)], pa.int32()).slice(1)
     batch = pa.record_batch({"key": keys, "value": keys, "partition": asked})
@@ -166,7 +152,6 @@ def test_a_partition_that_is_asked_for_is_taken_and_null_leaves_it_to_the_key(
     assert line.arrived() == [[(k, k) for p, k in rows if p == n] for n in range(PARTITIONS)]
 
 
-@WAYS
 @pytest.mark.parametrize(
     "full",
     [
@@ -177,92 +162,67 @@ def test_a_partition_that_is_asked_for_is_taken_and_null_leaves_it_to_the_key(
     ids=str,
 )
 def test_a_queue_that_fills_up_loses_doubles_and_mixes_up_nothing(
-    line_of: LineOf, in_bulk: bool, full: dict[str, str]
+    line_of: LineOf, full: dict[str, str]
 ) -> None:
     count = 30 if full == {"queue.buffering.max.messages": "1"} else 2000
-    line = line_of(in_bulk, more={**full, "linger.ms": "0"})
+    line = line_of(more={**full, "linger.ms": "0"})
     batches = _numbered(count, keys=50)
     line.deliver(*batches)
     assert line.arrived() == _wanted(batches)
 
 
-@pytest.mark.parametrize("off", [-1, 1], ids=["one is sent twice", "one is left out"])
-def test_a_count_that_is_off_after_a_full_queue_would_be_seen(
-    line_of: LineOf, monkeypatch: pytest.MonkeyPatch, off: int
-) -> None:
-    """The planted bug: it goes on at the wrong record."""
-    right = BulkProducer.produce_batch
-
-    def wrong(self: BulkProducer, topic: str, messages: Array) -> int:
-        queued = right(self, topic, messages)
-        return queued + off if 1 < queued < len(messages) - 1 else queued
-
-    line = line_of(True, more={"queue.buffering.max.messages": "37", "linger.ms": "0"})
-    monkeypatch.setattr(BulkProducer, "produce_batch", wrong)
-    batches = _numbered(500, keys=50)
-    line.deliver(*batches)
-    assert line.arrived() != _wanted(batches)
-
-
-@WAYS
-def test_a_queue_that_stays_full_is_an_error_in_time(line_of: LineOf, in_bulk: bool) -> None:
+def test_a_queue_that_stays_full_is_an_error_in_time(line_of: LineOf) -> None:
     more = {"queue.buffering.max.messages": "10", "bootstrap.servers": NOBODY}
-    line = line_of(in_bulk, patience=0.2, more=more)
+    line = line_of(patience=0.2, more=more)
     with pytest.raises(UnavailableError, match=r"full for 0\.2 s"):
         line.send(*_numbered(20, keys=2))
 
 
-@WAYS
-def test_what_is_not_acknowledged_in_time_is_an_error(line_of: LineOf, in_bulk: bool) -> None:
-    line = line_of(in_bulk, patience=0.2, more={"bootstrap.servers": NOBODY})
+def test_what_is_not_acknowledged_in_time_is_an_error(line_of: LineOf) -> None:
+    line = line_of(patience=0.2, more={"bootstrap.servers": NOBODY})
     line.send(*_numbered(20, keys=2))
     with pytest.raises(UnavailableError, match="20 records are not acknowledged"):
         line.sender.flush()
 
 
-@WAYS
-def test_records_that_time_out_are_all_reported(line_of: LineOf, in_bulk: bool) -> None:
-    line = line_of(in_bulk, more={"bootstrap.servers": NOBODY, "message.timeout.ms": "300"})
+def test_records_that_time_out_are_all_reported(line_of: LineOf) -> None:
+    line = line_of(more={"bootstrap.servers": NOBODY, "message.timeout.ms": "300"})
     line.send(*_numbered(20, keys=2))
     with pytest.raises(UnavailableError, match="timed out"):
         line.sender.flush()
     assert line.sender._failures.count == 20
 
 
-@WAYS
-def test_what_the_client_finds_too_large_is_refused(line_of: LineOf, in_bulk: bool) -> None:
-    line = line_of(in_bulk, more={"message.max.bytes": "1000"})
+def test_what_the_client_finds_too_large_is_refused(line_of: LineOf) -> None:
+    line = line_of(more={"message.max.bytes": "1000"})
     with pytest.raises(RowError, match="too large"):
         line.send(pa.record_batch({"value": ["a", "b" * 2000, "c"]}))
 
 
-@WAYS
-@pytest.mark.parametrize("name", [None, "abs1:bulk"], ids=["plain", "in a transaction"])
+@pytest.mark.parametrize("name", [None, "abs1:sending"], ids=["plain", "in a transaction"])
 def test_what_the_broker_refuses_is_reported_with_its_key(
-    line_of: LineOf, in_bulk: bool, name: str | None
+    line_of: LineOf, name: str | None
 ) -> None:
-    line = line_of(in_bulk, name=name and f"{name}-{secrets.token_hex(4)}", largest=1000)
+    line = line_of(name=name and f"{name}-{secrets.token_hex(4)}", largest=1000)
     line.send(pa.record_batch({"key": ["one"], "value": ["b" * 2000]}))
     with pytest.raises(RowError, match=f"with key b'one' of 2003 bytes to {line.topic}-"):
         line.sender.flush()
     assert line.sender._failures.count == 1
 
 
-@WAYS
-def test_a_partition_that_is_not_there_is_refused(line_of: LineOf, in_bulk: bool) -> None:
-    line = line_of(in_bulk)
+def test_a_partition_that_is_not_there_is_refused(line_of: LineOf) -> None:
+    line = line_of()
     line.deliver(pa.record_batch({"value": ["the topic is known"]}))
     batch = pa.record_batch({"value": ["a"], "partition": pa.array([99], pa.int32())})
     with pytest.raises(RowError, match=r"[Pp]artition"):
         line.deliver(batch)
 
 
-@WAYS
-def test_a_fenced_producer_sends_nothing_more(line_of: LineOf, in_bulk: bool) -> None:
+def test_a_fenced_producer_sends_nothing_more(line_of: LineOf) -> None:
     name = f"abs1:fenced-{secrets.token_hex(4)}"
-    older = line_of(in_bulk, name=name)
+    older = line_of(name=name)
     older.deliver(pa.record_batch({"value": ["before"]}))
-    newer = line_of(in_bulk, name=name)
+    newer = line_of(name=name)
     with pytest.raises(FencedError):
         older.deliver(*_numbered(100, keys=3))
     with pytest.raises(FencedError):
@@ -271,58 +231,14 @@ def test_a_fenced_producer_sends_nothing_more(line_of: LineOf, in_bulk: bool) ->
     assert newer.sender._failures.count == 0
 
 
-@WAYS
-def test_nothing_is_queued_outside_a_transaction(line_of: LineOf, in_bulk: bool) -> None:
-    line = line_of(in_bulk, name=f"abs1:outside-{secrets.token_hex(4)}")
+def test_nothing_is_queued_outside_a_transaction(line_of: LineOf) -> None:
+    line = line_of(name=f"abs1:outside-{secrets.token_hex(4)}")
     line.deliver(pa.record_batch({"value": ["inside"]}))
     line.producer.commit_transaction(30)
     # reason_of, which is asked for the cause, begins a transaction where there is none
     with pytest.raises(TargetError, match="queueing records"):
         line.send(pa.record_batch({"value": ["outside"]}))
     assert [value for _, value in _flat(line.arrived())] == [b"inside"]
-
-
-def test_both_ways_have_the_same_digest(line_of: LineOf) -> None:
-    batch = pa.record_batch({"key": ["a", None], "value": [None, "b"]})
-    found = set()
-    for in_bulk in (True, False):
-        line = line_of(in_bulk)
-        line.deliver(batch)
-        found.add(line.sender.digest)
-    assert len(found) == 1
-
-
-def test_records_with_more_than_key_and_value_are_not_sent_in_bulk(line_of: LineOf) -> None:
-    line = line_of(True)
-    batch = pa.record_batch({"value": ["a"]})
-    records = records_of(batch, plan_columns(batch.schema, line.topic))
-    with pytest.raises(ProtocolError):
-        line.sender.send(records, [("abs.attempt", b"x")])
-
-
-def test_without_the_library_the_bindings_producer_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(librdkafka, "library", lambda: None)
-    options = KafkaOptions.parse({"kafka.bootstrap.servers": NOBODY, "topic": "t"})
-    settings = producer_settings(options, None, Failures().report)
-    assert isinstance(open_producer(settings, in_bulk=True), Producer)
-
-
-def test_the_library_is_found_with_the_binding_that_is_installed() -> None:
-    assert librdkafka.library() is not None
-
-
-def test_a_producer_of_another_process_is_left_alone() -> None:
-    bulk._close(None, 0, 0, {"t": 0}, os.getpid() + 1)  # a call would fail: there is no library
-
-
-def test_a_null_is_address_zero_and_an_empty_value_is_not() -> None:
-    batch = pa.record_batch({"key": pa.array([None, b""]), "value": pa.array([b"", None])})
-    found = messages_of(records_of(batch, plan_columns(batch.schema, "t")))
-    assert [bool(address) for address in found["key"]] == [False, True]
-    assert [bool(address) for address in found["payload"]] == [True, False]
-    assert not found["len"].any()
 
 
 def _numbered(count: int, keys: int) -> list[pa.RecordBatch]:
