@@ -12,13 +12,23 @@ from datetime import datetime
 from typing import Any
 
 from abs_core.errors import CorruptionError
-from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent
+from abs_core.model import (
+    Committable,
+    Decision,
+    HandleName,
+    JobState,
+    NamedSink,
+    NotedToken,
+    Recent,
+)
 from abs_core.rowdigest import is_row_digest, read_row_digest
 from abs_core.strictjson import HIGHEST, fields, of, parse, text, version, whole
 
-VERSION = 2
+VERSION = 3
 """1: up to 315a560. 2: the state may have fields that 1 does not know. A release that knows 1 only
-would drop them with its first write: it must refuse."""
+would drop them with its first write: it must refuse. 3: the same, of a state with several sinks."""
+
+_WITHOUT_SINKS = 2
 
 
 def committable_to_json(committable: Committable) -> dict[str, Any]:
@@ -49,7 +59,7 @@ def committable_from_json(value: object) -> Committable:
 def state_to_text(state: JobState) -> str:
     """The state as one line of JSON; equal states give equal text."""
     value = {
-        "version": VERSION,
+        "version": VERSION if state.sinks else _WITHOUT_SINKS,
         "register": state.register,
         "job": state.job,
         "target": state.target,
@@ -66,6 +76,8 @@ def state_to_text(state: JobState) -> str:
         value["checkpoint"] = state.checkpoint  # left out where unknown, as releases before it did
     if state.tokens:
         value["tokens"] = [[t.token, t.register, t.generation, t.at] for t in state.tokens]
+    if state.sinks:
+        value["sinks"] = [[s.number, s.name, s.target, s.since, s.until] for s in state.sinks]
     return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
@@ -120,6 +132,7 @@ def _state_from_json(value: object) -> JobState:
         # Releases before the birth certificate did not note it.
         checkpoint=text(found["checkpoint"]) if "checkpoint" in found else None,
         tokens=_tokens_from_json(found["tokens"]) if "tokens" in found else (),
+        sinks=_sinks_from_json(found["sinks"]) if "sinks" in found else (),
     )
 
 
@@ -160,6 +173,19 @@ def _token_from_json(value: object) -> NotedToken:
     if moment.tzinfo is None:
         raise ValueError(f"{text(at)[:40]!a} has no zone")
     return NotedToken(text(token), text(register), _number(generation), text(at))
+
+
+def _sinks_from_json(value: object) -> tuple[NamedSink, ...]:
+    sinks = tuple(_sink_from_json(sink) for sink in of(list, value))
+    if not sinks or [sink.number for sink in sinks] != list(range(len(sinks))):
+        raise ValueError("sinks that are not numbered from 0 on")
+    return sinks
+
+
+def _sink_from_json(value: object) -> NamedSink:
+    number, name, target, since, until = of(list, value)
+    last = None if until is None else _number(until)
+    return NamedSink(_number(number), text(name), text(target), _number(since), last)
 
 
 def _number(value: object) -> int:

@@ -261,6 +261,25 @@ class NotedToken:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedSink:
+    """One of the sinks that a job's epochs are written to, see ``abs_core.sinkmap``.
+
+    Args:
+        number: is part of its handles' names; never given to another sink of the job.
+        name: as the user calls it; unique among the sinks that the job has at one time.
+        target: identity of what it writes to.
+        since: the first epoch that may be written to it.
+        until: the last one; None while the job has the sink.
+    """
+
+    number: int
+    name: str
+    target: str
+    since: int
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class JobState:
     """The one small value per job that everything is agreed on by compare-and-set.
 
@@ -279,6 +298,7 @@ class JobState:
         checkpoint: where the engine's checkpoint lies, normalised and without a secret; None where that
             is not known.
         tokens: of a batch job's parent record only: its tokens, the one noted last at the end.
+        sinks: of a job whose epochs go to several sinks under one decision: all it has had, by number.
     """
 
     register: str
@@ -294,6 +314,7 @@ class JobState:
     abandoned: tuple[int, ...] = ()
     checkpoint: str | None = None
     tokens: tuple[NotedToken, ...] = ()
+    sinks: tuple[NamedSink, ...] = ()
 
     @property
     def last_decided(self) -> int | None:

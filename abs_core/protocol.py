@@ -18,6 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
+from abs_core import sinkmap
 from abs_core.errors import (
     AbandonedError,
     EpochGapError,
@@ -72,6 +73,7 @@ class Identity:
     Args:
         adopt: the token of the lineage and target that this run is allowed to take over from.
         checkpoint: where the engine's checkpoint lies, see ``JobState``.
+        sinks: name and target of each sink of an epoch over several; ``target`` is all of theirs.
     """
 
     job: str
@@ -80,6 +82,7 @@ class Identity:
     target: str
     adopt: str | None = None
     checkpoint: str | None = None
+    sinks: tuple[tuple[str, str], ...] = ()
 
 
 def adopt_token(state: JobState) -> str:
@@ -100,13 +103,19 @@ def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
     """
     if state is None:
         who_is = (new_register, who.job, who.target, who.lineage)
-        return Changed(JobState(*who_is, 1, who.run, checkpoint=who.checkpoint))
+        sinks = sinkmap.first(who.sinks)
+        return Changed(JobState(*who_is, 1, who.run, checkpoint=who.checkpoint, sinks=sinks))
     if who.run in state.superseded:
         return Refused(_fenced(state, who.run))
-    same = state.lineage == who.lineage and state.target == who.target
+    mapped = sinkmap.assign(state, who.sinks) if who.sinks else state.sinks
+    if isinstance(mapped, IdentityError):
+        return Refused(mapped)
+    # Where sinks have names, the map is the target: adding or removing one is no other target.
+    same_target = state.target == who.target or bool(who.sinks)
+    same = state.lineage == who.lineage and same_target
     if not same and who.adopt != adopt_token(state):
         return Refused(_other_identity(state, who))
-    if state.target != who.target and state.open:
+    if not same_target and state.open:
         return Refused(_open_elsewhere(state))
     if state.run == who.run:
         return Unchanged(state) if same else Refused(_other_identity(state, who))
@@ -119,6 +128,7 @@ def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
         abandoned=(),
         target=who.target,
         checkpoint=who.checkpoint or state.checkpoint,
+        sinks=mapped,
     )
     if state.lineage != who.lineage:
         # Epoch numbers start anew; open decisions of the old lineage keep theirs and are finished.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING
 
+from abs_core.composite import RoutedCommitter
 from abs_core.contracts import CoCommitter, Committer, RegisterStore, Sink
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError
@@ -25,7 +26,7 @@ from abs_core.runtime.elements import Observe, unobserved
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.graph import check as check_graph
 from abs_core.runtime.recovery import Restore, StoreKeeper, sinks_before
-from abs_core.runtime.sinks import SinksCommitter, check_decided
+from abs_core.runtime.sinks import check_decided, sink_of, taken_out
 from abs_core.runtime.threads import Execution
 from abs_core.state.contracts import NewBackend, SnapshotStore
 from abs_core.state.heap import HeapBackend
@@ -162,7 +163,8 @@ class Job:
         committers = {id_: sink.committer() for id_, sink in sinks.items()}
         joint = [id_ for id_, c in committers.items() if isinstance(c, CoCommitter)]
         if not joint:
-            return SinksCommitter([committers.get(id_) for id_ in order])
+            numbered = {n: committers[id_] for n, id_ in enumerate(order) if id_ in committers}
+            return RoutedCommitter(numbered, sink_of, lambda n, c: taken_out(f"number {n}", c))
         if self.register is not None:
             raise ConfigError(
                 f"The sink {joint[0]} commits rows and register at once, and the job's register "

@@ -8,14 +8,12 @@ acknowledged again with the next one, and joins its decision.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
-from abs_core.aborting import attempt_all
-from abs_core.contracts import Committer, Composer, Sink, Task, Writer
+from abs_core.contracts import Sink, Task, Writer
 from abs_core.errors import ConfigError
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.model import Committable, HandleName, JobState
 from abs_core.runtime.elements import Batch
 from abs_core.runtime.operators import Emit, Operator
 
@@ -63,68 +61,6 @@ class SinkOperator(Operator):
             self._writer.abort()
 
 
-class SinksCommitter:
-    """All sinks of a graph as one committer: what is decided goes to the sink that its partition names.
-
-    What is undecided is ended by whichever sink sees it in its target: the one that prepared it may be
-    gone, or write elsewhere now. Where none sees it, it stays.
-
-    Args:
-        committers: of the sinks, in the order in which they have their partitions; None for a sink
-            that the graph does not have any more.
-    """
-
-    def __init__(self, committers: Sequence[Committer | None]) -> None:
-        self._committers = {n: c for n, c in enumerate(committers) if c is not None}
-
-    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        told = [committer.inspect(share) for committer, share in self._routed(committables)]
-        return {handle: found for share in told for handle, found in share.items()}
-
-    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``; the handles of a sink that composes nothing stay as they are."""
-        made: list[Committable] = []
-        for committer, share in self._routed(committables):
-            made += committer.compose(share) if isinstance(committer, Composer) else share
-        return made
-
-    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        told = [committer.commit(share) for committer, share in self._routed(committables)]
-        return {handle: outcome for share in told for handle, outcome in share.items()}
-
-    def abort(self, handles: Sequence[HandleName]) -> None:
-        jobs = {handle.job for handle in handles}
-
-        def abort(committer: Committer) -> None:
-            seen = {doubt.handle for job in jobs for doubt in committer.in_doubt(job)}
-            if share := [handle for handle in handles if handle in seen]:
-                committer.abort(share)
-
-        # A system that is away stops its own sweep, not the others'.
-        attempt_all(partial(abort, committer) for committer in self._committers.values())
-
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
-        told = [doubt for c in self._committers.values() for doubt in c.in_doubt(job)]
-        # Two sinks on one server see the same handles.
-        return list({doubt.handle: doubt for doubt in told}.values())
-
-    def forget(self, state: JobState) -> None:
-        for committer in self._committers.values():
-            committer.forget(state)
-
-    def _routed(
-        self, committables: Sequence[Committable]
-    ) -> list[tuple[Committer, list[Committable]]]:
-        """Raises ``ConfigError`` for a handle of a sink that is gone: its decision is still open."""
-        shares: dict[int, list[Committable]] = {}
-        for committable in committables:
-            number = _sink_of(committable.handle)
-            if number not in self._committers:
-                raise _taken_out(f"number {number}", committable)
-            shares.setdefault(number, []).append(committable)
-        return [(self._committers[number], shares[number]) for number in sorted(shares)]
-
-
 def check_decided(state: JobState, had: Mapping[str, str], present: Mapping[str, str]) -> None:
     """Refuse a graph without a sink that a decision still has to be committed to.
 
@@ -139,13 +75,13 @@ def check_decided(state: JobState, had: Mapping[str, str], present: Mapping[str,
     order = list(had.items())
     for decision in state.open:
         for committable in decision.committables:
-            number = _sink_of(committable.handle)
+            number = sink_of(committable.handle)
             id_, target = order[number] if number < len(order) else (f"number {number}", "")
             if id_ not in present or present[id_] != (target or present[id_]):
-                raise _taken_out(id_, committable, decision.epoch)
+                raise taken_out(id_, committable, decision.epoch)
 
 
-def _taken_out(sink: str, committable: Committable, epoch: int | None = None) -> ConfigError:
+def taken_out(sink: str, committable: Committable, epoch: int | None = None) -> ConfigError:
     return ConfigError(
         f"The sink {sink} was taken out, or given another target, and has yet to commit what is "
         f"decided: {committable.rows} rows or more.",
@@ -156,5 +92,5 @@ def _taken_out(sink: str, committable: Committable, epoch: int | None = None) ->
     )
 
 
-def _sink_of(handle: HandleName) -> int:
+def sink_of(handle: HandleName) -> int:
     return handle.partition // SINK_STRIDE

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -97,7 +98,7 @@ class TestStart:
         assert changed(protocol.start(given, replace(WHO, run="run2"), REGISTER)).abandoned == ()
 
     @pytest.mark.parametrize("other", [{"lineage": "other"}, {"target": "other"}])
-    def test_another_identity_is_refused_and_told_how_to_adopt(self, other: dict[str, str]) -> None:
+    def test_another_identity_is_refused_and_told_how_to_adopt(self, other: dict[str, Any]) -> None:
         stranger = replace(WHO, run="run2", **other)
         error = refused(protocol.start(state(), stranger, REGISTER))
         assert isinstance(error, IdentityError)

@@ -1,0 +1,80 @@
+"""Several sinks as one committer: what is decided goes to the sink whose number the handle bears."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+from abs_core.aborting import attempt_all
+from abs_core.contracts import Committer, Composer
+from abs_core.errors import AbsError
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+
+
+class RoutedCommitter:
+    """A ``Composer`` over the committers of several sinks.
+
+    What is undecided is ended by whichever sink sees it in its target: the one that prepared it may be
+    gone, or write elsewhere now. Where none sees it, it stays.
+
+    Args:
+        committers: of the sinks, by number.
+        number_of: of the sink whose handle it is.
+        gone: the error for a handle of a sink that is not among them.
+    """
+
+    def __init__(
+        self,
+        committers: Mapping[int, Committer],
+        number_of: Callable[[HandleName], int],
+        gone: Callable[[int, Committable], AbsError],
+    ) -> None:
+        self._committers = committers
+        self._number_of = number_of
+        self._gone = gone
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        told = [committer.inspect(share) for committer, share in self._routed(committables)]
+        return {handle: found for share in told for handle, found in share.items()}
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        """See ``Composer``; the handles of a sink that composes nothing stay as they are."""
+        made: list[Committable] = []
+        for committer, share in self._routed(committables):
+            made += committer.compose(share) if isinstance(committer, Composer) else share
+        return made
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        told = [committer.commit(share) for committer, share in self._routed(committables)]
+        return {handle: outcome for share in told for handle, outcome in share.items()}
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        jobs = {handle.job for handle in handles}
+
+        def abort(committer: Committer) -> None:
+            seen = {doubt.handle for job in jobs for doubt in committer.in_doubt(job)}
+            if share := [handle for handle in handles if handle in seen]:
+                committer.abort(share)
+
+        # A system that is away stops its own sweep, not the others'.
+        attempt_all(partial(abort, committer) for committer in self._committers.values())
+
+    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+        told = [doubt for c in self._committers.values() for doubt in c.in_doubt(job)]
+        # Two sinks on one server see the same handles.
+        return list({doubt.handle: doubt for doubt in told}.values())
+
+    def forget(self, state: JobState) -> None:
+        for committer in self._committers.values():
+            committer.forget(state)
+
+    def _routed(
+        self, committables: Sequence[Committable]
+    ) -> list[tuple[Committer, list[Committable]]]:
+        shares: dict[int, list[Committable]] = {}
+        for committable in committables:
+            number = self._number_of(committable.handle)
+            if number not in self._committers:
+                raise self._gone(number, committable)
+            shares.setdefault(number, []).append(committable)
+        return [(self._committers[number], shares[number]) for number in sorted(shares)]
