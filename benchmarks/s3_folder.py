@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from abs_clients.s3.client import close_idle
+from abs_clients.s3.location import OURS
+from abs_clients.s3.objects import Objects
 from abs_services import S3Service, services
 from abs_services.buckets import s3_client
 from abs_services.native.lifecycle import NativeService
 from abs_sinks.s3 import S3Options, committed_files
-from abs_sinks.s3.client import close_idle
-from abs_sinks.s3.location import OURS
-from abs_sinks.s3.objects import Objects
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Folder:
         """The keys of data files, committed or not."""
         options = S3Options.parse(self.options)
         ours = options.path.key(OURS, "")
-        keys = [found.key for found in Objects(options).list(options.path.folder)]
+        keys = [found.key for found in Objects(options.bucket).list(options.path.folder)]
         return [key for key in keys if key.endswith(".parquet") and not key.startswith(ours)]
 
     def count(self) -> int:
@@ -56,7 +56,7 @@ class Folder:
         return sum(self._rows(options, key) for key in {*by_manifest, *self.files()})
 
     def _rows(self, options: S3Options, key: str) -> int:
-        body = Objects(options).get(key)
+        body = Objects(options.bucket).get(key)
         assert body is not None, f"{key} is gone"
         return int(pq.ParquetFile(pa.BufferReader(body.data)).metadata.num_rows)
 

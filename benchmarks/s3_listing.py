@@ -17,9 +17,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from abs_clients.s3.client import client
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Sink, committed_files
-from abs_sinks.s3.client import client
 from abs_sinks.s3.manifests import FOLD
 from benchmarks import rows
 from benchmarks.epoch_cost import SmallJob
@@ -124,7 +124,7 @@ def counting(options: S3Options) -> Iterator[Counter[str]]:
     def count(event_name: str, **_: Any) -> None:
         calls[event_name.rpartition(".")[2]] += 1
 
-    clients = [client(options), client(options, once=True)]
+    clients = [client(options.server), client(options.server, once=True)]
     for each in clients:
         each.meta.events.register("before-send.s3", count)
     yield calls

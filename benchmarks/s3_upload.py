@@ -27,10 +27,10 @@ from awscrt.s3 import (
 )
 from botocore.config import Config
 
+from abs_clients.s3.client import client
 from abs_services import S3Service
 from abs_services.buckets import s3_client
 from abs_sinks.s3 import S3Options
-from abs_sinks.s3.client import client
 from abs_sinks.s3.partfile import Lanes, PartFile
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import NO_BAR, Bar, Sample
@@ -52,7 +52,7 @@ def sink(service: S3Service, parts: int) -> Callable[[], None]:
     """The sink's own way: a file object that is written to in pieces of 1 MiB."""
     given = {"path": f"s3://{service.bucket}/sink", "endpoint": service.endpoint}
     options = S3Options.parse({**given, "region": service.region, "uploadthreads": str(THREADS)})
-    client(options)
+    client(options.server)
 
     def run() -> None:
         lanes = Lanes(THREADS, PART)

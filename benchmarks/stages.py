@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from abs_clients.postgres.connection import leased
 from abs_sinks.postgres import PostgresOptions
-from abs_sinks.postgres.connection import leased
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.target import resolve
 from abs_spark.schema import arrow_schema, conform
@@ -65,7 +65,7 @@ class StageWriter(DataSourceStreamArrowWriter):
     def commit_task(self, batches: Batches) -> None:
         """The rows are in the table, visible, when the task ends: at least once."""
         plan = resolve(self.options, self.schema).plan
-        with leased(self.options) as connection, connection.transaction():
+        with leased(self.options.server) as connection, connection.transaction():
             copy = CopyIn(connection, plan, plan.copy_statement(), self.options)
             for batch in batches:
                 copy.write(conform(batch, self.schema))

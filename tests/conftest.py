@@ -42,6 +42,13 @@ def postgres() -> Iterator[PostgresService]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def shared_database(postgres: PostgresService) -> Iterator[str]:
+    """libpq URI of a database that the tests of one module share."""
+    with fresh_database(postgres) as url:
+        yield url
+
+
 @pytest.fixture
 def database(postgres: PostgresService) -> Iterator[str]:
     """libpq URI of a database of this test's own, as the ordinary role that owns it.
@@ -93,7 +100,7 @@ def s3() -> Iterator[S3Service]:
 @pytest.fixture(scope="module")
 def store(s3: S3Service) -> Iterator[S3Service]:
     """The S3 server, with its credentials in the environment: child processes have them too."""
-    from abs_sinks.s3.client import close_idle  # boto3 takes a while; few tests need it
+    from abs_clients.s3.client import close_idle  # boto3 takes a while; few tests need it
 
     s3.start()
     with pytest.MonkeyPatch.context() as patch:

@@ -9,16 +9,17 @@ from threading import Event
 
 import pyarrow as pa
 
+from abs_clients.s3.location import Location
+from abs_clients.s3.server import Server
 from abs_core.runtime import Graph, Job, Settings
 from abs_core.runtime.tables import TableSource
 from abs_core.testing.fakes import FakeSink, FakeTarget
-from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.snapshots import S3SnapshotStore
+from abs_stores.s3 import S3SnapshotStore
 
 folder, path, endpoint = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 target = FakeTarget(folder / "target.db")
 sink = FakeSink(target, "2pc", "append")
-store = S3SnapshotStore(S3Options.parse({"path": path, "endpoint": endpoint}))
+store = S3SnapshotStore(Server(endpoint, pathstyle=True), Location.parse(path))
 rows = pa.table({"key": [n % 10 for n in range(20_000)]})
 stop = Event()
 

@@ -10,17 +10,17 @@ from threading import Event
 
 import pyarrow as pa
 
+from abs_clients.postgres.server import Server
 from abs_core.runtime import Graph, Job, Settings
 from abs_core.runtime.tables import TableSource
 from abs_core.state.contracts import NewBackend
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.fakes import FakeSink, FakeTarget
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.state_2pc import two_phase_backends
-from abs_sinks.postgres.state_mvcc import mvcc_backends
-from abs_sinks.postgres.state_opaque import opaque_backends
+from abs_stores.postgres.mvcc import mvcc_backends
+from abs_stores.postgres.opaque import opaque_backends
+from abs_stores.postgres.two_phase import two_phase_backends
 
-options = PostgresOptions.parse({"url": sys.argv[2], "dbtable": "unused"})
+server = Server.at(sys.argv[2])
 rows = pa.table({"key": [n % 5 for n in range(5_000)]})
 
 
@@ -51,6 +51,6 @@ def run(name: str, backend: NewBackend) -> None:
     print(name, found)
 
 
-run("mvcc", mvcc_backends(options))
-run("2pc", two_phase_backends(options))
-run("opaque", opaque_backends(options))
+run("mvcc", mvcc_backends(server))
+run("2pc", two_phase_backends(server))
+run("opaque", opaque_backends(server))

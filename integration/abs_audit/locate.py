@@ -10,9 +10,9 @@ from urllib.parse import parse_qsl
 from abs_audit.contracts import Relation
 from abs_audit.files import Files
 from abs_audit.postgres import PostgresTable
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.name import TableName
 from abs_core.errors import OptionError
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.name import TableName
 from abs_sinks.shown import parts_of
 
 _TOPIC = "kafka://"

@@ -18,6 +18,8 @@ from psycopg import sql
 
 from abs_audit import Files, Report, audit
 from abs_audit.postgres import PostgresTable
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.name import TableName
 from abs_core.errors import UnavailableError
 from abs_demo.display import Display
 from abs_demo.engine import Engine
@@ -31,8 +33,6 @@ from abs_demo.watch import watching
 from abs_services import chosen_way, fresh_database, in_database, services
 from abs_services.lasting import bring_up
 from abs_services.leash import LEASH
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.name import TableName
 
 SETTLE_S = 10.0
 """How long the audit waits for a target that is still in doubt."""

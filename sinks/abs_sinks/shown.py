@@ -55,7 +55,7 @@ def scheme_of(url: str) -> str:
 
 def _database(text: str) -> str:
     # Kafka's and S3's users need no PostgreSQL driver.
-    from abs_sinks.postgres.address import Address
+    from abs_clients.postgres.address import Address
 
     try:
         return Address.parse(text).place

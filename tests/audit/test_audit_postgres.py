@@ -18,6 +18,8 @@ import pytest
 from psycopg import sql
 
 from abs_audit import Files, PostgresTable, Report, audit
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.name import TableName
 from abs_core.contracts import Task
 from abs_core.errors import (
     ContentionError,
@@ -28,8 +30,6 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import Committable, Decision, HandleName, JobState
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.name import TableName
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.sink import PostgresSink

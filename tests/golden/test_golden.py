@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 
 from abs_clients.kafka.attempts import Decided
+from abs_clients.s3.objects import Objects
 from abs_core.codec import (
     committable_from_json,
     committable_to_json,
@@ -41,7 +42,6 @@ from abs_sinks.kafka.committer_wal import handles_in_ledger
 from abs_sinks.kafka.prepared import Prepared
 from abs_sinks.kafka.register_cells import Cells
 from abs_sinks.s3.manifests import CommittedFile, ManifestName, Manifests
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import Cell
 from abs_sinks.s3.uploads import uploads_from_text
@@ -152,7 +152,7 @@ def test_a_manifest_is_read(release: Path, store: S3Service, prefix: str) -> Non
     options = S3Options.parse({"path": path, "endpoint": store.endpoint, "protocol": "idempotent"})
     name = (release / "manifest-name.txt").read_text().strip()
     key = options.state.key("manifests", f"job={JOB.replace('%', '!')}", name)
-    assert Objects(options).put_if(key, (release / "manifest.json").read_bytes(), None)
+    assert Objects(options.bucket).put_if(key, (release / "manifest.json").read_bytes(), None)
     job = Manifests(options, JOB)
     assert job.all() == [name]
     assert job.read(name) == [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from abs_clients.s3.client import close_idle
 from abs_core.coordinator import Coordinator, Report
 from abs_core.patience import Patience
 from abs_core.testing.case import Case, rows
@@ -18,7 +19,6 @@ from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.testing import Variant as KafkaVariant
 from abs_sinks.kafka.testing import open_topic
 from abs_sinks.postgres.testing import VARIANTS, open_table
-from abs_sinks.s3.client import close_idle
 from abs_sinks.s3.testing import open_folder
 from tests.outage import StandsStill
 

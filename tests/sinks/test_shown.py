@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from abs_audit.locate import relation
 from abs_cli.state import State
 from abs_cli.trail import noted
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.connection import connect
 from abs_core.errors import AbsError, UnavailableError
 from abs_sinks.postgres import PostgresOptions
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.connection import connect
 from abs_sinks.shown import shown
 
 PARTS = ("Zq9x", "Wv7k", "Jh4w")
@@ -121,7 +121,7 @@ def test_no_part_of_a_password_is_in_the_error_of_a_connection(form: str, specia
         assert_hidden(told(error))
         return
     with pytest.raises(UnavailableError) as caught:
-        connect(options)
+        connect(options.server)
     assert_hidden(told(caught.value))
 
 

@@ -10,11 +10,11 @@ import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from abs_clients.s3.location import OURS
+from abs_clients.s3.objects import Objects
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, committed_files
 from abs_sinks.s3.epochs import S3CoCommitter
-from abs_sinks.s3.location import OURS
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.uploads import Uploads
 
 
@@ -32,7 +32,7 @@ class Bucket:
     def names(self) -> list[str]:
         """The keys of all data files, committed or not."""
         ours = self._read.path.key(OURS, "")
-        found = Objects(self._read).list(self._read.path.folder)
+        found = Objects(self._read.bucket).list(self._read.path.folder)
         return [listed.key for listed in found if not listed.key.startswith(ours)]
 
     def committed(self) -> list[str]:
@@ -49,7 +49,7 @@ class Bucket:
 
     def copied_to(self, folder: Path) -> str:
         """Every object there is, ours too, as files below ``folder``: for readers that list."""
-        for listed in Objects(self._read).list(self._read.path.folder):
+        for listed in Objects(self._read.bucket).list(self._read.path.folder):
             path = folder / listed.key
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(self._body(listed.key))
@@ -64,6 +64,6 @@ class Bucket:
         return [doubt.detail for doubt in S3CoCommitter(self._read).in_doubt(None)]
 
     def _body(self, key: str) -> bytes:
-        body = Objects(self._read).get(key)
+        body = Objects(self._read.bucket).get(key)
         assert body is not None, f"{key} is gone"
         return body.data

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from abs_clients.s3.client import close_idle
 from abs_services import S3Service
-from abs_sinks.s3.client import close_idle
 from tests.spark.bucket import Bucket
 from tests.spark.jobs.folder_sink import FolderDataSource
 from tests.spark.jobs.session import small_session

@@ -80,14 +80,16 @@ def backend_of(name: str, options: Any, folder: Path) -> Any:
     """What makes the keyed state's backends."""
     from abs_core.state.heap import HeapBackend
     from abs_core.state.rocks import RocksBackends
-    from abs_sinks.postgres.state_2pc import two_phase_backends
-    from abs_sinks.postgres.state_mvcc import mvcc_backends
-    from abs_sinks.postgres.state_opaque import opaque_backends
 
     if name in ("heap", "rocksdb"):
         return HeapBackend if name == "heap" else RocksBackends(folder / "rocks")
-    ways = {"mvcc": mvcc_backends, "2pc": two_phase_backends, "opaque": opaque_backends}
-    return ways[name](options)
+    word = {"2pc": "two_phase"}.get(name, name)
+    # 315a560 has it in the sink, and takes the sink's options.
+    old = f"abs_sinks.postgres.state_{name}"
+    if find_spec(old):
+        return getattr(import_module(old), f"{word}_backends")(options)
+    new = import_module(f"abs_stores.postgres.{word}")
+    return getattr(new, f"{word}_backends")(options.server, options.stateschema)
 
 
 class Paced:

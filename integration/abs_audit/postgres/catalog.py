@@ -13,8 +13,8 @@ import pyarrow as pa
 from psycopg import Connection, sql
 
 from abs_audit.families import Family, Type
+from abs_clients.postgres.name import TableName
 from abs_core.errors import OptionError
-from abs_sinks.postgres.name import TableName
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ from abs_audit.postgres.catalog import Column, Table, find_table
 from abs_audit.postgres.doubts import look
 from abs_audit.report import LeftBehind
 from abs_audit.streams import streamed
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.errors import cannot_connect, mapped
+from abs_clients.postgres.name import TableName
 from abs_core.errors import CorruptionError, SchemaError
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.faults import cannot_connect, mapped
-from abs_sinks.postgres.name import TableName
 
 BLOCK_BYTES = 4 << 20
 """How much of COPY's output is parsed at once."""

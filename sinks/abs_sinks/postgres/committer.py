@@ -12,14 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
+from abs_clients.postgres.connection import leased
+from abs_clients.postgres.errors import mapped
 from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_sinks.postgres.connection import leased
 from abs_sinks.postgres.doubt import in_doubt
 from abs_sinks.postgres.epoch import EpochTransaction
-from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.register import persistently
@@ -55,7 +55,7 @@ class PostgresCommitter:
         prepared, staged = _made_by("2pc", committables), _made_by("wal", committables)
         if not prepared and not staged:
             return seen
-        with leased(self._options) as connection, mapped("inspecting handles"):
+        with leased(self._options.server) as connection, mapped("inspecting handles"):
             seen |= self._prepared.inspect(connection, prepared)
             there = self._staging.existing(connection, staged)
             seen |= {handle: Inspection(Outcome.PREPARED) for handle in there}
@@ -85,7 +85,7 @@ class PostgresCommitter:
     def abort(self, handles: Sequence[HandleName]) -> None:
         if not handles:
             return
-        with leased(self._options) as connection:
+        with leased(self._options.server) as connection:
             with mapped("looking for handles to abort"):
                 prepared = self._prepared.existing(connection, handles)
                 staged = self._staging.existing(connection, handles)
@@ -101,12 +101,12 @@ class PostgresCommitter:
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""
-        with leased(self._options) as connection, mapped("listing what is in doubt"):
+        with leased(self._options.server) as connection, mapped("listing what is in doubt"):
             return in_doubt(connection, self._options, job)
 
     def forget(self, state: JobState) -> None:
         try:
-            with leased(self._options) as connection, mapped("deleting markers"):
+            with leased(self._options.server) as connection, mapped("deleting markers"):
                 self._prepared.forget(connection, state)
         except AbsError as error:
             # They are deleted with the next epoch's.
@@ -115,7 +115,7 @@ class PostgresCommitter:
     def _commit_prepared(self, handles: Sequence[HandleName]) -> dict[HandleName, Outcome]:
         if not handles:
             return {}
-        with leased(self._options) as connection, mapped("committing prepared transactions"):
+        with leased(self._options.server) as connection, mapped("committing prepared transactions"):
             return self._prepared.commit(connection, handles)
 
     def _target(self) -> Target:

@@ -12,8 +12,8 @@ import xxhash
 from psycopg import Connection, Copy, sql
 from psycopg.copy import LibpqWriter
 
-from abs_sinks.postgres.connection import or_close
-from abs_sinks.postgres.faults import mapped
+from abs_clients.postgres.connection import or_close
+from abs_clients.postgres.errors import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.target import missing_column

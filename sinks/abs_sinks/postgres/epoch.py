@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import Connection, Cursor, sql
 
+from abs_clients.postgres.connection import Tag, leased
+from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.metadata import MetadataSchema
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
-from abs_sinks.postgres.connection import Tag, leased
-from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.register import swapping
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.state import StateSchema
 from abs_sinks.postgres.target import Target, altered, forget, missing_column
 
 
@@ -43,7 +43,7 @@ class EpochTransaction:
     def __init__(self, options: PostgresOptions, target: Target) -> None:
         self._options = options
         self._target = target
-        self._state = StateSchema(options)
+        self._state = MetadataSchema(options.server, options.stateschema)
         self._staging = Staging(options)
         self._prepared = PreparedTransactions(options)
         self._doing = f"applying staged rows to table {target.table.label}"
@@ -58,7 +58,7 @@ class EpochTransaction:
             DataError: a key is there twice; nothing was changed.
         """
         swap = swapping(self._state, expected, state)
-        with leased(self._options, Tag(state.register, state.generation)) as connection:
+        with leased(self._options.server, Tag(state.register, state.generation)) as connection:
             self._state.ensure(connection)
             with mapped(self._doing):
                 if not staged:
@@ -87,7 +87,7 @@ class EpochTransaction:
         Raises:
             DataError, RefusedError: the table does not take the rows.
         """
-        with leased(self._options) as connection, mapped(self._doing):
+        with leased(self._options.server) as connection, mapped(self._doing):
             self._begin(connection, sql.Composed([sql.SQL("select 1")]), staged)
             # Deferred constraints and triggers object at COMMIT only.
             connection.execute("SET CONSTRAINTS ALL IMMEDIATE; ROLLBACK")
@@ -97,7 +97,7 @@ class EpochTransaction:
 
         Idempotent: a handle whose table is gone is looked up among the markers.
         """
-        with leased(self._options) as connection:
+        with leased(self._options.server) as connection:
             self._state.ensure(connection)
             with mapped(self._doing):
                 there = self._staging.existing(connection, [c.handle for c in staged])

@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import dict_row
 
-from abs_sinks.postgres.connection import connect
+from abs_clients.postgres.connection import connect
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.table import Table
 
@@ -135,7 +135,7 @@ def pooling(connection: Connection[Any], options: PostgresOptions) -> str:
     assert first is not None
     if first[0] == connection.info.backend_pid:
         return Pooling.NONE
-    with connect(options) as other:
+    with connect(options.server) as other:
         connection.execute("select set_config('abs.probe', 'seen', false)")
         other.execute("begin")
         seen = other.execute(probe).fetchone()

@@ -10,9 +10,9 @@ from typing import Any
 
 from psycopg import Connection
 
+from abs_clients.postgres.connection import Tag, leased
+from abs_clients.postgres.errors import mapped
 from abs_core.model import JobState
-from abs_sinks.postgres.connection import Tag, leased
-from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 
 # Idle sessions are left alone: they hold nothing. Other roles' sessions cannot be ended, and show
@@ -44,7 +44,7 @@ def terminate_older(options: PostgresOptions, state: JobState) -> int:
     Raises:
         TargetError: the server did not answer, or refused.
     """
-    with leased(options) as connection, mapped("ending sessions of superseded runs"):
+    with leased(options.server) as connection, mapped("ending sessions of superseded runs"):
         pids = _zombies(connection, state)
         if not pids:
             return 0

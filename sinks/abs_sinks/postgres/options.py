@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.name import TableName, check_identifier
+from abs_clients.postgres.server import Server
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.options import (
@@ -21,8 +24,6 @@ from abs_sinks.options import (
     seconds,
     whole_number,
 )
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.name import TableName, check_identifier
 
 NAME = "abs-postgres"
 
@@ -133,6 +134,11 @@ class PostgresOptions:
     def patience(self) -> Patience:
         """With the server."""
         return Patience(self.common.patience, system=f"PostgreSQL at {self.address.label}")
+
+    @property
+    def server(self) -> Server:
+        """Where it listens, and how long to wait for it."""
+        return Server(self.address, self.locktimeout, self.connecttimeout)
 
     @property
     def protocol(self) -> str:

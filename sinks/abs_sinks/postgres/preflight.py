@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
+from abs_clients.postgres.connection import connect
+from abs_clients.postgres.errors import mapped
 from abs_core.errors import AbsError, DataError, PreflightError
 from abs_core.model import Finding, Severity
-from abs_sinks.postgres.connection import connect
 from abs_sinks.postgres.facts import (
     Pooling,
     ServerFacts,
@@ -20,7 +21,6 @@ from abs_sinks.postgres.facts import (
     server_facts,
     table_facts,
 )
-from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.register import PostgresRegister
@@ -51,7 +51,7 @@ def preflight(
     Raises:
         TargetError: the server cannot be looked at.
     """
-    connection = connect(options)
+    connection = connect(options.server)
     with connection, mapped("looking at the server"):
         server = server_facts(connection, options)
         findings = [

@@ -14,11 +14,11 @@ import psycopg
 from psycopg import Connection, sql
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
+from abs_clients.postgres.metadata import MetadataSchema
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ContentionError, RefusedError
 from abs_core.model import Committable, HandleName, Inspection, JobState, Outcome
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.state import StateSchema
 
 _LISTED = """
 select gid from pg_prepared_xacts where database = current_database() and gid = any(%s)
@@ -74,7 +74,7 @@ class PreparedTransactions:
     """
 
     def __init__(self, options: PostgresOptions) -> None:
-        self._schema = StateSchema(options)
+        self._schema = MetadataSchema(options.server, options.stateschema)
         self._patience = options.locktimeout
 
     def inspect(

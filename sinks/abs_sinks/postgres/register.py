@@ -13,15 +13,15 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import Connection, sql
 
+from abs_clients.postgres.connection import leased
+from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.metadata import MetadataSchema
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import ContentionError, CorruptionError, ProtocolError
 from abs_core.model import JobState
-from abs_sinks.postgres.connection import leased
-from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.state import StateSchema
 
 T = TypeVar("T")
 
@@ -53,10 +53,13 @@ class PostgresRegister:
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
-        self._schema = StateSchema(options)
+        self._schema = MetadataSchema(options.server, options.stateschema)
 
     def load(self, job: str) -> Stored | None:
-        with leased(self._options) as connection, mapped(f"reading the register of job {job}"):
+        with (
+            leased(self._options.server) as connection,
+            mapped(f"reading the register of job {job}"),
+        ):
             row = self._read(connection, job)
         return None if row is None else Stored(self._state(job, row[0]), row[1])
 
@@ -64,7 +67,7 @@ class PostgresRegister:
         self, job: str, expected: Version | None, state: JobState
     ) -> Version | Conflict:
         def once() -> Version | Conflict:
-            with leased(self._options) as connection:
+            with leased(self._options.server) as connection:
                 self._schema.ensure(connection)
                 with mapped(f"writing the register of job {job}"):
                     row = connection.execute(swapping(self._schema, expected, state)).fetchone()
@@ -75,7 +78,7 @@ class PostgresRegister:
     def jobs(self) -> Sequence[Stored]:
         """Every job in this state schema, by name."""
         query = self._sql("select state::text, version::text, job from {register} order by job")
-        with leased(self._options) as connection, mapped("listing the registers"):
+        with leased(self._options.server) as connection, mapped("listing the registers"):
             try:
                 rows = connection.execute(query).fetchall()
             except psycopg.errors.UndefinedTable:
@@ -94,7 +97,10 @@ class PostgresRegister:
             target=target,
             job=job,
         )
-        with leased(self._options) as connection, mapped("looking for other jobs' registers"):
+        with (
+            leased(self._options.server) as connection,
+            mapped("looking for other jobs' registers"),
+        ):
             try:
                 return [row[0] for row in connection.execute(query)]
             except psycopg.errors.UndefinedTable:
@@ -125,7 +131,10 @@ class PostgresRegister:
             job=job,
             version=int(stored.version),
         )
-        with leased(self._options) as connection, mapped(f"deleting the register of job {job}"):
+        with (
+            leased(self._options.server) as connection,
+            mapped(f"deleting the register of job {job}"),
+        ):
             if connection.execute(query).rowcount == 1:
                 return True
         raise ContentionError(
@@ -164,7 +173,7 @@ class PostgresRegister:
         return f"{self._schema.table('register').as_string()} row {job!r}"
 
 
-def swapping(schema: StateSchema, expected: Version | None, state: JobState) -> sql.Composed:
+def swapping(schema: MetadataSchema, expected: Version | None, state: JobState) -> sql.Composed:
     """The statement that compares and sets; it returns the new version, or no row."""
     return sql.SQL(_INSERT if expected is None else _UPDATE).format(
         register=schema.table("register"),

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 from psycopg import sql
 
+from abs_clients.postgres.connection import close_idle, leased
+from abs_clients.postgres.errors import mapped
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_sinks.postgres.committer import PostgresCoCommitter, PostgresCommitter
-from abs_sinks.postgres.connection import close_idle, leased
-from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.guarantee import guarantee
 from abs_sinks.postgres.options import PostgresOptions
@@ -103,9 +103,9 @@ class PostgresSink:
         """Whether the table has no row."""
         table = resolve(self._options, self._schema).table
         query = sql.SQL("select not exists (select from {})").format(table.identifier)
-        with leased(self._options) as connection, mapped(f"looking into {table.label}"):
+        with leased(self._options.server) as connection, mapped(f"looking into {table.label}"):
             row = connection.execute(query).fetchone()
         return row == (True,)
 
     def close(self) -> None:
-        close_idle(self._options)
+        close_idle(self._options.server)

@@ -9,9 +9,9 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import dict_row
 
+from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.name import TableName
 from abs_core.errors import PreflightError, SchemaError
-from abs_sinks.postgres.faults import mapped
-from abs_sinks.postgres.name import TableName
 from abs_sinks.postgres.types import Column, PgType
 
 

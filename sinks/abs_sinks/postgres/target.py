@@ -15,17 +15,17 @@ import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.connection import leased
+from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.metadata import MetadataSchema, in_turn
+from abs_clients.postgres.name import TableName
 from abs_core.errors import SchemaError
-from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.apply import resolve_column, resolve_key
-from abs_sinks.postgres.connection import leased
 from abs_sinks.postgres.create import create_table_statement
-from abs_sinks.postgres.faults import mapped
-from abs_sinks.postgres.name import TableName
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.schema import plan_columns
-from abs_sinks.postgres.state import StateSchema, in_turn
 from abs_sinks.postgres.table import Table, read_table
 
 SHAPE = """
@@ -84,7 +84,10 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
     with _lock:
         if key in _known:
             return _known[key]
-    with leased(options) as connection, mapped(f"reading the shape of table {options.dbtable}"):
+    with (
+        leased(options.server) as connection,
+        mapped(f"reading the shape of table {options.dbtable}"),
+    ):
         plan, unique, ordering = plan_for(connection, options, schema, create=options.createtable)
         shape = connection.execute(shape_query(plan)).fetchone()
         identity = identity_of(connection, options, plan.table)
@@ -174,9 +177,9 @@ def identity_of(
         query = sql.SQL("select system_identifier::text from pg_control_system()")
         found = connection.execute(query).fetchone()
     elif mint:
-        found = _minted(connection, StateSchema(options))
+        found = _minted(connection, MetadataSchema(options.server, options.stateschema))
     else:
-        found = _kept(connection, StateSchema(options))
+        found = _kept(connection, MetadataSchema(options.server, options.stateschema))
     if found is None:
         return None
     return f"postgres:{found[0]}/{_plain(database)}/{_plain(table.schema)}.{_plain(table.name)}"
@@ -190,7 +193,7 @@ def _plain(name: str) -> str:
 _PLAIN = re.compile(r"[A-Za-z0-9_$-]+")
 
 
-def _minted(connection: Connection[Any], schema: StateSchema) -> tuple[str] | None:
+def _minted(connection: Connection[Any], schema: MetadataSchema) -> tuple[str] | None:
     schema.ensure(connection)
     table = schema.table("server")
     statements = sql.SQL(_MINT).format(table)
@@ -198,7 +201,7 @@ def _minted(connection: Connection[Any], schema: StateSchema) -> tuple[str] | No
     return _kept(connection, schema)
 
 
-def _kept(connection: Connection[Any], schema: StateSchema) -> tuple[str] | None:
+def _kept(connection: Connection[Any], schema: MetadataSchema) -> tuple[str] | None:
     """The id that was made before."""
     table = schema.table("server")
     there = connection.execute(

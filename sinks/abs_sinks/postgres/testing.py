@@ -19,11 +19,11 @@ from typing import Any
 import psycopg
 from psycopg import Connection, sql
 
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.connection import close_idle
 from abs_core.contracts import Sink
 from abs_core.model import HandleName
 from abs_core.testing import SCHEMA, Row
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.connection import close_idle
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.sink import PostgresSink
 from abs_sinks.postgres.staging import Staging

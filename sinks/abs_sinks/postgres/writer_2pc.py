@@ -8,6 +8,9 @@ import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
+from abs_clients.postgres.connection import Tag, give_back, leased, or_close, take
+from abs_clients.postgres.errors import mapped, to_abs_error
+from abs_clients.postgres.metadata import MetadataSchema
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import (
@@ -19,12 +22,9 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import Committable
-from abs_sinks.postgres.connection import Tag, give_back, leased, or_close, take
 from abs_sinks.postgres.copyin import CopyIn
-from abs_sinks.postgres.faults import mapped, to_abs_error
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
-from abs_sinks.postgres.state import StateSchema
 from abs_sinks.postgres.target import Target, altered, forget, resolve
 
 RAISE_OR_WAL = (
@@ -65,7 +65,7 @@ class PreparingWriter:
         reached(CrashPoint.BEFORE_PRE_COMMIT)
         committable = Committable(self._handle, copy.rows, copy.digest, (("protocol", "2pc"),))
         self._prepare(copy.connection, committable)
-        give_back(self._options, copy.connection)
+        give_back(self._options.server, copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return committable
 
@@ -75,9 +75,9 @@ class PreparingWriter:
 
     def _begin(self) -> CopyIn:
         target = resolve(self._options, self._schema)
-        connection = take(self._options, self._tag)
+        connection = take(self._options.server, self._tag)
         with or_close(connection):
-            StateSchema(self._options).ensure(connection)
+            MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
             begin_on_planned_shape(connection, self._options, self._schema, target)
         return CopyIn(connection, target.plan, target.plan.copy_statement(), self._options)
 
@@ -112,7 +112,10 @@ class PreparingWriter:
         """The reply is lost: prepared or not? The name is this attempt's alone (I6)."""
 
         def look() -> bool:
-            with leased(self._options) as connection, mapped("looking for a prepared transaction"):
+            with (
+                leased(self._options.server) as connection,
+                mapped("looking for a prepared transaction"),
+            ):
                 return transactions.is_prepared(connection, self._handle)
 
         try:

@@ -17,6 +17,9 @@ import pyarrow as pa
 from psycopg import Connection, sql
 from psycopg.pq import TransactionStatus
 
+from abs_clients.postgres.connection import Tag, give_back, or_close, take
+from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.metadata import MetadataSchema
 from abs_core.codec import state_from_text
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
@@ -30,12 +33,9 @@ from abs_sinks.postgres.apply import (
     staging_columns,
     union_of,
 )
-from abs_sinks.postgres.connection import Tag, give_back, or_close, take
 from abs_sinks.postgres.copyin import CopyIn
-from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.state import StateSchema
 from abs_sinks.postgres.target import Target, altered, forget, missing_column, resolve
 
 DEADLOCK_TRIES = 5
@@ -68,7 +68,7 @@ class UpsertingWriter:
         self._schema = schema
         self._task = task
         self._tag = Tag(task.register, task.generation)
-        self._register = StateSchema(options).table("register")
+        self._register = MetadataSchema(options.server, options.stateschema).table("register")
         self._copy: CopyIn | None = None
         self._apply: sql.Composed | None = None
         self._target: Target | None = None
@@ -103,7 +103,7 @@ class UpsertingWriter:
             changed = self._upsert(copy.connection, copy.plan)
             if changed < copy.rows:
                 self._check_may_write(copy.connection)
-        give_back(self._options, copy.connection)
+        give_back(self._options.server, copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return Committable(self._task.handle, copy.rows, copy.digest, (("protocol", "idempotent"),))
 
@@ -123,7 +123,7 @@ class UpsertingWriter:
         self._apply = sql.SQL("with may as materialized ({}) {}; COMMIT").format(
             self._may_write(target), inserting(plan, source, target.key)
         )
-        connection = take(self._options, self._tag)
+        connection = take(self._options.server, self._tag)
         with or_close(connection), mapped("creating a temporary table"):
             connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
         return CopyIn(connection, plan, plan.copy_statement(staged), self._options)

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pyarrow as pa
 from psycopg import sql
 
+from abs_clients.postgres.connection import Tag, give_back, or_close, take
+from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.metadata import MetadataSchema
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable
-from abs_sinks.postgres.connection import Tag, give_back, or_close, take
 from abs_sinks.postgres.copyin import CopyIn
-from abs_sinks.postgres.faults import mapped
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.state import StateSchema
 from abs_sinks.postgres.target import resolve
 
 
@@ -55,7 +55,7 @@ class StagingWriter:
         reached(CrashPoint.BEFORE_PRE_COMMIT)
         with or_close(copy.connection), mapped("committing staged rows"):
             copy.connection.execute("COMMIT")
-        give_back(self._options, copy.connection)
+        give_back(self._options.server, copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return Committable(self._handle, copy.rows, copy.digest, (("protocol", "wal"),))
 
@@ -66,9 +66,9 @@ class StagingWriter:
     def _begin(self) -> CopyIn:
         plan = resolve(self._options, self._schema).plan
         staging = Staging(self._options)
-        connection = take(self._options, self._tag)
+        connection = take(self._options.server, self._tag)
         with or_close(connection), mapped("creating a staging table"):
-            StateSchema(self._options).ensure(connection)
+            MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
             creating = staging.creating(self._handle, plan, logged=self._logged)
             connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
         statement = plan.copy_statement(staging.table(self._handle))

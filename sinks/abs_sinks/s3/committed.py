@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
+from abs_clients.s3.location import OURS
+from abs_clients.s3.objects import Objects
 from abs_core.patience import Patience
 from abs_sinks.s3.layout import FileName
-from abs_sinks.s3.location import OURS
 from abs_sinks.s3.manifests import CommittedFile, Manifests
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import S3Register
 
@@ -54,7 +54,7 @@ def _of(options: S3Options, register: S3Register, job: str) -> list[CommittedFil
 
 def _by_being_there(options: S3Options) -> Iterator[CommittedFile]:
     ours = options.path.key(OURS, "")
-    for listed in Objects(options).list(options.path.folder):
+    for listed in Objects(options.bucket).list(options.path.folder):
         name = FileName.parse(listed.key.rpartition("/")[2])
         if name is not None and not name.by_manifest and not listed.key.startswith(ours):
             yield CommittedFile(listed.key, listed.size, "")

@@ -13,9 +13,9 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from abs_clients.s3.location import KEY_MAX, Location
 from abs_core.errors import RowError
 from abs_core.model import HandleName
-from abs_sinks.s3.location import KEY_MAX, Location
 
 _FILE = re.compile(
     r"(?P<lead>[A-Za-z0-9_-]+)\.(?P<job>[A-Za-z0-9_.~@!-]+)-(?P<register>[0-9a-f]{16})"

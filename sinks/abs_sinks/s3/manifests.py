@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from abs_clients.s3.objects import Objects
 from abs_core.errors import CorruptionError, UnavailableError
 from abs_core.model import JobState
 from abs_core.strictjson import NEWER, fields, of, parse, text, version, whole
 from abs_sinks.s3.layout import job_text
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import Cell
 
@@ -114,7 +114,7 @@ class Manifests:
     """The manifests of one job."""
 
     def __init__(self, options: S3Options, job: str) -> None:
-        self._objects = Objects(options)
+        self._objects = Objects(options.bucket)
         self._folder = options.state.key(FOLDER, f"job={job_text(job)}", "")
 
     def add(

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
+from abs_clients.s3.objects import CELL_MAX, Objects
 from abs_core.model import HandleName, InDoubt
 from abs_sinks.s3.layout import job_text
-from abs_sinks.s3.objects import CELL_MAX, Objects
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.uploads import Upload, Uploads, uploads_from_text, uploads_to_text
 
@@ -26,7 +26,7 @@ class Markers:
 
     def __init__(self, options: S3Options) -> None:
         self._options = options
-        self._objects = Objects(options)
+        self._objects = Objects(options.bucket)
         self._uploads = Uploads(options)
 
     def put(self, handle: HandleName, uploads: Sequence[Upload]) -> None:

@@ -17,10 +17,11 @@ from abs_clients.options import (
     seconds,
     whole_number,
 )
+from abs_clients.s3.location import OURS, Location
+from abs_clients.s3.server import Bucket, Server
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.options import COMMON, CommonOptions
-from abs_sinks.s3.location import OURS, Location
 
 NAME = "abs-s3"
 
@@ -178,6 +179,16 @@ class S3Options:
         """With the server."""
         where = self.endpoint or "Amazon"
         return Patience(self.common.patience, system=f"S3 at {where}, {self.path}")
+
+    @property
+    def server(self) -> Server:
+        """Where it listens."""
+        return Server(self.endpoint, self.region, self.pathstyle, self.timeout)
+
+    @property
+    def bucket(self) -> Bucket:
+        """The bucket of the data and of the register."""
+        return Bucket(self.server, self.path.bucket, self.sse, self.ssekmskeyid)
 
     @property
     def protocol(self) -> str:

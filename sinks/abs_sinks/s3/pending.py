@@ -10,9 +10,9 @@ from hashlib import md5
 from awscrt.checksums import crc64nvme
 from tenacity import Retrying, retry_if_result, stop_after_delay, wait_random_exponential
 
+from abs_clients.s3.objects import Head, Objects
 from abs_core.errors import ContentionError
 from abs_core.model import HandleName, Outcome
-from abs_sinks.s3.objects import Head, Objects
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.uploads import HANDLE, Completed, Refusal, Upload, Uploads
 
@@ -26,7 +26,7 @@ class PendingUploads:
     """Completes uploads of decided handles, and looks at any. Every call can be repeated."""
 
     def __init__(self, options: S3Options) -> None:
-        self._objects = Objects(options)
+        self._objects = Objects(options.bucket)
         self._uploads = Uploads(options)
 
     def inspect(self, handle: HandleName, upload: Upload) -> Outcome:

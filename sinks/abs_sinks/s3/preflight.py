@@ -12,12 +12,12 @@ from typing import Any
 from awscrt.checksums import crc64nvme
 from botocore.exceptions import ClientError
 
+from abs_clients.s3.client import client
+from abs_clients.s3.errors import code_of, mapped, status_of
+from abs_clients.s3.location import Location
+from abs_clients.s3.objects import Objects
 from abs_core.errors import RefusedError
 from abs_core.model import Finding, Severity
-from abs_sinks.s3.client import client
-from abs_sinks.s3.faults import code_of, mapped, status_of
-from abs_sinks.s3.location import Location
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import S3Register
 from abs_sinks.s3.uploads import Uploads
@@ -57,7 +57,7 @@ def _exists(options: S3Options) -> bool:
     """Whether the bucket is there; true too where that may not be asked."""
     with mapped(f"looking for bucket {options.path.bucket}"):
         try:
-            client(options).head_bucket(Bucket=options.path.bucket)
+            client(options.server).head_bucket(Bucket=options.path.bucket)
         except ClientError as error:
             if status_of(error) == 404:
                 return False
@@ -68,7 +68,7 @@ def _exists(options: S3Options) -> bool:
 
 def _conditions(options: S3Options) -> Iterator[Finding]:
     """Puts one object on conditions that hold and on some that do not."""
-    objects = Objects(options)
+    objects = Objects(options.bucket)
     key = options.state.key(PROBES, secrets.token_hex(12))
     try:
         made = _put(objects, key, b"1", None)
@@ -191,7 +191,9 @@ def _ask(options: S3Options, call: str) -> dict[str, Any]:
     """A bucket's setting; nothing where it has none, or may not be read."""
     with mapped(f"reading the settings of bucket {options.path.bucket}"):
         try:
-            answer: dict[str, Any] = getattr(client(options), call)(Bucket=options.path.bucket)
+            answer: dict[str, Any] = getattr(client(options.server), call)(
+                Bucket=options.path.bucket
+            )
         except ClientError as error:
             if status_of(error) in (403, 404, 405, 501) and code_of(error) != "NoSuchBucket":
                 return {}

@@ -13,13 +13,13 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from abs_clients.s3.objects import CELL_MAX, Objects
 from abs_core.codec import state_from_json, state_to_text, unreadable
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import ContentionError, CorruptionError, ProtocolError
 from abs_core.model import JobState
 from abs_core.strictjson import fields, of, parse, text, version
 from abs_sinks.s3.layout import job_of, job_text
-from abs_sinks.s3.objects import CELL_MAX, Objects
 from abs_sinks.s3.options import S3Options
 
 FORMAT = 1
@@ -72,7 +72,7 @@ class S3Register:
 
     def __init__(self, options: S3Options) -> None:
         self._options = options
-        self._objects = Objects(options)
+        self._objects = Objects(options.bucket)
         # What the cells name besides their states must outlive a change of the state.
         self._manifests: dict[Version, tuple[str, ...]] = {}
 

@@ -16,12 +16,12 @@ from typing import IO
 
 import pyarrow as pa
 
+from abs_clients.s3.objects import Objects
 from abs_core.durable import disk_errors
 from abs_core.errors import UnavailableError
 from abs_core.model import HandleName, Outcome
 from abs_core.wal import Entry
 from abs_sinks.s3.layout import job_text
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import Lanes, PartFile
 from abs_sinks.s3.pending import PendingUploads
@@ -36,7 +36,7 @@ class S3Segments:
 
     def __init__(self, options: S3Options) -> None:
         self._options = options
-        self._objects = Objects(options)
+        self._objects = Objects(options.bucket)
 
     @property
     def url(self) -> str:
@@ -113,7 +113,7 @@ class S3SegmentFile:
 
     def seal(self) -> None:
         if self._upload is None:
-            Objects(self._options).put(self._key, bytes(self._kept))
+            Objects(self._options.bucket).put(self._key, bytes(self._kept))
             return
         outcome = PendingUploads(self._options).complete(self._handle, self._upload.finish())
         self._end()

@@ -7,14 +7,14 @@ from functools import partial
 
 import pyarrow as pa
 
+from abs_clients.s3.location import OURS
+from abs_clients.s3.objects import Objects
 from abs_core.contracts import Task, Writer
 from abs_core.model import Finding, Guarantee, JobState
 from abs_sinks.s3.committer import S3Committer, S3Composer
 from abs_sinks.s3.epochs import S3CoCommitter
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.guarantee import guarantee
-from abs_sinks.s3.location import OURS
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options, check_partitioning
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.preflight import preflight
@@ -86,7 +86,7 @@ class S3Sink:
         """Whether the folder holds nothing but what is the sink's own."""
         folder = self._options.path.folder
         own = f"{folder}{OURS}/"
-        return all(e.key.startswith(own) for e in Objects(self._options).list(folder))
+        return all(e.key.startswith(own) for e in Objects(self._options.bucket).list(folder))
 
     def close(self) -> None:
         """Nothing: the process's client is kept for the next sink."""

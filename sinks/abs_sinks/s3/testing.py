@@ -15,14 +15,14 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from abs_clients.s3.client import warm_up
+from abs_clients.s3.location import OURS
+from abs_clients.s3.objects import Objects
 from abs_core.contracts import Sink
 from abs_core.testing import SCHEMA, Row
-from abs_sinks.s3.client import warm_up
 from abs_sinks.s3.committed import committed_files
 from abs_sinks.s3.layout import handle_of, job_text
-from abs_sinks.s3.location import OURS
 from abs_sinks.s3.manifests import FOLDER as MANIFESTS
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import S3Register
 from abs_sinks.s3.sink import S3Sink
@@ -39,7 +39,7 @@ class FolderHarness:
     def __init__(self, path: str, given: Mapping[str, str]) -> None:
         self.path = f"{path.rstrip('/')}/{secrets.token_hex(6)}"
         self.use(S3Options.parse({**given, "path": self.path}))
-        self._objects = Objects(self.options)
+        self._objects = Objects(self.options.bucket)
         self._uploads = Uploads(self.options)
 
     def use(self, options: S3Options) -> None:

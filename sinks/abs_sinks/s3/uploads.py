@@ -11,11 +11,11 @@ from typing import Any
 
 from botocore.exceptions import ClientError
 
+from abs_clients.s3.client import client
+from abs_clients.s3.errors import code_of, mapped, message_of, status_of
+from abs_clients.s3.objects import checksum_header, checksum_text
 from abs_core.errors import CorruptionError
 from abs_core.strictjson import NEWER, of, parse, shown, text, whole
-from abs_sinks.s3.client import client
-from abs_sinks.s3.faults import code_of, mapped, message_of, status_of
-from abs_sinks.s3.objects import checksum_header, checksum_text, encryption
 from abs_sinks.s3.options import S3Options
 
 HANDLE = "abs-handle"
@@ -119,13 +119,13 @@ class Uploads:
     def create(self, key: str, metadata: Mapping[str, str]) -> str:
         """Begin one; its id. Where the reply is lost one more stays behind, for the sweep."""
         with mapped(f"beginning the upload of {self._name(key)}"):
-            answer = client(self._options).create_multipart_upload(
+            answer = client(self._options.server).create_multipart_upload(
                 Bucket=self._bucket,
                 Key=key,
                 Metadata=dict(metadata),
                 ChecksumAlgorithm="CRC64NVME",
                 ChecksumType="FULL_OBJECT",
-                **encryption(self._options),
+                **self._options.bucket.encryption,
             )
         return str(answer["UploadId"])
 
@@ -138,7 +138,7 @@ class Uploads:
             crc: the part's CRC-64/NVME; the server checks it before it answers.
         """
         with mapped(f"uploading part {number} of {self._name(key)}"):
-            answer = client(self._options).upload_part(
+            answer = client(self._options.server).upload_part(
                 Bucket=self._bucket,
                 Key=key,
                 UploadId=upload_id,
@@ -156,7 +156,7 @@ class Uploads:
         """
         sizes: dict[tuple[int, str], int] = {}
         with mapped(f"looking at the upload of {self._name(key)}"):
-            pages = client(self._options).get_paginator("list_parts")
+            pages = client(self._options.server).get_paginator("list_parts")
             try:
                 for page in pages.paginate(Bucket=self._bucket, Key=key, UploadId=upload_id):
                     for part in page.get("Parts", []):
@@ -180,7 +180,7 @@ class Uploads:
         condition = {"IfNoneMatch": "*"} if if_absent else {}
         with mapped(f"completing the upload of {self._name(upload.key)}"):
             try:
-                answer = client(self._options).complete_multipart_upload(
+                answer = client(self._options.server).complete_multipart_upload(
                     Bucket=self._bucket,
                     Key=upload.key,
                     UploadId=upload.upload_id,
@@ -201,7 +201,7 @@ class Uploads:
         """Give it up; one that is gone is left alone."""
         with mapped(f"aborting the upload of {self._name(key)}"):
             try:
-                client(self._options).abort_multipart_upload(
+                client(self._options.server).abort_multipart_upload(
                     Bucket=self._bucket, Key=key, UploadId=upload_id
                 )
             except ClientError as error:
@@ -217,7 +217,7 @@ class Uploads:
         marker: dict[str, str] = {}
         while True:
             with mapped(f"listing the uploads below {self._name(prefix)}"):
-                answer = client(self._options).list_multipart_uploads(
+                answer = client(self._options.server).list_multipart_uploads(
                     Bucket=self._bucket, Prefix=prefix, **marker
                 )
             now = _date_of(answer)

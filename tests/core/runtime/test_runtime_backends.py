@@ -7,13 +7,13 @@ from threading import Event
 
 import pytest
 
+from abs_clients.postgres.server import Server
 from abs_core.runtime import Job, Settings
 from abs_core.state.contracts import NewBackend
 from abs_core.state.heap import HeapBackend
 from abs_core.state.rocks import RocksBackends
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.state_2pc import two_phase_backends
-from abs_sinks.postgres.state_mvcc import mvcc_backends
+from abs_stores.postgres.mvcc import mvcc_backends
+from abs_stores.postgres.two_phase import two_phase_backends
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import graph
 
@@ -51,6 +51,6 @@ def test_state_of_a_backend_in_this_process_is_kept(tmp_path: Path, kind: str) -
 @pytest.mark.services
 @pytest.mark.parametrize("kind", ["mvcc", "2pc"])
 def test_state_in_postgresql_is_kept(tmp_path: Path, database: str, kind: str) -> None:
-    options = PostgresOptions.parse({"url": database, "dbtable": "unused"})
-    backend = mvcc_backends(options) if kind == "mvcc" else two_phase_backends(options)
+    server = Server.at(database)
+    backend = mvcc_backends(server) if kind == "mvcc" else two_phase_backends(server)
     stopped_and_started_again(Bench(tmp_path), backend)

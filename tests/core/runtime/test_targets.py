@@ -22,11 +22,11 @@ from pyarrow import parquet
 from abs_audit import Files, audit
 from abs_audit.postgres import PostgresTable
 from abs_audit.s3 import S3Files
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.name import TableName
 from abs_core.crash import VARIABLE, CrashPoint
 from abs_core.model import job_key
 from abs_services import KafkaService, S3Service
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.name import TableName
 from tests.core.runtime.jobs.moving import ROWS, TABLE, sink_of
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
@@ -148,8 +148,8 @@ def test_files_to_s3(folder: Path, s3: S3Service, prefix: str, protocol: str) ->
 
 @pytest.mark.campaign
 def test_files_to_s3_by_manifests(folder: Path, s3: S3Service, prefix: str) -> None:
+    from abs_clients.s3.objects import Objects
     from abs_sinks.s3.committed import committed_files
-    from abs_sinks.s3.objects import Objects
     from abs_sinks.s3.options import S3Options
 
     given = bucket(s3, prefix, "idempotent")
@@ -158,7 +158,7 @@ def test_files_to_s3_by_manifests(folder: Path, s3: S3Service, prefix: str) -> N
     options, found = S3Options.parse(given), folder / "found"
     found.mkdir()
     for number, file in enumerate(committed_files(options)):
-        body = Objects(options).get(file.key)
+        body = Objects(options.bucket).get(file.key)
         assert body is not None
         (found / f"{number}.parquet").write_bytes(body.data)
     clean(folder, Files((str(found),)))

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from abs_clients.postgres.server import Server
 from abs_core.errors import UnavailableError
 from abs_core.model import Committable
 from abs_core.runtime import Graph, Settings
@@ -33,14 +34,13 @@ from abs_core.state.heap import HeapBackend
 from abs_core.state.keygroups import GroupRange
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.harness import SCHEMA
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.state_2pc import two_phase_backends
-from abs_sinks.postgres.state_mvcc import mvcc_backends
-from abs_sinks.postgres.state_opaque import opaque_backends
+from abs_stores.postgres.mvcc import mvcc_backends
+from abs_stores.postgres.opaque import opaque_backends
+from abs_stores.postgres.two_phase import two_phase_backends
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import count, tables
 
-BACKENDS: dict[str, Callable[[PostgresOptions], NewBackend]] = {
+BACKENDS: dict[str, Callable[[Server], NewBackend]] = {
     "mvcc": mvcc_backends,
     "2pc": two_phase_backends,
     "opaque": opaque_backends,
@@ -256,7 +256,7 @@ def test_state_elsewhere_keeps(rule: Rule, bench: Bench) -> None:
 @pytest.mark.parametrize("kind", BACKENDS)
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_state_in_postgresql_keeps(rule: Rule, bench: Bench, database: str, kind: str) -> None:
-    rule(bench, BACKENDS[kind](PostgresOptions.parse({"url": database, "dbtable": "unused"})))
+    rule(bench, BACKENDS[kind](Server.at(database)))
 
 
 def test_a_copy_whose_checkpoint_has_failed_is_not_written_any_more(bench: Bench) -> None:
@@ -336,7 +336,7 @@ def test_a_run_that_has_decided_nothing_yet_restores_its_savepoint_again(
     heap, one = HeapBackend(bench.store, PLACE), INT64.encode(1)
     heap.table("n", "value:int64").put(b"k", one)
     saved = heap.snapshot(3).savepoint(bench.savepoints)
-    backends = BACKENDS[kind](PostgresOptions.parse({"url": database, "dbtable": "unused"}))
+    backends = BACKENDS[kind](Server.at(database))
     for _ in range(2):
         backend = backends(bench.store, PLACE)
         backend.restore([saved], bench.savepoints)

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from abs_clients.s3.client import close_idle
+from abs_clients.s3.objects import Objects
 from abs_core.errors import CorruptionError, OptionError
 from abs_core.testing.case import Case, raises, rows
 from abs_core.testing.check_segments import CHECKS, NewStore
 from abs_services import KafkaService, S3Service
 from abs_sinks.kafka.testing import Variant
 from abs_sinks.kafka.testing_modes import RegisterHarness
-from abs_sinks.s3.client import close_idle
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.segments import S3Segments, segment_key
 from abs_sinks.wal import segment_store
 
@@ -48,7 +48,7 @@ def test_epochs_pass_through_s3_exactly_once(kafka: KafkaService, wal: str) -> N
     store = segment_store(wal)
     assert isinstance(store, S3Segments)
     name = store.list(None)[0].handle
-    Objects(store._options).put(segment_key(store._options, name), b"no segment")
+    Objects(store._options.bucket).put(segment_key(store._options, name), b"no segment")
     assert raises(CorruptionError, lambda: run.commit(1, shares)).handle == str(name)
     case.run().epoch(1, rows(20, 3))
     case.finished(rows(0, 3), rows(10, 3), rows(20, 3), when="after two epochs by way of S3")

@@ -1,4 +1,4 @@
-"""What tests of the PostgreSQL sink share: a database for each module, a table for each test."""
+"""What tests of the PostgreSQL sink share: a table for each test."""
 
 from __future__ import annotations
 
@@ -9,15 +9,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from abs_services import PostgresService, fresh_database, in_database
+from abs_services import PostgresService, in_database
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
-
-
-@pytest.fixture(scope="module")
-def shared_database(postgres: PostgresService) -> Iterator[str]:
-    """libpq URI of a database that the tests of one module share."""
-    with fresh_database(postgres) as url:
-        yield url
 
 
 @pytest.fixture(params=VARIANTS)

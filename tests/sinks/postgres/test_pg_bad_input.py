@@ -12,6 +12,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.connection import close_idle
 from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import (
@@ -32,8 +34,6 @@ from abs_services import PostgresService
 from abs_services.native import NativePostgres
 from abs_services.processes import free_port
 from abs_sinks.postgres import PostgresOptions, PostgresSink
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.connection import close_idle
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 
 pytestmark = pytest.mark.services

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from abs_clients.postgres.name import TableName
 from abs_core.errors import OptionError, SchemaError
 from abs_sinks.postgres.create import column_type, create_table_statement
-from abs_sinks.postgres.name import TableName
 
 T = TableName("t", "s")
 

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from psycopg import sql
 from psycopg.types.json import set_json_loads
 
+from abs_clients.postgres.name import TableName
 from abs_services import PostgresService, fresh_database
 from abs_sinks.postgres.create import create_table_statement
-from abs_sinks.postgres.name import TableName
 from abs_sinks.postgres.schema import plan_columns
 from abs_sinks.postgres.table import read_table
 

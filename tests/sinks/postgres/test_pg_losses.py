@@ -9,6 +9,7 @@ from functools import partial
 
 import pytest
 
+from abs_clients.postgres.address import Address
 from abs_core.contracts import CoCommitter
 from abs_core.errors import AbsError, TargetError, UnavailableError
 from abs_core.model import Committable, Decision, Share, Wrote
@@ -16,7 +17,6 @@ from abs_core.testing import SCHEMA
 from abs_core.testing.case import JOB, Case, rows, within
 from abs_core.testing.engine import Run
 from abs_sinks.postgres import PostgresOptions, PostgresSink
-from abs_sinks.postgres.address import Address
 from abs_sinks.postgres.lossy import Loss, LossyProxy
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
 

@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.name import TableName
 from abs_core.errors import OptionError
 from abs_sinks.postgres import PostgresOptions
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.name import TableName
 from abs_sinks.postgres.options import column_list
 
 SECRET = "s3cr3t/+ p%w"  # as it is; URLs hold it encoded

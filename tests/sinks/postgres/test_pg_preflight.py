@@ -16,14 +16,14 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.connection import close_idle
 from abs_core.model import Finding, Severity
 from abs_core.testing import SCHEMA
 from abs_core.testing.case import Case, rows, within
 from abs_services import PostgresService
 from abs_services.processes import free_port
 from abs_sinks.postgres import PostgresOptions, PostgresSink
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.connection import close_idle
 from abs_sinks.postgres.facts import Pooling, ServerFacts, TableFacts
 from abs_sinks.postgres.preflight import judge_others, judge_pooling, judge_server, judge_table
 from abs_sinks.postgres.table import Table

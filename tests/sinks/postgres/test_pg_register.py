@@ -11,12 +11,12 @@ from threading import Barrier
 import psycopg
 import pytest
 
+from abs_clients.postgres.connection import close_idle, leased
 from abs_core.contracts import Conflict, RegisterStore
 from abs_core.errors import ContentionError, CorruptionError, ProtocolError, RefusedError
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_services import PostgresService
 from abs_sinks.postgres import PostgresOptions, PostgresRegister
-from abs_sinks.postgres.connection import close_idle, leased
 
 pytestmark = pytest.mark.services
 
@@ -144,7 +144,7 @@ def test_it_is_durable_where_the_server_is_not_by_default(
     with psycopg.connect(postgres.admin_url, autocommit=True) as admin:
         database = dict(options.address.parameters)["dbname"]
         admin.execute(f"alter database {database} set synchronous_commit = off")
-    with leased(options) as connection:
+    with leased(options.server) as connection:
         assert connection.execute("show synchronous_commit").fetchone() == ("on",)
 
 
@@ -155,7 +155,7 @@ def test_a_durability_that_was_chosen_is_left_alone(
     with psycopg.connect(postgres.admin_url, autocommit=True) as admin:
         database = dict(options.address.parameters)["dbname"]
         admin.execute(f"alter database {database} set synchronous_commit = {chosen}")
-    with leased(options) as connection:
+    with leased(options.server) as connection:
         assert connection.execute("show synchronous_commit").fetchone() == (chosen,)
 
 

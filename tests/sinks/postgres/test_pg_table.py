@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 from psycopg import sql
 
+from abs_clients.postgres.name import TableName
 from abs_core.errors import PreflightError, RefusedError, SchemaError, TargetError
 from abs_services import PostgresService, fresh_database
 from abs_sinks.postgres.create import create_table_statement
-from abs_sinks.postgres.name import TableName
 from abs_sinks.postgres.table import Table, read_table
 
 pytestmark = pytest.mark.services

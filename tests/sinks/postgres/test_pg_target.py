@@ -8,12 +8,12 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from abs_clients.postgres.name import TableName
 from abs_core.testing import SCHEMA
 from abs_core.testing.case import Case, rows
 from abs_services import PostgresService, fresh_database
 from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres import target as targets
-from abs_sinks.postgres.name import TableName
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 
 pytestmark = pytest.mark.services

@@ -11,12 +11,12 @@ from functools import partial
 import psycopg
 import pytest
 
+from abs_clients.postgres.connection import Tag, leased
 from abs_core.errors import ContentionError, FencedError, ProtocolError, TargetError
 from abs_core.model import Outcome, Wrote
 from abs_core.testing import SCHEMA
 from abs_core.testing.case import Case, rows, within
 from abs_sinks.postgres import PostgresSink
-from abs_sinks.postgres.connection import Tag, leased
 from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 
@@ -206,7 +206,7 @@ def test_an_abort_after_pre_commit_leaves_handle_and_connections_alone(
     run = case.run()
     attempt = run.attempt(0).write(*LEFT)
     share = attempt.pre_commit()
-    with leased(harness.options) as next_user:
+    with leased(harness.options.server) as next_user:
         attempt.writer.abort()
         assert next_user.execute("select 1").fetchone() == (1,)
     run.commit(0, [share])

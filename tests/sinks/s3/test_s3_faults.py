@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 from awscrt.checksums import crc64nvme
 
+from abs_clients.s3.objects import Objects
 from abs_core.errors import HandleLostError, NotPreparedError, UnavailableError
 from abs_core.model import Outcome
 from abs_core.testing import SCHEMA
@@ -18,7 +19,6 @@ from abs_core.testing.cuts import Cut, Halted
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Sink, writer_2pc
 from abs_sinks.s3.committer import uploads_of
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.testing import FolderHarness
 from abs_sinks.s3.uploads import Uploads
@@ -182,10 +182,10 @@ def test_somebody_elses_object_under_our_key_is_never_taken_for_ours(
     harness: FolderHarness,
 ) -> None:
     case, keys = decided(Case(harness))
-    Objects(harness.options).put(keys[0], b"something else")
+    Objects(harness.options.bucket).put(keys[0], b"something else")
     with pytest.raises(HandleLostError):
         case.run().epoch(0, LEFT, RIGHT)
-    body = Objects(harness.options).get(keys[0])
+    body = Objects(harness.options.bucket).get(keys[0])
     assert body is not None
     assert body.data == b"something else", "nobody's object is overwritten"
 
@@ -200,7 +200,7 @@ def test_an_object_with_our_name_and_another_content_is_never_taken_for_ours(
     (key,) = harness.uploads()
     (upload,) = uploads_of(share.committable)
     other = b"x" * upload.size  # of the same size: only the content tells
-    Objects(harness.options).put(key, other, metadata={"abs-handle": str(handle)})
+    Objects(harness.options.bucket).put(key, other, metadata={"abs-handle": str(handle)})
     run.committer.abort([handle])
     assert run.committer.commit([share.committable]) == {handle: Outcome.UNKNOWN}
 
@@ -251,7 +251,7 @@ def test_a_store_that_ignores_conditions_is_refused(
     assert [f.severity.value for f in found] == ["error"]
     assert header in found[0].what
     assert preflight(options, "job") == []
-    assert list(Objects(options).list(options.path.folder)) == []
+    assert list(Objects(options.bucket).list(options.path.folder)) == []
 
 
 def test_a_bucket_that_is_not_there_is_told_and_not_made(given: Mapping[str, str]) -> None:

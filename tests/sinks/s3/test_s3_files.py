@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import fs
 
+from abs_clients.s3.location import OURS
+from abs_clients.s3.objects import Objects
 from abs_core.errors import SchemaError, TargetError
 from abs_core.model import HandleName, JobState, Outcome
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Register, S3Sink
 from abs_sinks.s3.committer import S3Committer
-from abs_sinks.s3.location import OURS
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.uploads import Uploads
 from abs_sinks.s3.writer_2pc import committable
@@ -48,7 +48,7 @@ class Written:
 
     def __init__(self, options: S3Options) -> None:
         self.options = options
-        self.objects = Objects(options)
+        self.objects = Objects(options.bucket)
 
     def write(self, *tables: pa.Table) -> list[str]:
         """The keys of the files that the tables became."""

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from abs_clients.s3.location import Location
 from abs_core.errors import OptionError, RowError, SchemaError
 from abs_core.model import HandleName, job_key
 from abs_sinks.s3.layout import FileName, data_key, handle_of, lead
-from abs_sinks.s3.location import Location
 from abs_sinks.s3.options import check_partitioning
 from abs_sinks.s3.partitions import NULL_FOLDER, Partitioning
 

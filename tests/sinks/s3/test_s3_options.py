@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import botocore.exceptions as boto
 import pytest
 
+from abs_clients.s3.errors import to_abs_error
+from abs_clients.s3.location import Location
 from abs_core.errors import (
     AbsError,
     ContentionError,
@@ -17,8 +19,6 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_sinks.s3 import S3Options
-from abs_sinks.s3.faults import to_abs_error
-from abs_sinks.s3.location import Location
 
 PATH = {"path": "s3://bucket/some/where"}
 

@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 
+from abs_clients.s3.objects import Objects
 from abs_core.model import Committable, HandleName, Outcome
 from abs_core.testing import run_check
 from abs_core.testing.check_register import CHECKS as REGISTER_CHECKS
@@ -15,7 +16,6 @@ from abs_services import S3Service
 from abs_sinks.s3 import S3Register, sink
 from abs_sinks.s3.committer import S3Committer
 from abs_sinks.s3.markers import Markers
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.pending import PendingUploads
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.testing import open_folder

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
+from abs_clients.s3.client import client
+from abs_clients.s3.objects import Objects
 from abs_core.model import Finding, Severity
 from abs_services import S3Service
 from abs_services.buckets import s3_client
 from abs_sinks.s3 import S3Options
-from abs_sinks.s3.client import client
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.uploads import Uploads
 
@@ -128,8 +128,8 @@ def test_encryption_is_asked_for_with_everything_that_is_put(
         return AWSResponse(request.url, 200, {"ETag": '"x"'}, NoBody())
 
     for once in (False, True):
-        client(options, once=once).meta.events.register("before-send.s3", answer)
-    Objects(options).put("a", b"segment")
-    Objects(options).put_if("b", b"register", None)
+        client(options.server, once=once).meta.events.register("before-send.s3", answer)
+    Objects(options.bucket).put("a", b"segment")
+    Objects(options.bucket).put_if("b", b"register", None)
     Uploads(options).create("c", {})
     assert sent == [wanted] * 3

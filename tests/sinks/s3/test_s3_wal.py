@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from abs_clients.s3.client import client
+from abs_clients.s3.objects import Objects
 from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator
 from abs_core.errors import CorruptionError, NotPreparedError
@@ -20,9 +22,7 @@ from abs_core.events import Event, Swept
 from abs_core.model import Wrote
 from abs_core.testing.case import Case, rows
 from abs_core.wal import Seal, SegmentWriter, read_segment, verify
-from abs_sinks.s3.client import client
 from abs_sinks.s3.committer import S3Committer
-from abs_sinks.s3.objects import Objects
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments, segment_handle, segment_key
 from abs_sinks.s3.testing import FolderHarness
@@ -74,7 +74,7 @@ def requests(options: S3Options) -> Iterator[Counter[str]]:
     def count(event_name: str, **_: Any) -> None:
         calls[event_name.rpartition(".")[2]] += 1
 
-    clients = [client(options, once=once) for once in (False, True)]
+    clients = [client(options.server, once=once) for once in (False, True)]
     for each in clients:
         each.meta.events.register("before-send.s3", count)
     try:
@@ -141,10 +141,10 @@ def test_a_damaged_segment_decides_nothing(harness: FolderHarness) -> None:
     shares = run.tasks(0, rows(0, 3))
     (entry,) = S3Segments(harness.options).list("job")
     key = segment_key(harness.options, entry.handle)
-    body = Objects(harness.options).get(key)
+    body = Objects(harness.options.bucket).get(key)
     assert body is not None
     flipped = bytes([body.data[50] ^ 0xFF])
-    Objects(harness.options).put(key, body.data[:50] + flipped + body.data[51:])
+    Objects(harness.options.bucket).put(key, body.data[:50] + flipped + body.data[51:])
     with pytest.raises(CorruptionError, match="not those that were written"):
         run.commit(0, shares)
     S3Segments(harness.options).delete([entry.handle])

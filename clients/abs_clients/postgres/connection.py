@@ -23,10 +23,10 @@ import psycopg
 from psycopg import Connection
 from psycopg.pq import TransactionStatus
 
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.faults import cannot_connect, mapped
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.watch import Silence, WatchedConnection, doing_of
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.errors import cannot_connect, mapped
+from abs_clients.postgres.server import Server
+from abs_clients.postgres.watch import Silence, WatchedConnection, doing_of
 
 KEPT_MAX = 4
 """How many idle connections a process keeps for one server, database and role."""
@@ -98,33 +98,33 @@ _Key = tuple[Address, float, float, int]
 _idle: dict[_Key, list[_Idle]] = {}
 
 
-def connect(options: PostgresOptions, tag: Tag | None = None) -> Connection[Any]:
+def connect(server: Server, tag: Tag | None = None) -> Connection[Any]:
     """A new connection in autocommit mode, with this module's session settings.
 
     Raises:
         RefusedError: wrong host name, credentials, database.
         UnavailableError: no server answers there.
     """
-    chosen = dict(options.address.parameters)
+    chosen = dict(server.address.parameters)
     tcp = {**_TCP, **{name: chosen[name] for name in _TCP if name in chosen}}
     silence = Silence(_whole(tcp["tcp_user_timeout"]) / 1000)
-    conninfo = options.address.conninfo(
+    conninfo = server.address.conninfo(
         **tcp,
         application_name=str(tag) if tag else _NO_TAG,
-        connect_timeout=str(max(2, round(options.connecttimeout))),
+        connect_timeout=str(max(2, round(server.connecttimeout))),
         client_encoding="UTF8",
     )
     try:
         # No automatic server-side PREPARE: staging tables come and go under the same text.
         connection = WatchedConnection.connect(conninfo, autocommit=True, prepare_threshold=None)
     except psycopg.Error as error:
-        raise cannot_connect(error, options.address.label) from error
+        raise cannot_connect(error, server.address.label) from error
     connection.watch(silence)
     with or_close(connection), mapped("setting up the session"):
         row = connection.execute(
             _SETTINGS,
             {
-                "lock_ms": str(round(options.locktimeout * 1000)),
+                "lock_ms": str(round(server.locktimeout * 1000)),
                 "idle_ms": str(IDLE_IN_TRANSACTION_SECONDS * 1000),
             },
         ).fetchone()
@@ -139,25 +139,25 @@ def _whole(text: str) -> int:
 
 
 @contextmanager
-def leased(options: PostgresOptions, tag: Tag | None = None) -> Iterator[Connection[Any]]:
+def leased(server: Server, tag: Tag | None = None) -> Iterator[Connection[Any]]:
     """A live connection for this user alone; kept for the next one unless something went wrong."""
-    connection = take(options, tag)
+    connection = take(server, tag)
     try:
         yield connection
     except BaseException:
         # Whatever state it is in, nobody else shall inherit it.
         connection.close()
         raise
-    give_back(options, connection)
+    give_back(server, connection)
 
 
-def take(options: PostgresOptions, tag: Tag | None = None) -> Connection[Any]:
+def take(server: Server, tag: Tag | None = None) -> Connection[Any]:
     """A live connection; to be given back, or closed.
 
     Args:
         tag: for whom; where None, any name that the session bears already will do.
     """
-    while (idle := _pop(options, tag)) is not None:
+    while (idle := _pop(server, tag)) is not None:
         if not _is_alive(idle):
             idle.connection.close()
             continue
@@ -166,16 +166,16 @@ def take(options: PostgresOptions, tag: Tag | None = None) -> Connection[Any]:
             with or_close(idle.connection), mapped("naming the session"):
                 idle.connection.execute(rename, (str(tag),))
         return idle.connection
-    return connect(options, tag)
+    return connect(server, tag)
 
 
-def give_back(options: PostgresOptions, connection: Connection[Any]) -> None:
+def give_back(server: Server, connection: Connection[Any]) -> None:
     """Keep a connection for the next user, if it is in a clean state and there is room."""
     if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
         connection.close()
         return
     with _lock:
-        kept = _idle.setdefault(_key(options), [])
+        kept = _idle.setdefault(_key(server), [])
         if len(kept) < KEPT_MAX:
             # The server tells of every change of the name, so libpq knows it.
             name = connection.info.parameter_status("application_name") or ""
@@ -194,12 +194,12 @@ def or_close(connection: Connection[Any]) -> Iterator[None]:
         raise
 
 
-def close_idle(options: PostgresOptions | None = None) -> None:
-    """Close this process's idle connections for these options; all of them where None."""
+def close_idle(server: Server | None = None) -> None:
+    """Close this process's idle connections for these server; all of them where None."""
     with _lock:
         # A forked process has its parent's in the list; they are not its to close.
         own = [key for key in _idle if key[-1] == os.getpid()]
-        keys = own if options is None else [_key(options)]
+        keys = own if server is None else [_key(server)]
         idle = [one for key in keys for one in _idle.pop(key, [])]
     for one in idle:
         one.connection.close()
@@ -208,14 +208,14 @@ def close_idle(options: PostgresOptions | None = None) -> None:
 atexit.register(close_idle)
 
 
-def _key(options: PostgresOptions) -> _Key:
+def _key(server: Server) -> _Key:
     # With the process id: after a fork the parent's connections are not the child's to use.
-    return options.address, options.locktimeout, options.connecttimeout, os.getpid()
+    return server.address, server.locktimeout, server.connecttimeout, os.getpid()
 
 
-def _pop(options: PostgresOptions, tag: Tag | None) -> _Idle | None:
+def _pop(server: Server, tag: Tag | None) -> _Idle | None:
     with _lock:
-        kept = _idle.get(_key(options))
+        kept = _idle.get(_key(server))
         if not kept:
             return None
         place = next((n for n, one in enumerate(kept) if one.tag == tag), -1)

@@ -9,13 +9,14 @@ from functools import partial
 
 import pytest
 
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.connection import SILENCE_MS, connect
+from abs_clients.postgres.server import Server
 from abs_core.errors import UnavailableError
 from abs_core.testing import SCHEMA
 from abs_core.testing.case import Case, rows
 from abs_core.testing.engine import Attempt
 from abs_sinks.postgres import PostgresOptions, PostgresSink
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.connection import SILENCE_MS, connect
 from abs_sinks.postgres.lossy import LossyProxy
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
 
@@ -88,21 +89,21 @@ def test_by_default_it_is_noticed_within_a_minute(
 
 def test_a_statement_that_takes_long_is_waited_for(shared_database: str) -> None:
     # Long enough that a machine under load can ask in time what the session is doing.
-    with connect(_options(shared_database, 8_000)) as connection:
+    with connect(_options(shared_database, 8_000).server) as connection:
         connection.execute("select pg_sleep(10)")
         assert connection.execute("select 1").fetchone() == (1,)
 
 
 def test_a_url_may_ask_for_another_time_and_for_none(shared_database: str) -> None:
     for chosen, expected in ((None, SILENCE_MS), (7_000, 7_000), (0, 0)):
-        with connect(_options(shared_database, chosen)) as connection:
+        with connect(_options(shared_database, chosen).server) as connection:
             parameters = connection.info.get_parameters()
         assert int(parameters.get("tcp_user_timeout", "0")) == expected
 
 
 def test_keepalives_of_the_url_go_before_the_defaults(shared_database: str) -> None:
     url = f"{shared_database}?keepalives_idle=77"
-    with connect(PostgresOptions.parse({"url": url, "dbtable": "t"})) as connection:
+    with connect(Server.at(url)) as connection:
         parameters = connection.info.get_parameters()
     assert parameters["keepalives_idle"] == "77"
     assert parameters["keepalives_count"] == "3"

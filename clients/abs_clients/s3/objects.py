@@ -11,10 +11,10 @@ from typing import Any
 from awscrt.checksums import crc64nvme
 from botocore.exceptions import ClientError
 
+from abs_clients.s3.client import client
+from abs_clients.s3.errors import code_of, mapped, status_of
+from abs_clients.s3.server import Bucket
 from abs_core.errors import CorruptionError, UnavailableError
-from abs_sinks.s3.client import client
-from abs_sinks.s3.faults import code_of, mapped, status_of
-from abs_sinks.s3.options import S3Options
 
 _ABSENT = {"NoSuchKey", "NotFound", "404"}
 CELL_MAX = 1 << 28
@@ -60,14 +60,15 @@ class Listed:
 class Objects:
     """The objects of one bucket."""
 
-    def __init__(self, options: S3Options) -> None:
-        self._options = options
-        self._bucket = options.path.bucket
+    def __init__(self, bucket: Bucket) -> None:
+        self._server = bucket.server
+        self._bucket = bucket.name
+        self._encryption = bucket.encryption
 
     def put(self, key: str, data: bytes, *, metadata: Mapping[str, str] | None = None) -> str:
         """Put it, whatever was there; its ETag."""
         with mapped(f"putting {self._name(key)}"):
-            answer = client(self._options).put_object(
+            answer = client(self._server).put_object(
                 **self._content(key, data), Metadata=dict(metadata or {})
             )
         return _etag_of(answer, self._name(key))
@@ -80,7 +81,7 @@ class Objects:
         condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
         with mapped(f"putting {self._name(key)} on a condition"):
             try:
-                answer = client(self._options, once=True).put_object(
+                answer = client(self._server, once=True).put_object(
                     **self._content(key, data), **condition
                 )
             except ClientError as error:
@@ -101,7 +102,7 @@ class Objects:
         """
         with mapped(f"getting {self._name(key)}"):
             try:
-                answer = client(self._options).get_object(Bucket=self._bucket, Key=key)
+                answer = client(self._server).get_object(Bucket=self._bucket, Key=key)
             except ClientError as error:
                 if code_of(error) in _ABSENT:
                     return None
@@ -119,14 +120,14 @@ class Objects:
     def chunks(self, key: str, size: int = 8 << 20) -> Iterator[bytes]:
         """Its content, piece by piece."""
         with mapped(f"getting {self._name(key)}"):
-            answer = client(self._options).get_object(Bucket=self._bucket, Key=key)
+            answer = client(self._server).get_object(Bucket=self._bucket, Key=key)
             yield from answer["Body"].iter_chunks(size)
 
     def head(self, key: str) -> Head | None:
         """What the server says of it; None where it is not there."""
         with mapped(f"looking at {self._name(key)}"):
             try:
-                answer = client(self._options).head_object(
+                answer = client(self._server).head_object(
                     Bucket=self._bucket, Key=key, ChecksumMode="ENABLED"
                 )
             except ClientError as error:
@@ -143,7 +144,7 @@ class Objects:
     def list(self, prefix: str) -> Iterator[Listed]:
         """Every object whose key begins with ``prefix``, by key."""
         with mapped(f"listing {self._name(prefix)}"):
-            pages = client(self._options).get_paginator("list_objects_v2")
+            pages = client(self._server).get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
                 for found in page.get("Contents", []):
                     yield Listed(
@@ -160,10 +161,10 @@ class Objects:
         if len(keys) == 1:
             # DeleteObjects needs a privilege and a checksum that some servers lack.
             with mapped(f"deleting {self._name(keys[0])}"):
-                client(self._options).delete_object(Bucket=self._bucket, Key=keys[0])
+                client(self._server).delete_object(Bucket=self._bucket, Key=keys[0])
             return
         with mapped(f"deleting {len(keys)} objects of bucket {self._bucket}"):
-            answer = client(self._options).delete_objects(
+            answer = client(self._server).delete_objects(
                 Bucket=self._bucket,
                 Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},
             )
@@ -176,7 +177,7 @@ class Objects:
             "Key": key,
             "Body": data,
             "ChecksumCRC64NVME": checksum_header(crc64nvme(data)),
-            **encryption(self._options),
+            **self._encryption,
         }
 
     def _name(self, key: str) -> str:
@@ -187,12 +188,6 @@ def _etag_of(answer: Mapping[str, Any], name: str) -> str:
     if "ETag" not in answer:
         raise UnavailableError(f"The server took {name} and did not say under which ETag.")
     return str(answer["ETag"])
-
-
-def encryption(options: S3Options) -> dict[str, str]:
-    """The parameters that ask for server-side encryption."""
-    given = {"ServerSideEncryption": options.sse, "SSEKMSKeyId": options.ssekmskeyid}
-    return {name: text for name, text in given.items() if text is not None}
 
 
 def checksum_header(crc: int) -> str:

@@ -10,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from abs_clients.s3.location import Location
+from abs_clients.s3.objects import Objects
+from abs_clients.s3.server import Bucket, Server
 from abs_core.state.contracts import BlobRef
 from abs_core.state.local_store import (
     another_record,
@@ -19,8 +22,6 @@ from abs_core.state.local_store import (
     sealed,
     unsealed,
 )
-from abs_sinks.s3.objects import Objects
-from abs_sinks.s3.options import S3Options
 
 _RECORD = re.compile(r"(\d{1,18})\.record")
 
@@ -29,14 +30,24 @@ class S3SnapshotStore:
     """Durable as the bucket is. See ``abs_core.state.contracts.SnapshotStore``.
 
     Args:
-        options: ``path`` is the store's folder; of the others those that name the server count.
-            No lifecycle rule may delete objects in that folder.
+        server: where the bucket is.
+        folder: the store's own, ``Location.parse("s3://bucket/prefix")``; no lifecycle rule may
+            delete objects in it.
+        sse: server-side encryption; None: the bucket's default.
+        ssekmskeyid: key for ``aws:kms``.
     """
 
-    def __init__(self, options: S3Options) -> None:
-        self._objects = Objects(options)
-        self._blobs = f"{options.path.key('blobs')}/"
-        self._records = f"{options.path.key('complete')}/"
+    def __init__(
+        self,
+        server: Server,
+        folder: Location,
+        *,
+        sse: str | None = None,
+        ssekmskeyid: str | None = None,
+    ) -> None:
+        self._objects = Objects(Bucket(server, folder.bucket, sse, ssekmskeyid))
+        self._blobs = f"{folder.key('blobs')}/"
+        self._records = f"{folder.key('complete')}/"
 
     def put(self, key: str, content: bytes) -> BlobRef:
         self._objects.put(self._blobs + check_key(key), content)

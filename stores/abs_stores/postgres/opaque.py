@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
 from abs_core.state.contracts import NewBackend, Place, StateHandle
 from abs_core.state.external import Changes, ExternalBackend
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.state_tables import UNNESTED, StateTables
+from abs_stores.postgres.tables import UNNESTED, StateTables
 
 _PUT = (
     "insert into {schema}.keyed_opaque as t"
@@ -45,9 +45,13 @@ returning committed
 """
 
 
-def opaque_backends(options: PostgresOptions) -> NewBackend:
-    """Builds backends that keep their state in this database."""
-    return lambda store, place: ExternalBackend(store, place, partial(OpaqueState, options))
+def opaque_backends(server: Server, schema: str = "abs") -> NewBackend:
+    """Builds backends that keep their state in this database.
+
+    Args:
+        schema: of the tables; it is created where it is missing.
+    """
+    return lambda store, place: ExternalBackend(store, place, partial(OpaqueState, server, schema))
 
 
 class OpaqueState(StateTables):
@@ -68,8 +72,8 @@ select key, sub, case when checkpoint <= %(committed)s then value else before en
   from {schema}.keyed_opaque where scope = %(scope)s {filter}
 """
 
-    def __init__(self, options: PostgresOptions, place: Place) -> None:
-        super().__init__(options, place)
+    def __init__(self, server: Server, schema: str, place: Place) -> None:
+        super().__init__(server, schema, place)
         self._committed = -1
 
     def visible(self) -> Mapping[str, Any]:

@@ -9,10 +9,7 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from abs_core.errors import RefusedError, UnavailableError
-from abs_services import PostgresService
-from abs_sinks.postgres import PostgresOptions
-from abs_sinks.postgres.connection import (
+from abs_clients.postgres.connection import (
     IDLE_IN_TRANSACTION_SECONDS,
     Tag,
     close_idle,
@@ -21,6 +18,9 @@ from abs_sinks.postgres.connection import (
     leased,
     take,
 )
+from abs_core.errors import RefusedError, UnavailableError
+from abs_services import PostgresService
+from abs_sinks.postgres import PostgresOptions
 
 pytestmark = pytest.mark.services
 TAG = Tag("0123456789abcdef", 7)
@@ -34,45 +34,45 @@ def options(postgres: PostgresService, shared_database: str) -> Iterator[Postgre
 
 
 def test_a_connection_is_used_again(options: PostgresOptions) -> None:
-    with leased(options) as first:
+    with leased(options.server) as first:
         pid = first.info.backend_pid
-    with leased(options) as second:
+    with leased(options.server) as second:
         assert second.info.backend_pid == pid
 
 
 def test_two_users_at_once_never_share_one(options: PostgresOptions) -> None:
-    with leased(options) as first, leased(options) as second:
+    with leased(options.server) as first, leased(options.server) as second:
         assert first.info.backend_pid != second.info.backend_pid
 
 
 def test_other_credentials_get_another_one(options: PostgresOptions) -> None:
-    with leased(options):
+    with leased(options.server):
         pass
     parameters = dict(options.address.parameters) | {"password": "wrong"}
     address = replace(options.address, parameters=tuple(sorted(parameters.items())))
     with pytest.raises(RefusedError):
-        take(replace(options, address=address))
+        take(replace(options, address=address).server)
 
 
 def test_one_that_its_user_left_in_a_transaction_is_not_kept(options: PostgresOptions) -> None:
-    connection = take(options)
+    connection = take(options.server)
     connection.execute("begin")
-    give_back(options, connection)
+    give_back(options.server, connection)
     assert connection.closed
 
 
 def test_one_whose_user_failed_is_not_kept(options: PostgresOptions) -> None:
-    with pytest.raises(ZeroDivisionError), leased(options) as connection:
+    with pytest.raises(ZeroDivisionError), leased(options.server) as connection:
         _ = 1 / 0
     assert connection.closed
 
 
 def test_one_that_the_server_has_ended_is_replaced(options: PostgresOptions) -> None:
-    with leased(options) as connection:
+    with leased(options.server) as connection:
         pid = connection.info.backend_pid
     with psycopg.connect(options.address.conninfo(), autocommit=True) as other:
         other.execute("select pg_terminate_backend(%s, 5000)", (pid,))
-    with leased(options) as connection:
+    with leased(options.server) as connection:
         assert connection.info.backend_pid != pid
 
 
@@ -81,31 +81,31 @@ def test_one_from_before_a_crash_of_the_server_is_replaced(
 ) -> None:
     if not postgres.controllable:
         pytest.skip("the server is not ours to kill")
-    with leased(options):
+    with leased(options.server):
         pass
     postgres.kill()
     with pytest.raises(UnavailableError):
-        take(options)
+        take(options.server)
     postgres.start()
-    with leased(options) as connection:
+    with leased(options.server) as connection:
         assert connection.execute("select 1").fetchone() == (1,)
 
 
 def test_a_child_process_does_not_use_its_parents(options: PostgresOptions) -> None:
-    with leased(options) as connection:
+    with leased(options.server) as connection:
         pid = connection.info.backend_pid
     child = os.fork()
     if child == 0:
-        with leased(options) as connection:
+        with leased(options.server) as connection:
             os._exit(0 if connection.info.backend_pid != pid else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    with leased(options) as connection:
+    with leased(options.server) as connection:
         assert connection.execute("select 1").fetchone() == (1,)
 
 
 def test_it_bears_the_name_of_whom_it_works_for(options: PostgresOptions) -> None:
     for tag in (TAG, Tag(TAG.register, 8), TAG):
-        with leased(options, tag) as connection:
+        with leased(options.server, tag) as connection:
             shown = connection.execute("show application_name").fetchone()
         assert shown == (str(tag),)
         assert len(str(tag)) < 64  # PostgreSQL cuts longer names off
@@ -121,7 +121,7 @@ def test_a_name_that_is_not_exactly_a_tag_is_none(text: str) -> None:
 
 
 def test_every_wait_has_an_end(options: PostgresOptions) -> None:
-    with connect(options) as connection:
+    with connect(options.server) as connection:
         settings = {
             name: connection.execute(f"show {name}").fetchone()
             for name in (

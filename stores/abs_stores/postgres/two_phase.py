@@ -19,13 +19,13 @@ import psycopg
 from psycopg import Connection, sql
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
+from abs_clients.postgres.connection import leased
+from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
 from abs_core.state.contracts import NewBackend, Place, StateHandle
 from abs_core.state.external import Changes, ExternalBackend
-from abs_sinks.postgres.connection import leased
-from abs_sinks.postgres.faults import mapped
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.state_tables import UNNESTED, StateTables
+from abs_stores.postgres.tables import UNNESTED, StateTables
 
 _GID = re.compile(
     r"abs-state:(?P<scope>[0-9a-f]{24}):(?P<generation>\d{1,18}):\d{1,18}:[0-9a-f]{12}"
@@ -53,9 +53,15 @@ select gid from pg_prepared_xacts where database = current_database() and gid li
 """
 
 
-def two_phase_backends(options: PostgresOptions) -> NewBackend:
-    """Builds backends that keep their state in this database."""
-    return lambda store, place: ExternalBackend(store, place, partial(TwoPhaseState, options))
+def two_phase_backends(server: Server, schema: str = "abs") -> NewBackend:
+    """Builds backends that keep their state in this database.
+
+    Args:
+        schema: of the tables; it is created where it is missing.
+    """
+    return lambda store, place: ExternalBackend(
+        store, place, partial(TwoPhaseState, server, schema)
+    )
 
 
 class TwoPhaseState(StateTables):
@@ -71,8 +77,8 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
 """
     source = "select key, sub, value from {schema}.keyed_2pc where scope = %(scope)s {filter}"
 
-    def __init__(self, options: PostgresOptions, place: Place) -> None:
-        super().__init__(options, place)
+    def __init__(self, server: Server, schema: str, place: Place) -> None:
+        super().__init__(server, schema, place)
         self._gid: str | None = None
 
     def visible(self) -> Mapping[str, Any]:
@@ -81,7 +87,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
     def restore(self, handles: Sequence[StateHandle]) -> None:
         named = {gid for handle in handles for name, gid in handle.extra if name == "gid"}
         self.raise_fence(partial(self._settle, named))
-        with leased(self.options) as connection, mapped("looking for committed state"):
+        with leased(self.server) as connection, mapped("looking for committed state"):
             query = self.sql(
                 "select gid, checkpoint from {schema}.keyed_2pc_marker where scope = %s"
             )
@@ -116,7 +122,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
 
     def commit(self, checkpoint: int) -> None:
         self._end("COMMIT PREPARED {}")
-        with leased(self.options) as connection, mapped("deleting older markers"):
+        with leased(self.server) as connection, mapped("deleting older markers"):
             connection.execute(self.sql(_UNMARK), self._values(checkpoint))
 
     def abort(self, checkpoint: int) -> None:
@@ -124,7 +130,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
 
     def _end(self, statement: LiteralString) -> None:
         if self._gid is not None:
-            with leased(self.options) as connection:
+            with leased(self.server) as connection:
                 _end(connection, statement, self._gid)
             self._gid = None
 

@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
+from abs_clients.postgres.errors import cannot_connect, mapped, to_abs_error
 from abs_core.errors import (
     AbsError,
     ContentionError,
@@ -18,7 +19,6 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
-from abs_sinks.postgres.faults import cannot_connect, mapped, to_abs_error
 
 EVERY_STATE = sorted(
     value.sqlstate

@@ -13,10 +13,10 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import Connection, sql
 
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.server import Server
 from abs_core.errors import RefusedError
-from abs_sinks.postgres.address import Address
-from abs_sinks.postgres.faults import mapped
-from abs_sinks.postgres.options import PostgresOptions
 
 # CREATE ... IF NOT EXISTS by two sessions at once fails in one of them with a unique violation, so
 # they take turns by an advisory lock of this number ("abs1" in ASCII).
@@ -53,16 +53,17 @@ _lock = threading.Lock()
 _known: set[tuple[Address, str]] = set()
 
 
-class StateSchema:
+class MetadataSchema:
     """Names in the state schema, and its creation.
 
     Args:
-        options: say which schema, on which server.
+        server: where it lies.
+        name: of the schema (the option ``stateschema``).
     """
 
-    def __init__(self, options: PostgresOptions) -> None:
-        self.name = options.stateschema
-        self._where = (options.address, self.name)
+    def __init__(self, server: Server, name: str) -> None:
+        self.name = name
+        self._where = (server.address, name)
 
     def table(self, name: str) -> sql.Identifier:
         """A table in it, to be composed into a statement."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import pytest
 
+from abs_clients.s3.client import client
+from abs_clients.s3.location import Location
+from abs_clients.s3.server import Server
 from abs_core.errors import UnavailableError
 from abs_core.state.contracts import SnapshotStore
 from abs_core.state.heap import HeapBackend
@@ -15,9 +18,7 @@ from abs_core.testing.check_snapshot_store import check_snapshot_store
 from abs_core.testing.check_state import check_state
 from abs_core.testing.state_case import StateSubject
 from abs_services import S3Service
-from abs_sinks.s3.client import client
-from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.snapshots import S3SnapshotStore
+from abs_stores.s3 import S3SnapshotStore
 
 Change = Callable[[bytes], bytes] | None
 pytestmark = pytest.mark.services
@@ -26,14 +27,14 @@ pytestmark = pytest.mark.services
 class Place:
     """A folder of stores, and a way to damage what is in them."""
 
-    def __init__(self, bucket: str, prefix: str, given: Mapping[str, str]) -> None:
+    def __init__(self, bucket: str, prefix: str, server: Server) -> None:
         self._bucket = bucket
         self._prefix = prefix
-        self._given = given
+        self._server = server
 
     def new_store(self) -> S3SnapshotStore:
         path = f"s3://{self._bucket}/{self._prefix}/{secrets.token_hex(4)}"
-        return S3SnapshotStore(S3Options.parse({**self._given, "path": path}))
+        return S3SnapshotStore(self._server, Location.parse(path))
 
     def damage(self, store: SnapshotStore, key: str, change: Change) -> None:
         assert isinstance(store, S3SnapshotStore)
@@ -53,8 +54,8 @@ class Place:
 
 
 @pytest.fixture
-def place(store: S3Service, prefix: str, given: Mapping[str, str]) -> Place:
-    return Place(store.bucket, prefix, given)
+def place(store: S3Service, prefix: str) -> Place:
+    return Place(store.bucket, prefix, Server(store.endpoint, store.region, pathstyle=True))
 
 
 def test_a_snapshot_store_in_s3_keeps_the_contract(place: Place) -> None:
@@ -71,13 +72,11 @@ def test_a_backend_keeps_its_contract_on_s3(place: Place) -> None:
     check_state(StateSubject(HeapBackend, place.new_store, place.damage), chosen)
 
 
-def test_a_server_that_does_not_answer_is_a_clear_error(
-    given: Mapping[str, str], store: S3Service
-) -> None:
-    nowhere = {**given, "path": "s3://bucket/x", "endpoint": "http://127.0.0.1:9", "timeout": "1"}
-    options = S3Options.parse(nowhere)
+@pytest.mark.usefixtures("store")  # for the credentials
+def test_a_server_that_does_not_answer_is_a_clear_error() -> None:
+    nowhere = Server("http://127.0.0.1:9", pathstyle=True, timeout=1.0)
     try:
         with pytest.raises(UnavailableError):
-            S3SnapshotStore(options).put("1/op.0/a", b"")
+            S3SnapshotStore(nowhere, Location("bucket", "x")).put("1/op.0/a", b"")
     finally:
-        client(options).close()
+        client(nowhere).close()

@@ -12,6 +12,8 @@ import psycopg
 import pytest
 from psycopg import Connection
 
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.server import Server
 from abs_core.errors import (
     AbsError,
     FencedError,
@@ -25,15 +27,14 @@ from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing import check_state as rules
 from abs_core.testing.check_state import RULES, Rule, check_state
 from abs_core.testing.state_case import KEYS, Model, StateCase, StateSubject
-from abs_sinks.postgres import state_opaque
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.state_2pc import TwoPhaseState, two_phase_backends
-from abs_sinks.postgres.state_mvcc import MvccState, mvcc_backends
-from abs_sinks.postgres.state_opaque import opaque_backends
-from abs_sinks.postgres.state_tables import StateTables
+from abs_stores.postgres import opaque as state_opaque
+from abs_stores.postgres.mvcc import MvccState, mvcc_backends
+from abs_stores.postgres.opaque import opaque_backends
+from abs_stores.postgres.tables import StateTables
+from abs_stores.postgres.two_phase import TwoPhaseState, two_phase_backends
 
 pytestmark = pytest.mark.services
-WAYS: dict[str, Callable[[PostgresOptions], NewBackend]] = {
+WAYS: dict[str, Callable[[Server], NewBackend]] = {
     "mvcc": mvcc_backends,
     "2pc": two_phase_backends,
     "opaque": opaque_backends,
@@ -45,8 +46,8 @@ def no_damage(store: SnapshotStore, key: str, change: object) -> None:
 
 
 @pytest.fixture
-def options(shared_database: str) -> PostgresOptions:
-    return PostgresOptions.parse({"url": shared_database, "dbtable": "beside", "locktimeout": "1"})
+def server(shared_database: str) -> Server:
+    return Server(Address.parse(shared_database), locktimeout=1.0)
 
 
 @pytest.fixture(params=WAYS)
@@ -55,11 +56,11 @@ def way(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def subject(way: str, options: PostgresOptions, tmp_path: Path) -> StateSubject:
+def subject(way: str, server: Server, tmp_path: Path) -> StateSubject:
     def new_store() -> LocalSnapshotStore:
         return LocalSnapshotStore(tmp_path / secrets.token_hex(4))
 
-    return StateSubject(WAYS[way](options), new_store, no_damage, in_flight=1)
+    return StateSubject(WAYS[way](server), new_store, no_damage, in_flight=1)
 
 
 @pytest.fixture

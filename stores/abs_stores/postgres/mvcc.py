@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from abs_clients.postgres.connection import leased
+from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
 from abs_core.state.contracts import NewBackend, Place, StateHandle
 from abs_core.state.external import Changes, ExternalBackend
-from abs_sinks.postgres.connection import leased
-from abs_sinks.postgres.faults import mapped
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.state_tables import UNNESTED, StateTables
+from abs_stores.postgres.tables import UNNESTED, StateTables
 
 _INSERT = (
     "insert into {schema}.keyed_mvcc select %(scope)s, c.state, c.key_group, c.key, c.sub,"
@@ -49,9 +49,13 @@ delete from {schema}.keyed_mvcc m using {schema}.keyed_mvcc n
 """
 
 
-def mvcc_backends(options: PostgresOptions) -> NewBackend:
-    """Builds backends that keep their state in this database."""
-    return lambda store, place: ExternalBackend(store, place, partial(MvccState, options))
+def mvcc_backends(server: Server, schema: str = "abs") -> NewBackend:
+    """Builds backends that keep their state in this database.
+
+    Args:
+        schema: of the tables; it is created where it is missing.
+    """
+    return lambda store, place: ExternalBackend(store, place, partial(MvccState, server, schema))
 
 
 class MvccState(StateTables):
@@ -77,8 +81,8 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
  order by m.key, m.sub, m.version desc
 """
 
-    def __init__(self, options: PostgresOptions, place: Place) -> None:
-        super().__init__(options, place)
+    def __init__(self, server: Server, schema: str, place: Place) -> None:
+        super().__init__(server, schema, place)
         self._limits: dict[int, int] = {}
         self._committed = -1
 
@@ -119,7 +123,7 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
     def commit(self, checkpoint: int) -> None:
         before, self._committed = self._committed, checkpoint
         values = self._values(before=before)
-        with leased(self.options) as connection, mapped("deleting superseded state"):
+        with leased(self.server) as connection, mapped("deleting superseded state"):
             connection.execute(self.sql(_HORIZON), values)
             connection.execute(self.sql(_SUPERSEDED), values)
 
@@ -129,7 +133,7 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
             "delete from {schema}.keyed_mvcc where scope = %(scope)s and version = %(version)s"
             " and generation = %(generation)s and key_group >= %(start)s and key_group < %(stop)s"
         )
-        with leased(self.options) as connection, mapped("deleting a failed checkpoint's state"):
+        with leased(self.server) as connection, mapped("deleting a failed checkpoint's state"):
             connection.execute(query, self._values(version=checkpoint))
 
     def _values(self, **others: object) -> dict[str, object]:

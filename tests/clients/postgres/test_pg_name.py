@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from abs_clients.postgres.name import TableName, check_identifier
 from abs_core.errors import OptionError
-from abs_sinks.postgres.name import TableName, check_identifier
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,14 @@ from typing import Any, LiteralString
 
 from psycopg import Connection, sql
 
+from abs_clients.postgres.connection import leased
+from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.metadata import MetadataSchema, in_turn
+from abs_clients.postgres.server import Server
 from abs_core.errors import ContentionError, FencedError
 from abs_core.state.contracts import Place
 from abs_core.state.external import Changes, Entry
 from abs_core.state.keygroups import GroupRange, groups_of
-from abs_sinks.postgres.connection import leased
-from abs_sinks.postgres.faults import mapped
-from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.state import StateSchema, in_turn
 
 _FENCE = """
 CREATE TABLE IF NOT EXISTS {schema}.keyed_fence (
@@ -41,7 +41,8 @@ class StateTables:
     """The rows of one scope; a subclass says how they tell committed from pending.
 
     Args:
-        options: say which server, and the schema for the tables.
+        server: where the database is.
+        schema: of the tables.
         place: whose state it is.
     """
 
@@ -51,11 +52,11 @@ class StateTables:
     source: LiteralString
     """Selects key, sub, value of committed rows; ``{{filter}}`` narrows them."""
 
-    def __init__(self, options: PostgresOptions, place: Place) -> None:
-        self.options = options
+    def __init__(self, server: Server, schema: str, place: Place) -> None:
+        self.server = server
         self.place = place
         self.scope = hashlib.sha256(f"{place.job}\0{place.operator}".encode()).hexdigest()[:24]
-        self._schema = StateSchema(options)
+        self._schema = MetadataSchema(server, schema)
 
     def visible(self) -> Mapping[str, Any]:
         """The parameters of ``source``."""
@@ -82,7 +83,7 @@ class StateTables:
             filter=sql.SQL(narrow),
         )
         parameters = {"scope": self.scope, **self.visible(), **values}
-        with leased(self.options) as connection, mapped("reading operators' state"):
+        with leased(self.server) as connection, mapped("reading operators' state"):
             rows = connection.execute(query, parameters, binary=True).fetchall()
         return [((bytes(key), bytes(sub)), bytes(value)) for key, sub, value in rows]
 
@@ -95,7 +96,7 @@ class StateTables:
         Raises:
             FencedError: a higher one is; nothing is written.
         """
-        with leased(self.options) as connection, mapped("writing operators' state"):
+        with leased(self.server) as connection, mapped("writing operators' state"):
             connection.execute("begin")
             fence = self.sql(
                 "select generation from {schema}.keyed_fence where scope = %s for share"
@@ -121,7 +122,7 @@ class StateTables:
         look = self.sql("select generation from {schema}.keyed_fence where scope = %s")
         place = self.place
         values = {"scope": self.scope, "job": place.job, "operator": place.operator}
-        with leased(self.options) as connection:
+        with leased(self.server) as connection:
             self._schema.ensure(connection)
             with mapped("creating the tables of operators' state"):
                 in_turn(connection, lambda: connection.execute(self.sql(_FENCE + self.tables)))

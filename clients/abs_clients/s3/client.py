@@ -14,38 +14,33 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from abs_sinks.s3.faults import mapped
-from abs_sinks.s3.options import S3Options
+from abs_clients.s3.errors import mapped
+from abs_clients.s3.server import Server
+
+CONNECTIONS_KEPT = 72
+"""Idle connections that a client keeps for its threads: 64 upload parts, and a few more."""
 
 TRIES = 4
 """How often a request that can be repeated is sent; botocore waits longer before each."""
 
-_Key = tuple[str | None, str | None, bool, float, int, int]
-_clients: dict[tuple[int, _Key], Any] = {}
+_clients: dict[tuple[int, Server, int], Any] = {}
 _lock = threading.Lock()
 _session: boto3.session.Session | None = None
 os.register_at_fork(after_in_child=_clients.clear)
 
 
-def client(options: S3Options, *, once: bool = False) -> Any:
+def client(server: Server, *, once: bool = False) -> Any:
     """The process's boto3 client for this server; threads share it.
 
     Args:
         once: for requests that must not be sent twice on their own: a compare-and-set.
     """
     tries = 1 if once else TRIES
-    key = (
-        options.endpoint,
-        options.region,
-        options.pathstyle,
-        options.timeout,
-        options.uploadthreads,
-        tries,
-    )
+    key = (os.getpid(), server, tries)
     with _lock:
-        if (os.getpid(), key) not in _clients:
-            _clients[os.getpid(), key] = _connect(options, tries)
-        return _clients[os.getpid(), key]
+        if key not in _clients:
+            _clients[key] = _connect(server, tries)
+        return _clients[key]
 
 
 def warm_up() -> None:
@@ -64,21 +59,21 @@ def close_idle() -> None:
         _clients.clear()
 
 
-def _connect(options: S3Options, tries: int) -> Any:
+def _connect(server: Server, tries: int) -> Any:
     with mapped("setting up the S3 client"):
         return _shared_session().client(
             "s3",
-            endpoint_url=options.endpoint,
-            region_name=options.region or (None if options.endpoint is None else _any_region()),
+            endpoint_url=server.endpoint,
+            region_name=server.region or (None if server.endpoint is None else _any_region()),
             config=Config(
                 s3={
-                    "addressing_style": "path" if options.pathstyle else "virtual",
+                    "addressing_style": "path" if server.pathstyle else "virtual",
                     "payload_signing_enabled": False,
                 },
                 signature_version="s3v4",
-                connect_timeout=min(10.0, options.timeout),
-                read_timeout=options.timeout,
-                max_pool_connections=options.uploadthreads + 8,
+                connect_timeout=min(10.0, server.timeout),
+                read_timeout=server.timeout,
+                max_pool_connections=CONNECTIONS_KEPT,
                 retries={"total_max_attempts": tries, "mode": "standard"},
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",

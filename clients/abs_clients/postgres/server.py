@@ -1,0 +1,28 @@
+"""Which PostgreSQL server, and how long to wait for it: what sinks and stores hand to the client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from abs_clients.postgres.address import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A server and a database.
+
+    Args:
+        address: where it is, with credentials; hidden from ``repr``.
+        locktimeout: seconds that a statement waits for a lock that something else holds.
+        connecttimeout: seconds to wait for the server to take a connection.
+    """
+
+    address: Address
+    locktimeout: float = 10.0
+    connecttimeout: float = 10.0
+
+    @classmethod
+    def at(cls, url: str, user: str | None = None, password: str | None = None) -> Self:
+        """The server at a libpq URI, keyword string or JDBC URL; see ``Address.parse``."""
+        return cls(Address.parse(url, user, password))
