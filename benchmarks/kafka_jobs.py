@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, TopicPartition
 
-from abs_sinks.kafka.control import admin
+from abs_clients.kafka.wire import admin
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.testing import make_topic
 from benchmarks.meter import metered

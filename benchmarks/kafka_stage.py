@@ -15,8 +15,8 @@ from confluent_kafka import Producer
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from abs_clients.kafka.configs import producer_settings
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.client import producer_settings
 from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sending import Failures, Sender
@@ -63,6 +63,6 @@ def _producer(options: KafkaOptions) -> tuple[Producer, Failures]:
     if options not in _kept:
         _kept.clear()  # of a topic before
         failures = Failures()
-        settings = producer_settings(options, None, failures.report)
+        settings = producer_settings(options.kafka, None, failures.report, options.patience.seconds)
         _kept[options] = Producer(settings), failures
     return _kept[options]

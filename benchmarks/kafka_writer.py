@@ -27,11 +27,11 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Producer
 
+from abs_clients.kafka.configs import producer_settings
+from abs_clients.kafka.wire import admin
 from abs_core.contracts import Task
 from abs_core.model import Committable
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.client import producer_settings
-from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.options import COLUMNAR
 from abs_sinks.kafka.sending import Failures
 from abs_sinks.kafka.testing import make_topic
@@ -123,7 +123,9 @@ class Rows:
 
     def _settings(self, failures: Failures) -> dict[str, Any]:
         name = f"bench-{secrets.token_hex(4)}"
-        return producer_settings(self.options, name, failures.report)
+        return producer_settings(
+            self.options.kafka, name, failures.report, self.options.patience.seconds
+        )
 
     def _produce(self, producer: Producer) -> None:
         produce, topic = producer.produce, self.topic

@@ -20,6 +20,7 @@ from abs_audit.streams import streamed
 from abs_audit.textfiles import as_text, json_objects, text_schema
 from abs_audit.winners import Judge, refuse_attempts
 from abs_clients.kafka.attempts import read_winners, side_topic
+from abs_clients.kafka.private import connections
 from abs_core.errors import (
     ConfigError,
     DataError,
@@ -28,7 +29,6 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
-from abs_sinks.kafka.private import connections
 
 POLL_RECORDS = 10_000
 

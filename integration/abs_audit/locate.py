@@ -100,9 +100,9 @@ def _topic(where: Sequence[str], table: str | None) -> Relation:
 
 def _client(servers: str, config: str | None) -> dict[str, Any]:
     """Settings of the client that reads, from a file of librdkafka's (as the sink's ``kafka.*``)."""
-    from abs_sinks.kafka.client import access_settings
-    from abs_sinks.kafka.door import knock
-    from abs_sinks.kafka.settings import from_file
+    from abs_clients.kafka.auth_check import knock
+    from abs_clients.kafka.configs import access_settings
+    from abs_clients.kafka.settings import from_file
 
     if config is None:
         return {}

@@ -54,8 +54,8 @@ def topics_with_winners(url: str) -> Sequence[str]:
     if scheme_of(url) != "kafka":
         return []
     from abs_clients.kafka.attempts import side_topic
-    from abs_sinks.kafka.door import admin_client
-    from abs_sinks.kafka.faults import mapped
+    from abs_clients.kafka.auth_check import admin_client
+    from abs_clients.kafka.errors import mapped
 
     settings, ending = kafka_options(url).kafka, side_topic("")
     client = admin_client(settings)

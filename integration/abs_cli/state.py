@@ -221,8 +221,8 @@ def kafka_options(url: str, **more: str) -> KafkaOptions:
     Raises:
         OptionError: the URL cannot be read.
     """
+    from abs_clients.kafka.settings import from_file
     from abs_sinks.kafka.options import KafkaOptions
-    from abs_sinks.kafka.settings import from_file
 
     parts = parts_of(url)
     if parts.scheme != "kafka":

@@ -18,10 +18,10 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from abs_audit import Files, Report, audit, relation
 from abs_audit.kafka import KafkaTopic
+from abs_clients.kafka.wire import close_all
 from abs_core.errors import ConfigError, DataError, OptionError, UnavailableError
 from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing_modes import AttemptHarness, open_attempts
 

@@ -177,9 +177,9 @@ def _postgres(given: Mapping[str, str]) -> object:
 
 def _kafka(given: Mapping[str, str]) -> object:
     found = KafkaOptions.parse(given)
-    assert found.batch_size_bytes > 0
-    assert found.message_max_bytes > 0
-    assert found.transaction_timeout_ms > 0
+    assert found.kafka.batch_size_bytes > 0
+    assert found.kafka.message_max_bytes > 0
+    assert found.kafka.transaction_timeout_ms > 0
     if found.common.wal is not None:
         segment_store(found.common.wal)
     _job(found.common)

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from abs_cli.main import app
+from abs_clients.kafka.wire import close_all
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.testing import make_topic
 
 pytestmark = pytest.mark.services

@@ -10,13 +10,13 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
+from abs_clients.kafka.transactions import end
+from abs_clients.kafka.wire import close_all
 from abs_core.errors import HandleLostError, RefusedError
 from abs_core.model import Wrote
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService
-from abs_sinks.kafka.control import close_all
-from abs_sinks.kafka.endtxn import end
 from abs_sinks.kafka.prepared import Prepared
 from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic

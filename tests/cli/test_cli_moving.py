@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
+from abs_clients.kafka.wire import close_all
 from abs_core.certificate import MemoryCertificates
 from abs_core.errors import ConfigError, ProtocolError, RegisterLostError
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing import TopicHarness, open_topic
 from abs_sinks.kafka.testing import Variant as KafkaVariant

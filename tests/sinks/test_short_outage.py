@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from abs_clients.kafka.wire import close_all
 from abs_clients.s3.client import close_idle
 from abs_core.coordinator import Coordinator, Report
 from abs_core.patience import Patience
@@ -15,7 +16,6 @@ from abs_core.testing.case import Case, rows
 from abs_core.testing.harness import Harness
 from abs_services import KafkaService, PostgresService, S3Service
 from abs_services.contracts import Service
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.testing import Variant as KafkaVariant
 from abs_sinks.kafka.testing import open_topic
 from abs_sinks.postgres.testing import VARIANTS, open_table

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from kafka.errors import KafkaTimeoutError
 
+from abs_clients.kafka.wire import close_all
 from abs_core.errors import UnavailableError
 from abs_services.native.kafka_cluster import NativeKafkaCluster
-from abs_sinks.kafka.control import close_all
 from abs_sources.kafka.testing import KafkaSourceHarness
 from tests.spark.drivers import Driver
 from tests.spark.kafka_world import KafkaWorld, opened

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from abs_clients.kafka.wire import close_all
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
-from abs_sinks.kafka.control import close_all
 from abs_sources.kafka.testing import KafkaSourceHarness
 from tests.spark.drivers import Driver
 from tests.spark.kafka_world import KafkaWorld, opened

@@ -14,9 +14,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from pyspark.sql import SparkSession
 
+from abs_clients.kafka.wire import close_all
 from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing import make_topic
 from abs_spark.kafka import KafkaDataSource

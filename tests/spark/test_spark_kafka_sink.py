@@ -11,10 +11,10 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
+from abs_clients.kafka.wire import close_all
 from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from abs_services import KafkaService
-from abs_sinks.kafka.control import close_all
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
 from tests.spark.drivers import Driver, killed_at, until

@@ -15,9 +15,9 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from abs_clients.kafka.wire import close_all
 from abs_core.model import job_key
 from abs_services import KafkaService
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_spark.kafka import KafkaDataSource
 from abs_spark.postgres import PostgresDataSource

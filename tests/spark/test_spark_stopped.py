@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
+from abs_clients.kafka.wire import close_all
 from abs_services import KafkaService
-from abs_sinks.kafka.control import close_all
 from abs_spark.kafka import KafkaDataSource
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import until

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from abs_clients.kafka.wire import close_all
 from abs_core.errors import OptionError, RefusedError
 from abs_core.model import HandleName
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.testing import Variant
 from abs_sinks.kafka.testing_modes import open_log
 from abs_sinks.wal import segment_store

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from abs_clients.kafka.fencing import fence_for_good
+from abs_clients.kafka.transaction_view import describe_and_late
+from abs_clients.kafka.transactions import Description, Reply, State, describe, end, listed
 from abs_core.aborting import abort_each
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
-from abs_sinks.kafka.endtxn import Description, Reply, State, describe, end, listed
-from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import is_id, parse_id, pattern_of
-from abs_sinks.kafka.looking import describe_and_late
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.prepared import Prepared, is_ending, outcome
 from abs_sinks.kafka.producers import Producers
@@ -86,7 +86,7 @@ class TransactionCommitter:
 
         def abort(handle: HandleName) -> None:
             if is_id(handle):
-                fence_for_good(self._options, handle)
+                fence_for_good(self._options.kafka, str(handle))
             else:
                 any(producers.abort(handle) for producers in self._own())
 

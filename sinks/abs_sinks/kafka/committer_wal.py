@@ -121,7 +121,7 @@ class WalCommitter:
                 version,
                 _to_text(done | {c.handle for c in ready}),
                 sending(self._options, self._store, ready),
-                self._options.transaction_timeout_ms,
+                self._options.kafka.transaction_timeout_ms,
                 CrashPoint.BETWEEN_COMMITS,
             )
             if not isinstance(swapped, Conflict):
@@ -169,7 +169,7 @@ class WalCoCommitter(WalCommitter):
             expected,
             state,
             rows,
-            self._options.transaction_timeout_ms,
+            self._options.kafka.transaction_timeout_ms,
             CrashPoint.INSIDE_CO_COMMIT,
         )
         if not isinstance(swapped, Conflict):

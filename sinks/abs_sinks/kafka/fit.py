@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.errors import RowError, SchemaError
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, most_bytes, refuse, sizes_of
-from abs_sinks.kafka.topics import TopicFacts, topics_in_time
 
 
 class Fit:
@@ -76,7 +76,7 @@ class Fit:
     def _check_one(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
     ) -> None:
-        most = self._options.message_max_bytes
+        most = self._options.kafka.message_max_bytes
         limit = min(most, topic.max_message_bytes or most)
         self._check_sizes(records, topic, limit - RECORD_OVERHEAD, among, first_row)
         if records.partitions is not None:

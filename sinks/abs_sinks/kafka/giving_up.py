@@ -24,12 +24,12 @@ from collections.abc import Sequence
 from confluent_kafka import Producer
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
+from abs_clients.kafka.configs import producer_settings
+from abs_clients.kafka.errors import mapped
 from abs_core.contracts import Conflict
 from abs_core.errors import ConfigError, ContentionError, ProtocolError
 from abs_core.model import HandleName, JobState
 from abs_core.protocol import Changed, Identity, Refused, start
-from abs_sinks.kafka.client import producer_settings
-from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.sending import Failures
@@ -133,7 +133,9 @@ def _give_up_orphan(options: KafkaOptions, orphan: HandleName) -> Decided:
     none = Decided(orphan.register, orphan.job, generation, NO_DECISION, (), trail())
     failures = Failures(options.kafka)
     with mapped("giving attempts up", options.kafka):
-        producer = Producer(producer_settings(options, None, failures.report))
+        producer = Producer(
+            producer_settings(options.kafka, None, failures.report, options.patience.seconds)
+        )
         send_winners(producer, failures, winners_topic(options, orphan.job, again=True), none)
     return none
 

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from confluent_kafka import KafkaException, Producer
 
+from abs_clients.kafka.configs import producer_settings
+from abs_clients.kafka.errors import mapped
 from abs_core.model import HandleName
-from abs_sinks.kafka.client import producer_settings
-from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records
 from abs_sinks.kafka.sending import Failures, Sender
@@ -82,7 +82,7 @@ def over_librdkafka(options: KafkaOptions, name: HandleName) -> Initialised:
         TargetError: the coordinator refuses, or does not answer.
     """
     failures = Failures(options.kafka)
-    given = producer_settings(options, str(name), failures.report)
+    given = producer_settings(options.kafka, str(name), failures.report, options.patience.seconds)
     # Of no use in a client that lives for an epoch: two requests of each.
     config = {"enable.metrics.push": "false", **given}
     with mapped(f"initialising transactional id {name}", options.kafka):

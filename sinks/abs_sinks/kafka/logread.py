@@ -16,9 +16,9 @@ import kafka.errors as errors
 from kafka.protocol.consumer import FetchRequest
 from kafka.record import MemoryRecords
 
-from abs_sinks.kafka.control import run
-from abs_sinks.kafka.places import leaders_of
-from abs_sinks.kafka.settings import Settings
+from abs_clients.kafka.routing import leaders_of
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.wire import run
 
 _FETCH_BYTES = 8 << 20
 

@@ -7,19 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from abs_clients.kafka.settings import PREFIX, Settings
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.compression import Compression
-from abs_sinks.kafka.settings import DEFAULT_TRANSACTION_TIMEOUT_MS, PREFIX, Settings
 from abs_sinks.options import COMMON, CommonOptions, Option, Problems, one_of, read_options
 
 NAME = "abs-kafka"
 
 LIBRDKAFKA, COLUMNAR = PRODUCERS = ("librdkafka", "columnar")
 """Who sends the records of protocol 2pc."""
-
-LIBRDKAFKA_BYTES = 1_000_000
-"""librdkafka's batch.size and message.max.bytes, where they are not given."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -90,22 +87,6 @@ class KafkaOptions:
     def patience(self) -> Patience:
         """With the brokers."""
         return Patience(self.common.patience, system=f"Kafka at {self.kafka.bootstrap}")
-
-    @property
-    def transaction_timeout_ms(self) -> int:
-        """After so many milliseconds the broker aborts a transaction on its own."""
-        given = self.kafka.get("transaction.timeout.ms")
-        return DEFAULT_TRANSACTION_TIMEOUT_MS if given is None else int(given)
-
-    @property
-    def message_max_bytes(self) -> int:
-        """So many bytes the client takes for a record, or a request of them."""
-        return int(self.kafka.get("message.max.bytes") or LIBRDKAFKA_BYTES)
-
-    @property
-    def batch_size_bytes(self) -> int:
-        """So many bytes a batch may have, before it is compressed."""
-        return int(self.kafka.get("batch.size") or LIBRDKAFKA_BYTES)
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:

@@ -27,12 +27,12 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
+from abs_clients.kafka.fencing import fence_for_good
+from abs_clients.kafka.transactions import State, describe
 from abs_core.contracts import Task
 from abs_core.errors import AbsError
 from abs_core.model import HandleName
 from abs_core.strictjson import fields, parse, whole
-from abs_sinks.kafka.endtxn import State, describe
-from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.options import KafkaOptions
 
@@ -193,7 +193,7 @@ def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> int:
             for name in left.ids:
                 seen = now.get(str(name))
                 if seen is not None and seen.state is State.ONGOING:
-                    fence_for_good(options, name)
+                    fence_for_good(options.kafka, str(name))
                     log.info("transaction %s of a process that has died is aborted", name)
                     ended += 1
     except (AbsError, OSError) as error:

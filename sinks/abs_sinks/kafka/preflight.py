@@ -10,15 +10,15 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from abs_clients.kafka.cluster_facts import STATE_TOPIC, ClusterFacts, cluster_facts
+from abs_clients.kafka.hanging import find_hanging
+from abs_clients.kafka.settings import DEFAULT_TRANSACTION_TIMEOUT_MS
+from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.errors import AbsError, DataError, RefusedError, TargetError
 from abs_core.model import Finding, Severity
 from abs_core.patience import Patience
-from abs_sinks.kafka.facts import STATE_TOPIC, ClusterFacts, cluster_facts
-from abs_sinks.kafka.hanging import find_hanging
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
-from abs_sinks.kafka.settings import DEFAULT_TRANSACTION_TIMEOUT_MS
-from abs_sinks.kafka.topics import TopicFacts, topics_in_time
 
 SHORT_EXPIRATION_MS = 86_400_000
 """One day: for so long a job may be down between a commit and its proof."""
@@ -107,7 +107,7 @@ def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Find
 
 
 def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
-    timeout = options.transaction_timeout_ms
+    timeout = options.kafka.transaction_timeout_ms
     most = cluster.number("transaction.max.timeout.ms")
     if most is not None and timeout > most:
         yield _error(
@@ -193,14 +193,14 @@ def _judge_size(topic: TopicFacts, options: KafkaOptions) -> Iterator[Finding]:
     limit = topic.max_message_bytes
     if limit is None:
         return
-    batch = options.batch_size_bytes
+    batch = options.kafka.batch_size_bytes
     if batch > limit:
         yield _error(
             f"Topic {topic.name} takes {limit} bytes at a time (max.message.bytes), and batches may "
             f"have {batch}: the broker would refuse them.",
             f"set kafka.batch.size={limit * 9 // 10}, or raise max.message.bytes.",
         )
-    client = options.message_max_bytes
+    client = options.kafka.message_max_bytes
     if client > limit:
         yield _note(f"Records of more than {limit} bytes are refused by topic {topic.name}.")
 

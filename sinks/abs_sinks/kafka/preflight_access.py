@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.topics import TopicFacts, topic_facts
+from abs_clients.kafka.transactions import Ending, end
 from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Finding, Severity
 from abs_core.patience import Patience
-from abs_sinks.kafka.endtxn import Ending, end
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_producer import register_id
 from abs_sinks.kafka.register_topic import PARTITIONS, create
-from abs_sinks.kafka.topics import TopicFacts, topic_facts
 
 _PATIENCE = Patience(seconds=20.0)
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.topics import TopicFacts, topic_facts
 from abs_core.errors import RefusedError
 from abs_core.model import Finding, Severity
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.topics import TopicFacts, topic_facts
 
 UNCLEAN = "unclean.leader.election.enable"
 LEAST = "min.insync.replicas"

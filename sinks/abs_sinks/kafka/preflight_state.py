@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from abs_clients.kafka.settings import Settings
 from abs_core.errors import AbsError, ConfigError
 from abs_core.model import Finding, Severity
 from abs_core.wal import FolderSegments
@@ -13,7 +14,6 @@ from abs_sinks.kafka.preflight_replicas import preflight_replicas
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_topic import find_topic
 from abs_sinks.kafka.segments import store_of
-from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.side_birth import side_loss
 from abs_sinks.kafka.target import identity
 from abs_sinks.kafka.winners import data_topic

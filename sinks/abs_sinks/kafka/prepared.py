@@ -28,10 +28,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
+from abs_clients.kafka.transactions import PLAIN_END_TXN, Description, Ending, Produced, State
 from abs_core.errors import ProtocolError
 from abs_core.model import HELD_AS, Committable, HandleName, Outcome
 from abs_core.strictjson import Fields, decimal
-from abs_sinks.kafka.endtxn import PLAIN_END_TXN, Description, Ending, Produced, State
 
 SHOWN_PARTITIONS = 32
 """So many partitions' offsets are kept in a committable: decisions must fit the register."""

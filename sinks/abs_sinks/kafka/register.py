@@ -266,7 +266,7 @@ class KafkaRegister:
         self, producer: FencedProducer, key: str, version: Version, text: str, rows: Rows | None
     ) -> bool:
         """Whether all of the change is held; where not, it was fenced, and nothing is changed."""
-        limit = min(self._session.topic().max_message_bytes, self._options.message_max_bytes)
+        limit = min(self._session.topic().max_message_bytes, self._options.kafka.message_max_bytes)
         records = records_of(key, version, text, max(limit - ENVELOPE - len(key), limit // 2))
         old = [] if producer.cell is None else _tombstones(producer.cell)
         try:

@@ -14,9 +14,9 @@ from typing import Any
 
 from confluent_kafka import KafkaException, Producer
 
+from abs_clients.kafka.configs import producer_settings
+from abs_clients.kafka.errors import mapped
 from abs_core.errors import UnavailableError
-from abs_sinks.kafka.client import producer_settings
-from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_cells import Cell, Record
 from abs_sinks.kafka.sending import Failures
@@ -53,7 +53,7 @@ class FencedProducer:
         self._settings = options.kafka
         self._failures = Failures(options.kafka)
         name = register_id(options.registertopic, job)
-        settings = producer_settings(options, name, self._report)
+        settings = producer_settings(options.kafka, name, self._report, options.patience.seconds)
         for alias in ("message.timeout.ms", "delivery.timeout.ms"):
             settings.pop(alias, None)
         settings["transaction.timeout.ms"] = str(timeout_ms)

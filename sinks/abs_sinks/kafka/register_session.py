@@ -9,12 +9,12 @@ from threading import Lock, RLock
 
 from confluent_kafka import Consumer
 
-from abs_sinks.kafka.door import admin_client
+from abs_clients.kafka.auth_check import admin_client
+from abs_clients.kafka.settings import Settings
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_producer import SHORT_TIMEOUT_MS, FencedProducer
 from abs_sinks.kafka.register_tail import Tail, reading
 from abs_sinks.kafka.register_topic import RegisterTopic, find_topic, make_topic
-from abs_sinks.kafka.settings import Settings
 
 KEPT_PRODUCERS = 4
 """Jobs whose producer stays open; a batch job takes one for each token."""

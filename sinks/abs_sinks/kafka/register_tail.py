@@ -15,12 +15,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from abs_clients.kafka.errors import mapped, to_abs_error
+from abs_clients.kafka.log_offsets import ends
+from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
-from abs_sinks.kafka.ends import ends
-from abs_sinks.kafka.faults import mapped, to_abs_error
 from abs_sinks.kafka.register_cells import Cell, Cells
-from abs_sinks.kafka.settings import Settings
 
 SPAN = 64
 STEP = 16

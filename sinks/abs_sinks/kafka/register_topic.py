@@ -28,11 +28,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are the
     ResourceType,
 )
 
+from abs_clients.kafka.auth_check import asking
+from abs_clients.kafka.errors import mapped
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.topics import topics_in_time
 from abs_core.errors import PreflightError, RefusedError, SchemaError, UnavailableError
-from abs_sinks.kafka.door import asking
-from abs_sinks.kafka.faults import mapped
-from abs_sinks.kafka.settings import Settings
-from abs_sinks.kafka.topics import topics_in_time
 
 log = logging.getLogger(__name__)
 

@@ -46,7 +46,7 @@ def sending(
     """
 
     def send(producer: Producer, failures: Failures) -> None:
-        timeout = options.transaction_timeout_ms / 1000
+        timeout = options.kafka.transaction_timeout_ms / 1000
         deadline = time.monotonic() + ROOM * timeout
         sender = Sender(producer, failures, options.topic, ROOM * timeout)
         for committable in committables:

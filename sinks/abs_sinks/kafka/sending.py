@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from abs_clients.kafka.errors import CONSEQUENCES, mapped, reason_of, to_abs_error
+from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 from abs_sinks.kafka.digest import Digest
-from abs_sinks.kafka.faults import CONSEQUENCES, mapped, reason_of, to_abs_error
 from abs_sinks.kafka.records import Header, Records, header_lists, sliced
-from abs_sinks.kafka.settings import Settings
 
 CHUNK = 16_384
 """Records that are queued at a time; failures of those before are looked for in between."""

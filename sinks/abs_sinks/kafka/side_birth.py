@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.topics import TopicFacts, topic_facts, topics_in_time
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import ContentionError, CorruptionError
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.topics import TopicFacts, topic_facts, topics_in_time
 
 TRIES = 5
 

@@ -19,22 +19,22 @@ import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 from kafka import KafkaConsumer, TopicPartition
 
+from abs_clients.kafka.auth_check import admin_client
+from abs_clients.kafka.auth_check import forget as forget_admin
+from abs_clients.kafka.fencing import fence_for_good
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.topics import topic_facts
+from abs_clients.kafka.transactions import State, describe, listed
+from abs_clients.kafka.wire import forget as forget_control
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_core.testing import Row
-from abs_sinks.kafka.control import forget as forget_control
-from abs_sinks.kafka.door import admin_client
-from abs_sinks.kafka.door import forget as forget_admin
-from abs_sinks.kafka.endtxn import State, describe, listed
-from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import parse_id
 from abs_sinks.kafka.logread import committed
 from abs_sinks.kafka.options import LIBRDKAFKA, KafkaOptions
 from abs_sinks.kafka.register_session import close_session
 from abs_sinks.kafka.register_topic import create
-from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.sink import KafkaSink
-from abs_sinks.kafka.topics import topic_facts
 
 PARTITIONS = 3
 
@@ -212,7 +212,7 @@ class TopicHarness:
         self.look_anew()
         for text in self.open_ids((State.ONGOING,)):
             if (name := parse_id(text)) is not None:
-                fence_for_good(self.options, name)
+                fence_for_good(self.options.kafka, str(name))
         close_session(self.options)
         made = [self.topic, self.options.registertopic]
         there = topic_facts(self.options.kafka, made, again=True)

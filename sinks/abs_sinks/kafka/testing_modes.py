@@ -17,11 +17,11 @@ from kafka import TopicPartition
 from kafka.consumer.fetcher import ConsumerRecord
 
 from abs_clients.kafka.attempts import HEADER, read_winners, side_topic
+from abs_clients.kafka.topics import topic_facts
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.committer_wal import handles_in_ledger
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.testing import PARTITIONS, READ_SECONDS, TopicHarness, Variant, delete_topics
-from abs_sinks.kafka.topics import topic_facts
 
 
 class RegisterHarness(TopicHarness):

@@ -16,14 +16,14 @@ import time
 from confluent_kafka import Producer
 
 from abs_clients.kafka.attempts import Decided, side_topic
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.topics import topic_facts, topics_in_time
 from abs_core.errors import OptionError, PreflightError, SchemaError, UnavailableError
 from abs_core.model import Finding, Severity
 from abs_sinks.kafka.options import KafkaOptions, topic_name
 from abs_sinks.kafka.register_topic import create, need_two, topic_config
 from abs_sinks.kafka.sending import Failures
-from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.side_birth import settle
-from abs_sinks.kafka.topics import topic_facts, topics_in_time
 
 DAY_MS = 86_400_000
 SECONDS = 15.0

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
+from abs_clients.kafka.transaction_view import Looked, Partition, look
+from abs_clients.kafka.transactions import Description, Produced, State, producers
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable
-from abs_sinks.kafka.endtxn import Description, Produced, State, producers
 from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.initialised import Sending
-from abs_sinks.kafka.looking import Looked, Partition, look
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.prepared import Prepared, offsets_of
 from abs_sinks.kafka.producers import Producers, Slot
@@ -94,11 +94,11 @@ class TransactionWriter:
             yield
         except FencedError as error:
             taken = time.monotonic() - self._begun
-            if taken * 1000 < self._options.transaction_timeout_ms:
+            if taken * 1000 < self._options.kafka.transaction_timeout_ms:
                 raise
             raise NotPreparedError(
                 f"The task has written for {taken:.0f} s, and its broker has ended the transaction: "
-                f"kafka.transaction.timeout.ms is {self._options.transaction_timeout_ms}.",
+                f"kafka.transaction.timeout.ms is {self._options.kafka.transaction_timeout_ms}.",
                 job=self._task.job,
                 epoch=self._task.epoch,
                 handle=str(self._task.handle),

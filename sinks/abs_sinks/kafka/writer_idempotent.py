@@ -10,11 +10,11 @@ import pyarrow as pa
 from confluent_kafka import Producer
 
 from abs_clients.kafka.attempts import header_of
+from abs_clients.kafka.configs import producer_settings
+from abs_clients.kafka.errors import mapped
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable
-from abs_sinks.kafka.client import producer_settings
-from abs_sinks.kafka.faults import mapped
 from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import plan_columns, records_of
@@ -72,7 +72,11 @@ class AttemptWriter:
         winners_topic(self._options, self._handle.job)  # refuse before a record is there for good
         failures = Failures(self._options.kafka)
         with mapped("opening a producer"):
-            self._producer = Producer(producer_settings(self._options, None, failures.report))
+            self._producer = Producer(
+                producer_settings(
+                    self._options.kafka, None, failures.report, self._options.patience.seconds
+                )
+            )
         self._sender = Sender(
             self._producer, failures, self._options.topic, self._options.patience.seconds
         )

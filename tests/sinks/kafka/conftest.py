@@ -15,7 +15,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     importlib.import_module("kafka.admin")
 
-from abs_sinks.kafka.control import close_all
+from abs_clients.kafka.wire import close_all
 
 
 @pytest.fixture(scope="session")

@@ -9,18 +9,19 @@ import pyarrow as pa
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from abs_clients.kafka import topics
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.topics import topic_facts
+from abs_clients.kafka.transactions import Produced
+from abs_clients.kafka.wire import admin
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, RowError, SchemaError, TargetError, UnavailableError
 from abs_core.patience import Patience
 from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka import KafkaSink, topics
-from abs_sinks.kafka.control import admin
-from abs_sinks.kafka.endtxn import Produced
+from abs_sinks.kafka import KafkaSink
 from abs_sinks.kafka.register_topic import topic_config
 from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant, make_topic, open_topic
-from abs_sinks.kafka.topics import topic_facts
 from abs_sinks.kafka.writer_2pc import TransactionWriter
 
 pytestmark = pytest.mark.services
@@ -171,7 +172,7 @@ def test_a_record_that_vanishes_is_missed_when_the_brokers_are_asked(
 def test_keys_lie_where_our_own_partitioner_puts_them(
     harness: TopicHarness, writer_of: WriterOf
 ) -> None:
-    from abs_sinks.kafka.endtxn import producers
+    from abs_clients.kafka.transactions import producers
     from abs_sinks.kafka.partitioner import partitions_of
     from abs_sinks.kafka.prepared import Prepared
 

@@ -14,13 +14,13 @@ from typer.testing import CliRunner, Result
 
 from abs_audit.locate import relation
 from abs_cli.main import app
+from abs_clients.kafka.wire import close_all
 from abs_core.errors import OptionError, RefusedError
 from abs_core.model import Severity
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
 from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing import make_topic
 from tests.sinks.kafka.certificates import Authority, Certified

@@ -8,6 +8,8 @@ from threading import Timer
 
 import pytest
 
+from abs_clients.kafka.routing import coordinators_of, leaders_of
+from abs_clients.kafka.wire import run as run_on
 from abs_core.errors import AbsError
 from abs_core.model import Severity
 from abs_core.patience import Patience
@@ -17,8 +19,6 @@ from abs_core.testing.engine import Run
 from abs_core.testing.harness import Row
 from abs_services.native.kafka import NativeKafka
 from abs_services.native.kafka_cluster import NativeKafkaCluster
-from abs_sinks.kafka.control import run as run_on
-from abs_sinks.kafka.places import coordinators_of, leaders_of
 from abs_sinks.kafka.prepared import Prepared
 from abs_sinks.kafka.register_topic import need_two, topic_config
 from abs_sinks.kafka.sink import KafkaSink

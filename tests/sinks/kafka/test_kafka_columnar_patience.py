@@ -12,6 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from abs_clients.kafka.routing import MissingPlaceError
+from abs_clients.kafka.topics import TopicFacts
 from abs_core.errors import RowError, SchemaError, UnavailableError
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
@@ -20,9 +22,7 @@ from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.columnar.sender import ColumnarSender
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer
-from abs_sinks.kafka.places import MissingPlaceError
 from abs_sinks.kafka.records import plan_columns, records_of
-from abs_sinks.kafka.topics import TopicFacts
 
 OPTIONS = KafkaOptions.parse(
     {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "producer": "columnar"}

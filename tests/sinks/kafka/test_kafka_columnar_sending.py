@@ -17,6 +17,11 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from kafka.future import Future
 from kafka.protocol.producer import ProduceRequest
 
+from abs_clients.kafka.fencing import fence_for_good
+from abs_clients.kafka.private import manager_of
+from abs_clients.kafka.topics import topic_facts
+from abs_clients.kafka.transactions import Ending, describe, end
+from abs_clients.kafka.wire import Over, admin, close_all
 from abs_core.errors import FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.testing.case import within
@@ -25,16 +30,11 @@ from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
 from abs_sinks.kafka.columnar.outbox import FLYING
 from abs_sinks.kafka.columnar.sender import initialised
-from abs_sinks.kafka.control import Over, admin, close_all
-from abs_sinks.kafka.endtxn import Ending, describe, end
-from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
 from abs_sinks.kafka.partitioner import partitions_of
-from abs_sinks.kafka.private import manager_of
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.testing import PARTITIONS, make_topic
-from abs_sinks.kafka.topics import topic_facts
 
 pytestmark = pytest.mark.services
 
@@ -88,7 +88,7 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
 
     yield make
     for name in names:
-        fence_for_good(plain, name)  # a transaction that a test has left open
+        fence_for_good(plain.kafka, str(name))  # a transaction that a test has left open
     admin(plain.kafka).delete_topics([topic])
 
 

@@ -10,10 +10,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from abs_clients.kafka import topics
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.topics import TopicFacts
 from abs_core.errors import RowError, SchemaError, UnavailableError
 from abs_core.patience import Patience
-from abs_sinks.kafka import topics, winners
+from abs_sinks.kafka import winners
 from abs_sinks.kafka.columnar.encoder import Encoder
 from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.fit import Fit
@@ -21,8 +24,6 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, plan_columns, records_of
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_tail import MissingError
-from abs_sinks.kafka.settings import Settings
-from abs_sinks.kafka.topics import TopicFacts
 
 OPTIONS = KafkaOptions.parse(
     {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "protocol": "idempotent"}

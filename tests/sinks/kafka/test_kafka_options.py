@@ -7,10 +7,10 @@ import pickle
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from abs_clients.kafka.errors import to_abs_error
+from abs_clients.kafka.settings import Settings
 from abs_core.errors import OptionError
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.faults import to_abs_error
-from abs_sinks.kafka.settings import Settings
 
 GIVEN = {"kafka.bootstrap.servers": "a:9092", "topic": "t"}
 
@@ -18,7 +18,7 @@ GIVEN = {"kafka.bootstrap.servers": "a:9092", "topic": "t"}
 def test_the_least_that_is_needed_is_read_with_defaults() -> None:
     options = KafkaOptions.parse(GIVEN)
     assert (options.topic, options.protocol, options.kafka.bootstrap) == ("t", "2pc", "a:9092")
-    assert options.transaction_timeout_ms == 900_000
+    assert options.kafka.transaction_timeout_ms == 900_000
 
 
 def test_names_are_read_in_any_case() -> None:

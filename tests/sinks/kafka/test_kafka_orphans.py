@@ -15,11 +15,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from abs_clients.kafka.transactions import State
+from abs_clients.kafka.wire import close_all
 from abs_core.contracts import Task
 from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka.control import close_all
-from abs_sinks.kafka.endtxn import State
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.orphans import Claim, Left, end_orphans

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from abs_clients.kafka.transactions import Description, Produced, State
 from abs_core.errors import ProtocolError
 from abs_core.model import NO_EPOCH, Committable, Decision, HandleName, JobState, Outcome
 from abs_core.protocol import sweepable
-from abs_sinks.kafka.endtxn import Description, Produced, State
 from abs_sinks.kafka.ids import id_name, is_id, parse_id, pattern_of
 from abs_sinks.kafka.prepared import Prepared, offsets_of, outcome
 

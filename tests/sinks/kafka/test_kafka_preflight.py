@@ -8,17 +8,18 @@ import pyarrow as pa
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
+from abs_clients.kafka import topics
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.cluster_facts import ClusterFacts
+from abs_clients.kafka.topics import TopicFacts
+from abs_clients.kafka.wire import admin
 from abs_core.model import Finding, Severity
 from abs_core.patience import Patience
 from abs_services import KafkaService
-from abs_sinks.kafka import KafkaOptions, KafkaSink, topics
-from abs_sinks.kafka.control import admin
-from abs_sinks.kafka.facts import ClusterFacts
+from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.preflight import judge_cluster, judge_topic
 from abs_sinks.kafka.preflight_replicas import judge_replicas
 from abs_sinks.kafka.testing import make_topic
-from abs_sinks.kafka.topics import TopicFacts
 
 OPTIONS = KafkaOptions.parse({"kafka.bootstrap.servers": "a:1", "topic": "t"})
 CLUSTER = ClusterFacts(

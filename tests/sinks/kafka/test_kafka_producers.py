@@ -12,6 +12,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.transaction_view import Looked, Partition, look
+from abs_clients.kafka.transactions import Produced, producers
+from abs_clients.kafka.wire import forget
 from abs_core.contracts import Task
 from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import HandleName
@@ -22,15 +26,11 @@ from abs_sinks.kafka import producers as pools
 from abs_sinks.kafka import sink as sinks
 from abs_sinks.kafka import writer_2pc
 from abs_sinks.kafka.columnar.sender import initialised
-from abs_sinks.kafka.control import forget
-from abs_sinks.kafka.endtxn import Produced, producers
 from abs_sinks.kafka.initialised import over_librdkafka
-from abs_sinks.kafka.looking import Looked, Partition, look
 from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producers import Producers, Use
 from abs_sinks.kafka.records import plan_columns, records_of
-from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.writer_2pc import TransactionWriter

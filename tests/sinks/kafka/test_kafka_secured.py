@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 from abs_audit.kafka import KafkaTopic
 from abs_audit.locate import relation
 from abs_cli.main import app
+from abs_clients.kafka.wire import close_all
 from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Severity
 from abs_core.source import Limit
 from abs_core.testing.engine import Run
 from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing import KEYED, KeyedSink, make_topic
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions

@@ -12,6 +12,8 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 
+from abs_clients.kafka.configs import producer_settings
+from abs_clients.kafka.wire import admin
 from abs_core.errors import (
     FencedError,
     RowError,
@@ -20,8 +22,6 @@ from abs_core.errors import (
 )
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.client import producer_settings
-from abs_sinks.kafka.control import admin
 from abs_sinks.kafka.partitioner import partitions_of
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sending import CHUNK, Failures, Sender
@@ -83,7 +83,10 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
             made.append(at := f"{topic}-{len(made)}")
             make_topic(options.kafka, at, configs={"max.message.bytes": str(largest)})
         failures = Failures(options.kafka)
-        settings = {**producer_settings(options, name, failures.report), **(more or {})}
+        settings = {
+            **producer_settings(options.kafka, name, failures.report, options.patience.seconds),
+            **(more or {}),
+        }
         producer = Producer(settings)
         if name is not None:
             producer.init_transactions(30)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
+from abs_clients.kafka.wire import close_all
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError
 from abs_core.model import Committable
@@ -19,7 +20,6 @@ from abs_core.testing.case import rows
 from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.control import close_all
 from abs_sinks.kafka.register_producer import FencedProducer
 from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing import PARTITIONS, delete_topics, make_topic

@@ -12,17 +12,18 @@ from typer.testing import CliRunner
 from abs_audit import audit
 from abs_audit.locate import relation
 from abs_cli.main import app
+from abs_clients.kafka import topics
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.topics import topic_facts
 from abs_core.errors import CorruptionError
 from abs_core.model import Severity
 from abs_core.patience import Patience
 from abs_core.source import Limit
 from abs_core.testing.case import Case, raises, rows
 from abs_services import KafkaService
-from abs_sinks.kafka import topics, winners
+from abs_sinks.kafka import winners
 from abs_sinks.kafka.testing import delete_topics, make_topic
 from abs_sinks.kafka.testing_modes import AttemptHarness, open_attempts
-from abs_sinks.kafka.topics import topic_facts
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions, cluster
 
 pytestmark = pytest.mark.services

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from abs_clients.kafka.transactions import State, describe
 from abs_core.errors import FencedError, HandleLostError, NotPreparedError
 from abs_core.model import Outcome, Wrote
 from abs_core.patience import Patience
@@ -15,7 +16,6 @@ from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.endtxn import State, describe
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]

@@ -9,14 +9,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from abs_clients.kafka.settings import LIBRDKAFKA_BYTES
+from abs_clients.kafka.topics import topics_in_time
 from abs_core.errors import SchemaError
 from abs_sinks.kafka.columnar.compression import Compression
 from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.placement import Cut, cuts, placed
 from abs_sinks.kafka.columnar.recordbatch import Identity, record_batch
-from abs_sinks.kafka.options import LIBRDKAFKA_BYTES, KafkaOptions
+from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, sliced
-from abs_sinks.kafka.topics import topics_in_time
 
 GATHERED_BYTES = 2 << 20
 """Keys and values that are encoded at once: enough for batches that are worth a request."""
@@ -103,7 +104,7 @@ def compression(options: KafkaOptions) -> Compression:
 
 def batch_bytes(options: KafkaOptions) -> int:
     """Of a batch at most, before it is compressed: what client and settings allow."""
-    return min(options.batch_size_bytes, options.message_max_bytes)
+    return min(options.kafka.batch_size_bytes, options.kafka.message_max_bytes)
 
 
 def _joined(parts: Sequence[Records]) -> Records:

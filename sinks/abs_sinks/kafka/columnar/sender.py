@@ -9,6 +9,11 @@ from typing import NoReturn
 
 import kafka.errors
 
+from abs_clients.kafka.errors import to_abs_error
+from abs_clients.kafka.fencing import fence_for_good
+from abs_clients.kafka.routing import MissingPlaceError
+from abs_clients.kafka.topics import forget, topic_facts
+from abs_clients.kafka.wire import Over, admin
 from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
@@ -16,15 +21,10 @@ from abs_sinks.kafka.columnar.encoder import Encoder, pieces
 from abs_sinks.kafka.columnar.outbox import Batch, Outbox, Verdict
 from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer, Transport
-from abs_sinks.kafka.control import Over, admin
 from abs_sinks.kafka.digest import Digest
-from abs_sinks.kafka.faults import to_abs_error
-from abs_sinks.kafka.fencing import fence_for_good
 from abs_sinks.kafka.initialised import INIT_SECONDS
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.places import MissingPlaceError
 from abs_sinks.kafka.records import Records
-from abs_sinks.kafka.topics import forget, topic_facts
 
 REQUEST_BYTES = 8 << 20
 """Of one request, at most; the broker takes 100 MiB (socket.request.max.bytes)."""
@@ -67,7 +67,7 @@ def initialised(options: KafkaOptions, name: HandleName) -> ColumnarProducer:
         TargetError: the coordinator refuses, or does not answer in ``INIT_SECONDS``.
     """
     patience = Patience(seconds=INIT_SECONDS)
-    producer_id, epoch = patience.retry(lambda: fence_for_good(options, name))
+    producer_id, epoch = patience.retry(lambda: fence_for_good(options.kafka, str(name)))
     # Now, not while a task waits; and anew for each transaction: partitions may have been added.
     admin(options.kafka, Over.RECORDS)
     if options.topic is not None:

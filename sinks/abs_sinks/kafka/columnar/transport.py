@@ -17,15 +17,15 @@ import kafka.errors as errors
 from kafka.protocol.producer import ProduceRequest
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest
 
+from abs_clients.kafka import private
+from abs_clients.kafka.configs import REQUEST_SECONDS
+from abs_clients.kafka.errors import to_abs_error
+from abs_clients.kafka.routing import coordinators_of, forget_places, leaders_of
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.wire import Over, admin, forget, run
 from abs_core.errors import AbsError, UnavailableError
-from abs_sinks.kafka import private
-from abs_sinks.kafka.client import REQUEST_SECONDS
 from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.recordbatch import Identity
-from abs_sinks.kafka.control import Over, admin, forget, run
-from abs_sinks.kafka.faults import to_abs_error
-from abs_sinks.kafka.places import coordinators_of, forget_places, leaders_of
-from abs_sinks.kafka.settings import Settings
 
 NO_ANSWER = 13
 """NETWORK_EXCEPTION: what became of a request is not known."""

@@ -9,10 +9,11 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
+from abs_clients.kafka import configs
+from abs_clients.kafka.errors import to_abs_error
+from abs_clients.kafka.wire import admin
 from abs_core.errors import AbsError, FencedError, RowError, UnavailableError
-from abs_sinks.kafka import KafkaOptions, client
-from abs_sinks.kafka.control import admin
-from abs_sinks.kafka.faults import to_abs_error
+from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.sending import Failures
 
 PURGED = KafkaError(KafkaError._PURGE_QUEUE)
@@ -140,7 +141,7 @@ def test_an_errors_kind_is_named_once(error: type[Exception], said: str) -> None
 def test_brokers_that_cannot_be_reached_leave_no_thread_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(client, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(configs, "REQUEST_SECONDS", 0.3)
     settings = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}).kafka
     before = set(threading.enumerate())
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1") as caught:

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from abs_sinks.kafka.control import run
-from abs_sinks.kafka.endtxn import Description, State, active_producers, describe, listed
-from abs_sinks.kafka.settings import Settings
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.transactions import Description, State, active_producers, describe, listed
+from abs_clients.kafka.wire import run
 
 _OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE)
 

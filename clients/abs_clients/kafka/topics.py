@@ -14,11 +14,11 @@ from kafka.admin import ConfigResourceType
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
+from abs_clients.kafka.errors import mapped
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.wire import run
 from abs_core.errors import RefusedError, UnavailableError
 from abs_core.patience import Patience
-from abs_sinks.kafka.control import run
-from abs_sinks.kafka.faults import mapped
-from abs_sinks.kafka.settings import Settings
 
 _CONFIGS = (
     "max.message.bytes",

@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from abs_clients.kafka.settings import Settings
 from abs_core.errors import OptionError
-from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.settings import Settings
 
 QUEUE_KBYTES = 65_536
 """What a producer holds unsent at most; more costs memory and gains nothing (measured)."""
@@ -33,9 +32,10 @@ log.addHandler(logging.NullHandler())
 
 
 def producer_settings(
-    options: KafkaOptions,
+    settings: Settings,
     transactional_id: str | None,
     on_delivery: Callable[[Any, Any], None],
+    patience_seconds: float = 0.0,
 ) -> dict[str, Any]:
     """Configuration of a producer that reports failed messages only, to ``on_delivery``.
 
@@ -46,8 +46,9 @@ def producer_settings(
     Args:
         transactional_id: None: no transactions, but idempotence.
         on_delivery: called from ``poll`` and ``flush`` with (error, message) for each failure.
+        patience_seconds: a record is tried for at least so long, where the settings say nothing.
     """
-    timeout = options.transaction_timeout_ms
+    timeout = settings.transaction_timeout_ms
     defaults: dict[str, Any] = {
         "partitioner": "murmur2_random",
         "linger.ms": "20",
@@ -57,9 +58,9 @@ def producer_settings(
         "log.connection.close": "false",
         "log_level": "2",  # lost connections are tried again; what fails for good is an error
     }
-    if not {"message.timeout.ms", "delivery.timeout.ms"} & {n for n, _ in options.kafka.pairs}:
+    if not {"message.timeout.ms", "delivery.timeout.ms"} & {n for n, _ in settings.pairs}:
         defaults["message.timeout.ms"] = str(
-            min(timeout, max(300_000, round(options.patience.seconds * 1000)))
+            min(timeout, max(300_000, round(patience_seconds * 1000)))
         )
     ours: dict[str, Any] = {
         "enable.idempotence": "true",
@@ -70,7 +71,7 @@ def producer_settings(
     if transactional_id is not None:
         ours["transactional.id"] = transactional_id
         ours["transaction.timeout.ms"] = str(timeout)
-    return {**defaults, **dict(options.kafka.pairs), **ours}
+    return {**defaults, **dict(settings.pairs), **ours}
 
 
 def control_settings(settings: Settings) -> dict[str, Any]:

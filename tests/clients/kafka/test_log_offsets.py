@@ -7,10 +7,10 @@ import time
 import pytest
 from confluent_kafka import Producer
 
+from abs_clients.kafka.log_offsets import ends
 from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
 from abs_services import KafkaService
-from abs_sinks.kafka.ends import ends
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.testing import delete_topics, make_topic
 

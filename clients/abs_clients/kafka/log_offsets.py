@@ -11,9 +11,9 @@ from typing import Any
 import kafka.errors as errors
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from abs_sinks.kafka.control import run
-from abs_sinks.kafka.places import MissingPlaceError, leaders_of
-from abs_sinks.kafka.settings import Settings
+from abs_clients.kafka.routing import MissingPlaceError, leaders_of
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.wire import run
 
 _EARLIEST, _LATEST = -2, -1
 _VERSIONS = (1, 7)

@@ -14,15 +14,15 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError, NodeNotReadyError
 from kafka.future import Future
 
+from abs_clients.kafka import auth_check, configs, wire
+from abs_clients.kafka.private import loop_of, manager_of
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.topics import topic_facts
+from abs_clients.kafka.wire import admin, forget, run
 from abs_core.errors import RefusedError, UnavailableError
 from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka import client, control, door
-from abs_sinks.kafka.control import admin, forget, run
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.private import loop_of, manager_of
-from abs_sinks.kafka.settings import Settings
-from abs_sinks.kafka.topics import topic_facts
 
 pytestmark = pytest.mark.services
 
@@ -43,7 +43,7 @@ def _settings(bootstrap: str) -> Settings:
 def test_nobody_waits_for_another_clusters_brokers(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client, "REQUEST_SECONDS", 4.0)
+    monkeypatch.setattr(configs, "REQUEST_SECONDS", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(20)
         waits = threading.Thread(target=_is_not_answered, args=(silent.getsockname()[1],))
@@ -85,7 +85,7 @@ def test_a_call_that_nobody_answers_has_an_end(
     async def unanswered(manager: Any) -> None:
         await Future()
 
-    monkeypatch.setattr(control, "LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(wire, "LIMIT_SECONDS", 0.2)
     with pytest.raises(UnavailableError, match="waiting for nobody"):
         run(settings, "waiting for nobody", unanswered)
     monkeypatch.undo()
@@ -96,7 +96,7 @@ def test_a_client_whose_brokers_have_all_gone_makes_way_for_one_that_asks_the_bo
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = admin(settings)
-    monkeypatch.setattr(control, "ALONE_SECONDS", 0.2)
+    monkeypatch.setattr(wire, "ALONE_SECONDS", 0.2)
     monkeypatch.setattr(manager_of(first), "least_loaded_node", lambda: None)  # as it says then
 
     def is_answered() -> bool:
@@ -119,11 +119,11 @@ def test_an_answer_in_between_shows_that_a_client_is_not_cut_off(
 
     first = admin(settings)
     clock = 0.0
-    monkeypatch.setattr(control, "time", SimpleNamespace(monotonic=lambda: clock))
+    monkeypatch.setattr(wire, "time", SimpleNamespace(monotonic=lambda: clock))
     for _ in range(3):
         with pytest.raises(UnavailableError):
             run(settings, "asking one that is away", away)
-        clock += control.ALONE_SECONDS - 1
+        clock += wire.ALONE_SECONDS - 1
         assert topic_facts(settings, ["none"]) == {}
     assert admin(settings) is first
 
@@ -140,10 +140,10 @@ def test_one_broker_that_stands_still_does_not_take_all_the_time_to_connect(
             raise KafkaTimeoutError("Unable to bootstrap")
         return real(**config)
 
-    monkeypatch.setattr(control, "KafkaAdminClient", opened)
+    monkeypatch.setattr(wire, "KafkaAdminClient", opened)
     assert topic_facts(settings, ["none"]) == {}
     assert len(tries) == 2
-    assert sum(tries) == client.REQUEST_SECONDS * 1000
+    assert sum(tries) == configs.REQUEST_SECONDS * 1000
 
 
 def test_who_gives_a_client_up_late_leaves_the_next_one_alone(settings: Settings) -> None:
@@ -169,6 +169,6 @@ def test_why_brokers_refuse_is_heard_though_that_they_are_down_is_told_before(
             if codes:
                 self._told(KafkaError(codes.pop(0)))
 
-    monkeypatch.setattr(door, "_client", lambda _, error_cb: Client(error_cb))
+    monkeypatch.setattr(auth_check, "_client", lambda _, error_cb: Client(error_cb))
     with pytest.raises(RefusedError):
-        door.knock(settings)
+        auth_check.knock(settings)

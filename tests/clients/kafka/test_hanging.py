@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from abs_clients.kafka import hanging
+from abs_clients.kafka.cluster_facts import ClusterFacts
+from abs_clients.kafka.hanging import OpenThere, find_hanging, open_in, unknown
+from abs_clients.kafka.topics import TopicFacts
+from abs_clients.kafka.transactions import Description, State
 from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
-from abs_sinks.kafka import hanging
-from abs_sinks.kafka.endtxn import Description, State
-from abs_sinks.kafka.facts import ClusterFacts
-from abs_sinks.kafka.hanging import OpenThere, find_hanging, open_in, unknown
 from abs_sinks.kafka.preflight import judge_hanging
 from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant, open_topic
-from abs_sinks.kafka.topics import TopicFacts
 
 ONE = OpenThere("t", 0, 7, 100, 5)
 

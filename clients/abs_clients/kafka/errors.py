@@ -14,6 +14,7 @@ from typing import Any
 import kafka.errors
 from confluent_kafka import KafkaError, KafkaException
 
+from abs_clients.kafka.settings import Settings, without_secrets
 from abs_core.errors import (
     AbsError,
     ContentionError,
@@ -26,7 +27,6 @@ from abs_core.errors import (
     TargetError,
     UnavailableError,
 )
-from abs_sinks.kafka.settings import Settings, without_secrets
 
 _Mapped = tuple[type[AbsError], str]
 

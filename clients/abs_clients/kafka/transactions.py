@@ -31,10 +31,10 @@ from kafka.protocol.admin.transactions import (
 )
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
-from abs_sinks.kafka.control import IN_FLIGHT, run
-from abs_sinks.kafka.places import brokers_of, coordinators_of, leaders_of, places_of
-from abs_sinks.kafka.private import Work
-from abs_sinks.kafka.settings import Settings
+from abs_clients.kafka.private import Work
+from abs_clients.kafka.routing import brokers_of, coordinators_of, leaders_of, places_of
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.wire import IN_FLIGHT, run
 
 PLAIN_END_TXN = 4
 """The newest EndTxn that leaves the producer's epoch as it is; version 5 raises it (KIP-890)."""

@@ -141,6 +141,8 @@ _OF_CONNECTIONS = (
 DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
 """15 minutes: the most that a broker grants by default (transaction.max.timeout.ms)."""
 
+LIBRDKAFKA_BYTES = 1_000_000
+"""librdkafka's batch.size and message.max.bytes, where they are not given."""
 
 _CONFIG_OF_TOKENS = re.compile(r"(beginning at:?).*", re.DOTALL)
 _USER_INFO = re.compile(r"://[^/@\s]*@")
@@ -199,6 +201,22 @@ class Settings:
             return "the subject of the certificate in kafka.ssl.certificate.pem"
         given = self.get("ssl.certificate.location")
         return "anonymous" if given is None else f"the subject of the certificate in {given}"
+
+    @property
+    def transaction_timeout_ms(self) -> int:
+        """After so many milliseconds the broker aborts a transaction on its own."""
+        given = self.get("transaction.timeout.ms")
+        return DEFAULT_TRANSACTION_TIMEOUT_MS if given is None else int(given)
+
+    @property
+    def message_max_bytes(self) -> int:
+        """So many bytes the client takes for a record, or a request of them."""
+        return int(self.get("message.max.bytes") or LIBRDKAFKA_BYTES)
+
+    @property
+    def batch_size_bytes(self) -> int:
+        """So many bytes a batch may have, before it is compressed."""
+        return int(self.get("batch.size") or LIBRDKAFKA_BYTES)
 
     @classmethod
     def read(cls, given: Mapping[str, str], problems: Problems) -> Self:

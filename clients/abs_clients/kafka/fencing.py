@@ -15,16 +15,15 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.transactions import initialise
 from abs_core.errors import UnavailableError
-from abs_core.model import HandleName
-from abs_sinks.kafka.endtxn import initialise
-from abs_sinks.kafka.options import KafkaOptions
 
 FENCE_SECONDS = 20.0
 """For how long the markers of an abort are waited for."""
 
 
-def fence_for_good(options: KafkaOptions, name: HandleName) -> tuple[int, int]:
+def fence_for_good(settings: Settings, transactional_id: str) -> tuple[int, int]:
     """Return when the id's producer is fenced and what it had open is aborted.
 
     Returns:
@@ -39,11 +38,13 @@ def fence_for_good(options: KafkaOptions, name: HandleName) -> tuple[int, int]:
         stop=stop_after_delay(FENCE_SECONDS),
     )
     try:
-        found = trying(lambda: initialise(options.kafka, str(name), options.transaction_timeout_ms))
+        found = trying(
+            lambda: initialise(settings, transactional_id, settings.transaction_timeout_ms)
+        )
     except RetryError as error:
         raise UnavailableError(
             f"The abort under a transactional id is not done after {FENCE_SECONDS:g} s.",
-            handle=str(name),
+            handle=transactional_id,
             remedy="see whether the leaders of the topic's partitions are up.",
         ) from error
     assert found is not None

@@ -17,14 +17,14 @@ from weakref import WeakKeyDictionary
 import kafka.errors
 from kafka import KafkaAdminClient
 
+from abs_clients.kafka import private
+from abs_clients.kafka.auth_check import knock
+from abs_clients.kafka.configs import control_settings
+from abs_clients.kafka.errors import AWAY, mapped
+from abs_clients.kafka.private import Work
+from abs_clients.kafka.routing import forget_places
+from abs_clients.kafka.settings import Settings
 from abs_core.errors import RefusedError, UnavailableError
-from abs_sinks.kafka import private
-from abs_sinks.kafka.client import control_settings
-from abs_sinks.kafka.door import knock
-from abs_sinks.kafka.faults import AWAY, mapped
-from abs_sinks.kafka.places import forget_places
-from abs_sinks.kafka.private import Work
-from abs_sinks.kafka.settings import Settings
 
 log = logging.getLogger(__name__)
 

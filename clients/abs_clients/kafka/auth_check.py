@@ -17,10 +17,10 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from abs_clients.kafka.configs import CERTIFICATES_REMEDY
+from abs_clients.kafka.errors import is_let_in_nowhere, mapped, to_abs_error
+from abs_clients.kafka.settings import Settings, without_secrets
 from abs_core.errors import OptionError, UnavailableError
-from abs_sinks.kafka.client import CERTIFICATES_REMEDY
-from abs_sinks.kafka.faults import is_let_in_nowhere, mapped, to_abs_error
-from abs_sinks.kafka.settings import Settings, without_secrets
 
 KNOCK_SECONDS = 10.0
 """For how long a broker's first word is waited for."""

@@ -9,10 +9,9 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from abs_core.patience import Patience
-from abs_core.testing.case import within
-from abs_services import KafkaService
-from abs_sinks.kafka.endtxn import (
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.transaction_view import look
+from abs_clients.kafka.transactions import (
     Description,
     Ending,
     Reply,
@@ -23,9 +22,10 @@ from abs_sinks.kafka.endtxn import (
     listed,
     producers,
 )
-from abs_sinks.kafka.looking import look
+from abs_core.patience import Patience
+from abs_core.testing.case import within
+from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.settings import Settings
 from abs_sinks.kafka.testing import make_topic
 
 pytestmark = pytest.mark.services

@@ -9,8 +9,10 @@ from typing import Any
 
 import kafka.errors as errors
 
-from abs_sinks.kafka.control import at_once, run
-from abs_sinks.kafka.endtxn import (
+from abs_clients.kafka.errors import to_abs_error
+from abs_clients.kafka.routing import coordinators_of
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.transactions import (
     Description,
     Produced,
     State,
@@ -20,9 +22,7 @@ from abs_sinks.kafka.endtxn import (
     listing,
     produced,
 )
-from abs_sinks.kafka.faults import to_abs_error
-from abs_sinks.kafka.places import coordinators_of
-from abs_sinks.kafka.settings import Settings
+from abs_clients.kafka.wire import at_once, run
 
 Partition = tuple[str, int]
 

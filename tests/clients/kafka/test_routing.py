@@ -13,15 +13,15 @@ import pytest
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
-from abs_sinks.kafka.endtxn import describing
-from abs_sinks.kafka.faults import to_abs_error
-from abs_sinks.kafka.places import (
+from abs_clients.kafka.errors import to_abs_error
+from abs_clients.kafka.routing import (
     MissingPlaceError,
     brokers_of,
     coordinators_of,
     forget_places,
     leaders_of,
 )
+from abs_clients.kafka.transactions import describing
 
 NAME = "abs1:an id"
 

@@ -11,16 +11,24 @@ from typing import Any
 import pytest
 
 import abs_audit
+import abs_clients.kafka
 import abs_demo
 import abs_services
 import abs_sinks.kafka
 import abs_sources.kafka
+from abs_clients.kafka import private
+from abs_clients.kafka.wire import admin, close_all
 from abs_services import KafkaService
-from abs_sinks.kafka import private
-from abs_sinks.kafka.control import admin, close_all
 from abs_sinks.kafka.options import KafkaOptions
 
-PACKAGES = (abs_sinks.kafka, abs_sources.kafka, abs_audit, abs_services, abs_demo)
+PACKAGES = (
+    abs_clients.kafka,
+    abs_sinks.kafka,
+    abs_sources.kafka,
+    abs_audit,
+    abs_services,
+    abs_demo,
+)
 
 INNER_MODULES = ("kafka.net", "kafka.client_async", "kafka.conn", "confluent_kafka.cimpl")
 

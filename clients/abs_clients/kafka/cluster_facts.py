@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from typing import Any
 
 from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListTransactionsRequest
+from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
-from abs_core.errors import AbsError
-from abs_sinks.kafka.control import admin, run
-from abs_sinks.kafka.faults import mapped
-from abs_sinks.kafka.places import brokers_of
-from abs_sinks.kafka.settings import Settings
-from abs_sinks.kafka.topics import TopicFacts, topic_facts
+from abs_clients.kafka.errors import mapped
+from abs_clients.kafka.routing import brokers_of
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.topics import TopicFacts, topic_facts
+from abs_clients.kafka.wire import admin, run
+from abs_core.errors import AbsError, RefusedError
 
 STATE_TOPIC = "__transaction_state"
 
@@ -49,6 +51,33 @@ class ClusterFacts:
         """A setting that is a number; None where it may not be read."""
         given = dict(self.configs).get(name)
         return None if given is None else int(given)
+
+
+_lock = threading.Lock()
+_ids: dict[Settings, str] = {}
+
+
+def cluster_id(settings: Settings) -> str:
+    """The id that was made when the cluster was formatted; asked once per process.
+
+    Raises:
+        RefusedError: the brokers have none (older than 0.10.1).
+    """
+    with _lock:
+        if settings in _ids:
+            return _ids[settings]
+
+    async def work(manager: Any) -> str | None:
+        response = await manager.send(MetadataRequest(topics=[], min_version=2))
+        found: str | None = response.cluster_id
+        return found
+
+    found = run(settings, "asking for the cluster's id", work)
+    if not found:
+        raise RefusedError("The brokers have no cluster id.", remedy="take Kafka 3.0 or newer.")
+    with _lock:
+        _ids[settings] = found
+    return found
 
 
 def cluster_facts(settings: Settings) -> ClusterFacts:
