@@ -25,6 +25,7 @@ from abs_core.state.contracts import (
     SnapshotStore,
     StateBackend,
     StateHandle,
+    runs_code,
 )
 from abs_core.state.operator_state import Contents, OperatorState, redistribute
 from abs_core.state.states import ListState, MapState, ReducingState, ValueState
@@ -55,6 +56,8 @@ class TaskContext:
         restored: the parts of all tasks that the operator had, in the order of their numbers;
             empty where the operator starts anew.
         source: the store that has their blobs, where it is not ``store``.
+        trust_pickles: consent to values whose reading runs code, although others may write them.
+        pickled: names of the states whose reading runs code.
         kept: the backend, once the operator has asked for keyed state.
     """
 
@@ -65,12 +68,15 @@ class TaskContext:
     new_backend: NewBackend
     restored: Sequence[TaskState[StateHandle]] = ()
     source: SnapshotStore | None = None
+    trust_pickles: bool = False
+    pickled: set[str] = field(default_factory=set)
     kept: StateBackend | None = None
     lists: OperatorState = field(init=False)
 
     def __post_init__(self) -> None:
         lists = [part.lists for part in self.restored]
-        self.lists = OperatorState(redistribute(lists, self.task.subtask, self.parallelism))
+        mine = redistribute(lists, self.task.subtask, self.parallelism)
+        self.lists = OperatorState(mine, self._declare)
         if any(part.keyed is not None for part in self.restored):
             self.backend  # noqa: B018 - restored state is carried along even if nobody asks for it
 
@@ -94,13 +100,13 @@ class TaskContext:
         return self.kept
 
     def value(self, name: str, codec: Codec[T] = JSON) -> ValueState[T]:
-        return ValueState(self.backend, name, codec)
+        return ValueState(self._keyed(name, codec), name, codec)
 
     def list(self, name: str, codec: Codec[T] = JSON) -> ListState[T]:
-        return ListState(self.backend, name, codec)
+        return ListState(self._keyed(name, codec), name, codec)
 
     def map(self, name: str, keys: Codec[Any] = JSON, values: Codec[T] = JSON) -> MapState[Any, T]:
-        return MapState(self.backend, name, keys, values)
+        return MapState(self._keyed(name, keys, values), name, keys, values)
 
     def reducing(
         self,
@@ -109,7 +115,7 @@ class TaskContext:
         reduce: Callable[[T, T], T],
         reduce_arrays: Callable[[pa.Array, pa.Array], pa.Array] | None = None,
     ) -> ReducingState[T]:
-        return ReducingState(self.backend, name, codec, reduce, reduce_arrays)
+        return ReducingState(self._keyed(name, codec), name, codec, reduce, reduce_arrays)
 
     def timers(self, name: str = "timers") -> Timers:
         """Event-time timers; ``operators.on_watermark`` takes out what is due."""
@@ -126,6 +132,30 @@ class TaskContext:
                 self.kept.drop(name)
         for name in self.lists.unclaimed():
             self.lists.drop(name)
+
+    def _keyed(self, name: str, *codecs: Codec[Any]) -> StateBackend:
+        backend = self.backend
+        self._declare(name, *codecs)
+        return backend
+
+    def _declare(self, name: str, *codecs: Codec[Any]) -> None:
+        """Refuse, before anything is read, values that could run the code of whoever wrote them.
+
+        Also where nothing is restored yet: else the first restart would be refused, perhaps after days.
+        """
+        if not any(map(runs_code, codecs)):
+            return
+        self.pickled.add(name)
+        places = (self.store, self.source, self.kept)
+        if self.trust_pickles or all(place is None or place.is_private() for place in places):
+            return
+        raise ConfigError(
+            f"The state {name!r} of operator {self.task.operator} is kept as pickles where others may "
+            "be able to write: reading it would run their code.",
+            remedy="use another codec (JSON, TEXT, ...); or keep snapshots in a folder that only this "
+            "user can write to; or, if you trust all who can write there, give the job "
+            "`trust_pickles=True`.",
+        )
 
     def copy(self, checkpoint: int) -> TaskState[Snapshot]:
         keyed = None if self.kept is None else self.kept.snapshot(checkpoint)

@@ -60,6 +60,8 @@ class Job:
             want fewer.
         hang_after: seconds; a task that is in one step for longer is given up. A function that hangs
             would else stop checkpoints, restores and the job's end for good. None: it is waited for.
+        trust_pickles: consent to states that are kept as pickles (``PICKLE``) although others may be
+            able to write to the snapshot store: who can write there can then run code in this job.
         queries: serves the keyed state of the running job, read-only.
     """
 
@@ -78,6 +80,7 @@ class Job:
     patience: Patience = DEFAULT_PATIENCE
     observe: Observe = unobserved
     events: Observer = ignore
+    trust_pickles: bool = False
     queries: QueryServer | None = None
     _asked: Savepoints | None = None
 

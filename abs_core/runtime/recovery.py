@@ -8,9 +8,9 @@ snapshot is restored by consent only, because the sinks have committed past it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError, ConfigError, CorruptionError, IdentityError, ProtocolError
@@ -93,6 +93,7 @@ class StoreKeeper:
     written: Record = field(init=False)
     """The completion record of the checkpoint that was written last."""
     _decided: list[Record] = field(default_factory=list)
+    _pickled: set[str] = field(default_factory=set)
 
     def recover(self, restore: Restore) -> Recovered:
         """Take the job over: raise the generation, roll forward, sweep, find the snapshot.
@@ -153,6 +154,9 @@ class StoreKeeper:
                 f"{self.graph.max_parallelism}.",
                 remedy="max_parallelism can't be changed once a job has state.",
             )
+        if record.may_hold_pickles:
+            told = "an earlier release wrote it" if record.pickled is None else record.pickled
+            _log.info("job %s: checkpoint %d may hold pickles: %s", state.job, wanted, told)
         parts = {id_: p for id_, p in load(record, source).items() if id_ in self.graph.nodes}
         return Recovered(state, first, parts, restore.source, wanted)
 
@@ -162,10 +166,22 @@ class StoreKeeper:
         parts = by_operator({task: ack.part for task, ack in pending.acks.items()})
         last = self._decided[-1].checkpoint if self._decided else self._state.last_decided
         noted = (self._state.generation, last)
-        self.written = Record(*who, pending.checkpoint, parts, self.sinks, handles, groups, *noted)
+        record = Record(*who, pending.checkpoint, parts, self.sinks, handles, groups, *noted)
+        self.written = replace(record, pickled=sorted(self._pickled))
         content = self.written.to_bytes()
         self.store.complete(pending.checkpoint, content, self.written.blobs)
         return fingerprint(content)
+
+    def note_pickled(self, states: Iterable[str]) -> None:
+        """Records say from now on that snapshots hold these states as pickles; it is said once."""
+        new = sorted({*states} - self._pickled)
+        self._pickled.update(new)
+        if new:
+            _log.warning(
+                "job %s keeps states as pickles: %s; who can write to its snapshot store can run "
+                "code in it",
+                *(self.graph.name, ", ".join(new)),
+            )
 
     def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
         shares = [Wrote(handle.rows, handle) for handle in handles]

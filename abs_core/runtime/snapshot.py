@@ -103,6 +103,7 @@ class Record:
             that was not noted.
         generation: of the run that wrote it; 0 where that was not noted.
         decided: the newest checkpoint that was decided before.
+        pickled: the states that are kept as pickles; None where that was not noted.
     """
 
     job: str
@@ -114,6 +115,12 @@ class Record:
     max_parallelism: int
     generation: int = 0
     decided: int | None = None
+    pickled: Sequence[str] | None = None
+
+    @property
+    def may_hold_pickles(self) -> bool:
+        """Whether reading its values may run code; true where that was not noted."""
+        return self.pickled is None or bool(self.pickled)
 
     @property
     def certificate(self) -> Certificate:
@@ -156,15 +163,20 @@ def read_record(content: bytes) -> Record:
             sinks=dict(_sink(one) for one in of(list, value["sinks"])),
             handles=(),
             max_parallelism=whole(value["max_parallelism"], 1),
-            # Earlier releases noted neither.
+            # Earlier releases noted none of these.
             generation=whole(value.get("generation", 0), 0, HIGHEST),
             decided=None if value.get("decided") is None else whole(value["decided"], 0, HIGHEST),
+            pickled=_names(value.get("pickled")),
         )
     except ValueError as error:
         raise CorruptionError(
             f"A completion record can't be read: {error}.",
             remedy=f"restore the snapshot store from a backup; or {NEWER}.",
         ) from error
+
+
+def _names(value: object) -> list[str] | None:
+    return None if value is None else [text(name) for name in of(list, value)]
 
 
 def _sink(value: object) -> tuple[str, str]:

@@ -158,6 +158,9 @@ class Execution:
             c for task in region.assembly.tasks if isinstance(c := task.context, TaskContext)
         ]
         settle_unclaimed(self.job.graph.name, contexts, drop=self.restore.drop_state)
+        self.keeper.note_pickled(
+            f"{context.task.operator}.{name}" for context in contexts for name in context.pickled
+        )
 
     def _start(self, region: Region) -> None:
         self._publish(region.assembly.tasks)
@@ -244,7 +247,14 @@ class Execution:
         place = self._place(task, from_.state.generation)
         restored = [part.state for part in parts]
         return TaskContext(
-            task, node.parallelism, place, self.job.store, self.job.backend, restored, from_.source
+            task,
+            node.parallelism,
+            place,
+            self.job.store,
+            self.job.backend,
+            restored,
+            from_.source,
+            self.job.trust_pickles,
         )
 
     def _place(self, task: TaskId, generation: int = 0) -> Place:

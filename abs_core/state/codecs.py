@@ -6,7 +6,7 @@ import json
 import pickle
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -23,11 +23,18 @@ class ByFunctions(Generic[T]):
 
     Args:
         name: kept in snapshots; give another when the format changes.
+        runs_code: whether reading runs code that the bytes name, as unpickling does. Set for the
+            functions of ``pickle`` themselves; say so for functions of your own that call them.
     """
 
     name: str
     to_bytes: Callable[[T], bytes]
     from_bytes: Callable[[bytes], T]
+    runs_code: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        if getattr(self.from_bytes, "__module__", "") in ("pickle", "_pickle"):
+            object.__setattr__(self, "runs_code", True)
 
     def encode(self, value: T) -> bytes:
         try:
@@ -101,4 +108,5 @@ JSON: Codec[Any] = ByFunctions("json", _to_json, json.loads)
 """What JSON can say; a tuple comes back as a list; NaN, and keys that are no text, are refused."""
 
 PICKLE: Codec[Any] = ByFunctions("pickle", pickle.dumps, pickle.loads)
-"""Any Python object. Reading runs code: only where all who can write the snapshot store are trusted."""
+"""Any Python object. Reading runs code: a job needs consent (``trust_pickles``) where others can write
+to its snapshot store."""

@@ -38,6 +38,11 @@ class Codec(Protocol[T]):
     def decode(self, raw: bytes) -> T: ...
 
 
+def runs_code(codec: Codec[Any]) -> bool:
+    """Whether reading a value runs code that its bytes name, as unpickling does."""
+    return bool(getattr(codec, "runs_code", False))
+
+
 class ArrayCodec(Codec[T], Protocol[T]):
     """A codec that also turns whole Arrow arrays, without a Python loop over values."""
 
@@ -143,6 +148,10 @@ class SnapshotStore(Protocol):
 
     def retire(self, checkpoint: int) -> None:
         """Delete a completion record; its blobs stay until ``retention.sweep``."""
+        ...
+
+    def is_private(self) -> bool:
+        """Whether only this process's user can write to it. False where that cannot be told."""
         ...
 
 
@@ -253,6 +262,10 @@ class StateBackend(Protocol):
 
         None while it moves to the next one: what is read then may be of either.
         """
+        ...
+
+    def is_private(self) -> bool:
+        """As ``SnapshotStore.is_private``, of values that lie elsewhere than in the snapshot store."""
         ...
 
     def table(self, name: str, shape: str) -> Table:

@@ -95,6 +95,9 @@ class ExternalBackend:
         self._restored = False
         self._starting = Lock()
 
+    def is_private(self) -> bool:
+        return False
+
     def table(self, name: str, shape: str) -> Table:
         self._shapes.declare(name, shape)
         return ExternalTable(self, name)

@@ -248,6 +248,9 @@ class HeapBackend:
         self.committed: int | None = -1
         self._closed = False
 
+    def is_private(self) -> bool:
+        return True
+
     def table(self, name: str, shape: str) -> HeapTable | ColumnTable:
         self._shapes.declare(name, shape)
         return self._entries(name)

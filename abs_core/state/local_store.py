@@ -11,6 +11,7 @@ import contextlib
 import os
 import re
 import secrets
+import stat
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from abs_core.errors import CorruptionError, ProtocolError
 from abs_core.state.contracts import BlobRef
 
 _KEY = re.compile(r"\d{1,18}(/[A-Za-z0-9_=-][A-Za-z0-9._=-]*)+")
+_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _GO_BACK = (
     "an older checkpoint can be restored by explicit consent only: sinks have committed past it."
 )
@@ -168,6 +170,13 @@ class LocalSnapshotStore:
             (self._records / f"{checkpoint}.record").unlink(missing_ok=True)
             if self._records.exists():
                 flush_folder(self._records)
+
+    def is_private(self) -> bool:
+        """By owner and mode of the folder; one that does not exist yet is made for its owner alone."""
+        with self._mapped():
+            folders = [each for each in (self.folder, self._blobs, self._records) if each.exists()]
+            found = [each.stat() for each in folders]
+        return all(one.st_uid == os.geteuid() and not one.st_mode & _BY_OTHERS for one in found)
 
     def _read(self, path: Path) -> bytes | None:
         with self._mapped():

@@ -9,7 +9,7 @@ Small by nature, so it is copied whole at each snapshot, and lies in the complet
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Generic, TypeVar
@@ -81,9 +81,15 @@ class OperatorState:
 
     Args:
         restored: see ``redistribute``.
+        declared: called with the name and the codec of each list that is asked for; may refuse it.
     """
 
-    def __init__(self, restored: Contents = Contents()) -> None:
+    def __init__(
+        self,
+        restored: Contents = Contents(),
+        declared: Callable[[str, Codec[Any]], None] = lambda name, codec: None,
+    ) -> None:
+        self._declared = declared
         self._lists = {name: (mode, list(items)) for name, mode, items in restored.lists}
         self._unclaimed = set(self._lists)
 
@@ -93,6 +99,7 @@ class OperatorState:
         Raises:
             ConfigError: it was restored with another mode.
         """
+        self._declared(name, codec)
         self._unclaimed.discard(name)
         known, items = self._lists.setdefault(name, (mode, []))
         _same(name, known, mode)

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +33,8 @@ from abs_core.strictjson import fields, parse
 
 _BY_CODEC = {codec.name: codec for codec in (INT64, FLOAT64, TEXT, BYTES)} | {"json": TEXT}
 LOOPBACK = "127.0.0.1"
+_PLAIN = ("grpc", "grpc+tcp")
+_CLOSED = ("grpc+tls", "grpc+unix")
 
 SETTLING_SECONDS = 10.0
 """How long a query waits for all tasks to hear of the newest checkpoint."""
@@ -147,12 +150,16 @@ class QueryClient:
         address: ``QueryServer.address``.
         token: the server's.
         root_certificates: PEM of who signed the server's certificate, where it has one.
+
+    Raises:
+        ConfigError: the token would be sent in the clear to another machine, or that is no address.
     """
 
     def __init__(self, address: str, token: str, root_certificates: str | None = None) -> None:
         self._options = flight.FlightCallOptions(
             headers=[(b"authorization", f"Bearer {token}".encode())], timeout=30.0
         )
+        _check_address(address)
         self._client = flight.FlightClient(address, tls_root_certs=root_certificates)
 
     def read(
@@ -232,6 +239,27 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
         given = next((v[0] for k, v in headers.items() if k.lower() == "authorization"), "")
         if not hmac.compare_digest(given.encode(), self._expected):
             raise flight.FlightUnauthenticatedError("The token is missing or wrong.")
+
+
+def _check_address(address: str) -> None:
+    """Refuse to send a token in the clear to another machine."""
+    try:
+        parts = urlsplit(address)
+        scheme, host = parts.scheme, parts.hostname or ""
+    except ValueError:
+        scheme, host = "", ""
+    if scheme not in (*_PLAIN, *_CLOSED):
+        raise ConfigError(
+            "This is no address of queryable state.",
+            remedy="give what `QueryServer.address` says: grpc://127.0.0.1:port or "
+            "grpc+tls://host:port.",
+        )
+    if scheme in _PLAIN and not _is_loopback(host):
+        raise ConfigError(
+            f"The token of queryable state would be sent in the clear to {host or 'any host'}.",
+            remedy="give the server a certificate and its key (tls) and use its grpc+tls:// address; "
+            "or use it on its own machine, by grpc://127.0.0.1:port.",
+        )
 
 
 def _is_loopback(host: str) -> bool:

@@ -204,6 +204,9 @@ class RocksBackend:
         self.db = self._open(folder / "db")
         self._committed = self.db.snapshot()
 
+    def is_private(self) -> bool:
+        return True
+
     def table(self, name: str, shape: str) -> RocksTable:
         self._shapes.declare(name, shape)
         return self._entries(name)

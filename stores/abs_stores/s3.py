@@ -89,5 +89,9 @@ class S3SnapshotStore:
     def retire(self, checkpoint: int) -> None:
         self._objects.delete([self._record(checkpoint)])
 
+    def is_private(self) -> bool:
+        """False: who else may write to a bucket cannot be told."""
+        return False
+
     def _record(self, checkpoint: int) -> str:
         return f"{self._records}{checkpoint}.record"

@@ -197,6 +197,7 @@ def test_a_snapshot_is_read(release: Path, kind: str, tmp_path: Path) -> None:
     record = read_record(store.record(5))
     assert (record.job, record.register, record.checkpoint) == ("job", REGISTER, 5)
     assert (record.max_parallelism, dict(record.sinks)) == (16, {"out": "target one", "old": ""})
+    assert record.may_hold_pickles  # releases that did not note it may have kept some
     parts = load(record, store)
     for subtask, part in enumerate(parts["counts"]):
         assert part.state.lists.lists == (

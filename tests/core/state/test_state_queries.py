@@ -129,6 +129,28 @@ def test_a_state_that_is_closed_meanwhile_is_no_answer_that_there_is_no_value(
             client.read("count", "total", KEYS, version)
 
 
+@pytest.mark.parametrize(
+    "address", ["grpc://10.0.0.7:5000", "grpc+tcp://db.example:5000", "grpc://127.0.0.1.example:1"]
+)
+def test_a_client_sends_its_token_in_the_clear_to_loopback_only(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"in the clear.*grpc\+tls://") as caught:
+        QueryClient(address, TOKEN)
+    assert TOKEN not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", ["", "127.0.0.1:5000", "http://127.0.0.1:1", "grpc://[::1"])
+def test_a_client_refuses_what_is_no_address(address: str) -> None:
+    with pytest.raises(ConfigError, match="no address"):
+        QueryClient(address, TOKEN)
+
+
+@pytest.mark.parametrize(
+    "address", ["grpc://localhost:1", "grpc://[::1]:1", "grpc+tls://db.example:1"]
+)
+def test_a_client_sends_its_token_on_loopback_or_encrypted(address: str) -> None:
+    QueryClient(address, TOKEN).close()
+
+
 def test_it_listens_on_loopback_or_with_a_certificate_and_never_without_a_token() -> None:
     with pytest.raises(ConfigError, match="in the clear"):
         QueryServer(TOKEN, host="0.0.0.0")
