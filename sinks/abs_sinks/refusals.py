@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_clients.buffers import bytes_of
 from abs_core.errors import RowError
-from abs_sinks.buffers import bytes_of
 
 
 class MisfitError(Exception):

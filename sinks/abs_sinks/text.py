@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_sinks.buffers import Array, binaries, bytes_of, offsets_of, values_of
+from abs_clients.buffers import Array, binaries, bytes_of, offsets_of, values_of
 from abs_sinks.refusals import refuse
 
 # Arrow writes years of four digits, and PostgreSQL reads them, in this range: Spark's own.

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
-from abs_sinks.buffers import bytes_of
+from abs_clients.buffers import bytes_of
 from abs_sinks.kafka.records import Records
 
 

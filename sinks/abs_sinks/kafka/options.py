@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from abs_clients.kafka.format.compression import Compression
 from abs_clients.kafka.settings import PREFIX, Settings
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
-from abs_sinks.kafka.columnar.compression import Compression
 from abs_sinks.options import COMMON, CommonOptions, Option, Problems, one_of, read_options
 
 NAME = "abs-kafka"

@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_clients.buffers import offsets_of
 from abs_clients.kafka.attempts import HEADER as ATTEMPT
 from abs_core.errors import RowError, SchemaError
-from abs_sinks.buffers import offsets_of
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 

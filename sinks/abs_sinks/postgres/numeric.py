@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from abs_sinks.buffers import Array, values_of
+from abs_clients.buffers import Array, values_of
 
 _LIMBS, _MASK, _BASE = 5, np.uint64(0xFFFF_FFFF), np.uint64(10_000)
 # 10**38 times 1,000 (to bring the scale to a multiple of four) fills 41 decimal digits.

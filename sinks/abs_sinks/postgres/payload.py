@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_sinks.buffers import Array, binaries, bytes_of, values_of
+from abs_clients.buffers import Array, binaries, bytes_of, values_of
 from abs_sinks.jsontext import json_text
 from abs_sinks.postgres.nesting import Unnested, unnest
 from abs_sinks.postgres.numeric import numeric_values

@@ -172,8 +172,8 @@ def test_a_record_that_vanishes_is_missed_when_the_brokers_are_asked(
 def test_keys_lie_where_our_own_partitioner_puts_them(
     harness: TopicHarness, writer_of: WriterOf
 ) -> None:
+    from abs_clients.kafka.format.murmur2 import partitions_of
     from abs_clients.kafka.transactions import producers
-    from abs_sinks.kafka.partitioner import partitions_of
     from abs_sinks.kafka.prepared import Prepared
 
     keys = [f"key-{n}" for n in range(200)] + ["", "ä"]

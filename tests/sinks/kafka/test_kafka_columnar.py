@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
+from abs_clients.kafka.format.compression import Compression
+from abs_clients.kafka.format.murmur2 import partitions_of
+from abs_clients.kafka.format.recordbatch import Identity, record_batch
+from abs_clients.kafka.format.varints import lengths_of, varints, zigzag
 from abs_core.errors import OptionError
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.columnar.compression import Compression
 from abs_sinks.kafka.columnar.encoder import PIECE_BYTES, batch_bytes, compression, pieces
 from abs_sinks.kafka.columnar.placement import RUN, cuts, placed
-from abs_sinks.kafka.columnar.recordbatch import Identity, record_batch
-from abs_sinks.kafka.columnar.varints import lengths_of, varints, zigzag
-from abs_sinks.kafka.partitioner import partitions_of
 from abs_sinks.kafka.records import Records
 
 WHO = Identity("id", 2**40 + 7, 12)

@@ -18,7 +18,9 @@ from kafka.future import Future
 from kafka.protocol.producer import ProduceRequest
 
 from abs_clients.kafka.fencing import fence_for_good
+from abs_clients.kafka.format.murmur2 import partitions_of
 from abs_clients.kafka.private import manager_of
+from abs_clients.kafka.producer.outbox import FLYING
 from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import Ending, describe, end
 from abs_clients.kafka.wire import Over, admin, close_all
@@ -28,11 +30,9 @@ from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
-from abs_sinks.kafka.columnar.outbox import FLYING
 from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
-from abs_sinks.kafka.partitioner import partitions_of
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.testing import PARTITIONS, make_topic
 

@@ -12,13 +12,13 @@ import pytest
 
 from abs_clients.kafka import topics
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import TopicFacts
 from abs_core.errors import RowError, SchemaError, UnavailableError
 from abs_core.patience import Patience
 from abs_sinks.kafka import winners
 from abs_sinks.kafka.columnar.encoder import Encoder
-from abs_sinks.kafka.columnar.recordbatch import Identity
 from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, plan_columns, records_of

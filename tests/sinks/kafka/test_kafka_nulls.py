@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from abs_clients.kafka.format.murmur2 import partitions_of
 from abs_core.model import Wrote
 from abs_core.source import Limit
 from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
-from abs_sinks.kafka.partitioner import partitions_of
 from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant, open_topic
 from abs_sinks.kafka.testing_modes import LogHarness, open_attempts
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abs_sinks.kafka.partitioner import murmur2, partitions_of
+from abs_clients.kafka.format.murmur2 import murmur2, partitions_of
 
 # org.apache.kafka.common.utils.UtilsTest.testMurmur2
 VECTORS = {

@@ -13,6 +13,7 @@ from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 
 from abs_clients.kafka.configs import producer_settings
+from abs_clients.kafka.format.murmur2 import partitions_of
 from abs_clients.kafka.wire import admin
 from abs_core.errors import (
     FencedError,
@@ -22,7 +23,6 @@ from abs_core.errors import (
 )
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.partitioner import partitions_of
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sending import CHUNK, Failures, Sender
 from abs_sinks.kafka.testing import PARTITIONS, make_topic

@@ -2,13 +2,10 @@
 
 librdkafka touches every message several times, whoever calls it. For records of about 100 bytes that
 is most of what a task costs. Here whole columns become record batches of Kafka's format in a few
-vectorised steps, and go out over the connections of kafka-python: about a third of the CPU time.
+vectorised steps (``abs_clients.kafka.format``), and go out over the connections of kafka-python
+(``abs_clients.kafka.producer``): about a third of the CPU time.
 
-    varints      numbers in the encoding of records
-    recordbatch  columns to a record batch (format v2), and its header
     placement    which record goes to which partition, and into which batch
-    outbox       which batch may be sent now, or again, and what an answer means: no I/O
-    transport    requests of a transaction, and their answers
     encoder      what was gathered, as batches with their sequence numbers
     sender       all of it for one task
 

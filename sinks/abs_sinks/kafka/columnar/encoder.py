@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pyarrow as pa
 
+from abs_clients.kafka.format.compression import Compression
+from abs_clients.kafka.format.recordbatch import Identity, record_batch
+from abs_clients.kafka.producer.outbox import Batch
 from abs_clients.kafka.settings import LIBRDKAFKA_BYTES
 from abs_clients.kafka.topics import topics_in_time
 from abs_core.errors import SchemaError
-from abs_sinks.kafka.columnar.compression import Compression
-from abs_sinks.kafka.columnar.outbox import Batch
 from abs_sinks.kafka.columnar.placement import Cut, cuts, placed
-from abs_sinks.kafka.columnar.recordbatch import Identity, record_batch
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, sliced
 

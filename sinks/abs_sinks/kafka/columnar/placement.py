@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from abs_sinks.buffers import offsets_of
-from abs_sinks.kafka.columnar.recordbatch import HEADER_BYTES
-from abs_sinks.kafka.partitioner import partitions_of
+from abs_clients.buffers import offsets_of
+from abs_clients.kafka.format.murmur2 import partitions_of
+from abs_clients.kafka.format.recordbatch import HEADER_BYTES
 from abs_sinks.kafka.records import RECORD_OVERHEAD, Records
 
 RUN = 2_000

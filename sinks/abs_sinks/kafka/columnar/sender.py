@@ -11,6 +11,9 @@ import kafka.errors
 
 from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.fencing import fence_for_good
+from abs_clients.kafka.format.recordbatch import Identity
+from abs_clients.kafka.producer.outbox import Batch, Outbox, Verdict
+from abs_clients.kafka.producer.transport import NO_ANSWER, Answer, Transport
 from abs_clients.kafka.routing import MissingPlaceError
 from abs_clients.kafka.topics import forget, topic_facts
 from abs_clients.kafka.wire import Over, admin
@@ -18,9 +21,6 @@ from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.encoder import Encoder, pieces
-from abs_sinks.kafka.columnar.outbox import Batch, Outbox, Verdict
-from abs_sinks.kafka.columnar.recordbatch import Identity
-from abs_sinks.kafka.columnar.transport import NO_ANSWER, Answer, Transport
 from abs_sinks.kafka.digest import Digest
 from abs_sinks.kafka.initialised import INIT_SECONDS
 from abs_sinks.kafka.options import KafkaOptions

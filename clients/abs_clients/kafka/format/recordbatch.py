@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_sinks.buffers import bytes_of
-from abs_sinks.kafka.columnar.compression import NONE, Compression
-from abs_sinks.kafka.columnar.varints import Numbers, lengths_of, varints, zigzag
+from abs_clients.buffers import bytes_of
+from abs_clients.kafka.format.compression import NONE, Compression
+from abs_clients.kafka.format.varints import Numbers, lengths_of, varints, zigzag
 
 HEADER_BYTES = 61
 _BEFORE_CRC = struct.Struct(">qiibI")  # base offset, length, leader's epoch, magic, CRC

@@ -20,12 +20,12 @@ from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest
 from abs_clients.kafka import private
 from abs_clients.kafka.configs import REQUEST_SECONDS
 from abs_clients.kafka.errors import to_abs_error
+from abs_clients.kafka.format.recordbatch import Identity
+from abs_clients.kafka.producer.outbox import Batch
 from abs_clients.kafka.routing import coordinators_of, forget_places, leaders_of
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.wire import Over, admin, forget, run
 from abs_core.errors import AbsError, UnavailableError
-from abs_sinks.kafka.columnar.outbox import Batch
-from abs_sinks.kafka.columnar.recordbatch import Identity
 
 NO_ANSWER = 13
 """NETWORK_EXCEPTION: what became of a request is not known."""
