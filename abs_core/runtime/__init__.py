@@ -1,7 +1,7 @@
 """The embedded runtime: barriers in FIFO channels, snapshots, exactly-once sinks, in one process."""
 
 from abs_core.runtime.alignment import WAYS
-from abs_core.runtime.coordinator import Settings
+from abs_core.runtime.checkpoint_rules import Settings
 from abs_core.runtime.describe import describe, mermaid
 from abs_core.runtime.graph import EventTime, Graph, Stream
 from abs_core.runtime.job import Job

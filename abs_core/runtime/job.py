@@ -20,8 +20,8 @@ from abs_core.model import AND, JobState, job_key
 from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity
-from abs_core.runtime.conductor import Companion
-from abs_core.runtime.coordinator import Settings
+from abs_core.runtime.checkpoint_coordinator import Companion
+from abs_core.runtime.checkpoint_rules import Settings
 from abs_core.runtime.elements import Observe, unobserved
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.graph import check as check_graph

@@ -16,7 +16,7 @@ from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError, ConfigError, CorruptionError, IdentityError, ProtocolError
 from abs_core.model import Committable, JobState, Wrote
 from abs_core.runtime.assembly import Part
-from abs_core.runtime.coordinator import Pending
+from abs_core.runtime.checkpoint_rules import Pending
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.snapshot import (
     Record,

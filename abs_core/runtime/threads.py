@@ -22,9 +22,9 @@ from abs_core.model import job_key
 from abs_core.runtime.alignment import WAYS, Way
 from abs_core.runtime.assembly import Crewing, Part, assemble
 from abs_core.runtime.background import Background
-from abs_core.runtime.conductor import Companion, Conductor
+from abs_core.runtime.checkpoint_coordinator import Companion, Conductor
+from abs_core.runtime.checkpoint_rules import Acknowledged, Book, Declined, Ended
 from abs_core.runtime.context import TaskContext, settle_unclaimed
-from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Ended
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Node
 from abs_core.runtime.plan import loops, regions

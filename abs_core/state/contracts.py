@@ -6,7 +6,8 @@ by key for one subtask, and takes snapshots; a *snapshot store* keeps blobs and 
 Keys are canonical bytes (``keygroups.encode_keys``); a key's group is a function of these alone.
 
 What is got from a state is a copy: a change is kept only by a put. That holds on every backend, so
-one can be exchanged for another. ``abs_core.testing.check_state`` proves a backend by this contract.
+one can be exchanged for another. ``abs_core.state.testing.check_state`` proves a backend by this
+contract.
 
 Sources: Carbone et al., "State Management in Apache Flink" (VLDB 2017), sections 3 and 4.
 """

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from enum import StrEnum
 from functools import partial
 from typing import Protocol, TypeVar
 
@@ -15,11 +16,24 @@ import pyarrow as pa
 
 from abs_core.contracts import Committer, RegisterStore, Sink, Task, Writer
 from abs_core.model import Committable, Finding, Guarantee, JobState
-from abs_core.testing.faults import Fault, FaultyStore, Wire, faulty_committer
+from abs_core.testing.fault_injection import Fault, FaultyStore, Wire, faulty_committer
 from abs_core.testing.harness import Harness, Opener, Row
-from abs_core.testing.relay import Loss
 
 T = TypeVar("T")
+
+
+class Loss(StrEnum):
+    """What becomes of a request.
+
+    REQUEST: the server never gets it. REPLY: the server gets it and answers; the client sees a broken
+    connection. DELAY: the client sees a broken connection; the server gets it at ``release``. DOUBLE:
+    the server gets it twice; the client hears the second answer.
+    """
+
+    REQUEST = "request"
+    REPLY = "reply"
+    DELAY = "delay"
+    DOUBLE = "double"
 
 
 class Calls(Protocol):

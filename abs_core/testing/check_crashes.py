@@ -33,7 +33,7 @@ class Nursery:
 
     def __enter__(self) -> Nursery:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "abs_core.testing.nursery"],
+            [sys.executable, "-m", "abs_core.testing.fork_server"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -22,11 +22,10 @@ from functools import partial
 from abs_core.errors import AbsError
 from abs_core.model import Drained, Share
 from abs_core.patience import Patience
-from abs_core.testing.calls import Calls, PositionOpener
+from abs_core.testing.calls import Calls, Loss, PositionOpener
 from abs_core.testing.case import Case, rows
 from abs_core.testing.engine import QUICK, Run
 from abs_core.testing.harness import Row
-from abs_core.testing.relay import Loss
 
 EPOCHS: tuple[tuple[Sequence[Row], ...], ...] = (
     (rows(0, 4), rows(10, 3)),

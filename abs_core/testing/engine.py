@@ -20,7 +20,7 @@ from abs_core.patience import Patience
 from abs_core.protocol import Identity, Skip, Write
 from abs_core.rowdigest import RowDigest
 from abs_core.testing.cuts import Cut, CutStore, cut_committer
-from abs_core.testing.faults import FaultyStore, Wire, faulty_committer
+from abs_core.testing.fault_injection import FaultyStore, Wire, faulty_committer
 from abs_core.testing.harness import Row, batch_of
 
 QUICK = Patience(seconds=5.0)

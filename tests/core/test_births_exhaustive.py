@@ -10,8 +10,8 @@ from abs_core import births, protocol
 from abs_core.certificate import Certificate, Origin
 from abs_core.model import JobState
 from abs_core.protocol import Identity, Verdict
-from abs_core.testing.exhaustive import Violated
-from abs_core.testing.exhaustive.losses import Ways, explore_losses
+from tests.model.exhaustive import Violated
+from tests.model.exhaustive.losses import Ways, explore_losses
 
 
 def _mint_again(

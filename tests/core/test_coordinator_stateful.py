@@ -37,7 +37,7 @@ from abs_core.testing.cuts import Halted
 from abs_core.testing.engine import Attempt, Run
 from abs_core.testing.fakes import FakeHarness, register
 from abs_core.testing.fakes.committers import HandleCommitter
-from abs_core.testing.faults import Fault, Wire
+from abs_core.testing.fault_injection import Fault, Wire
 from abs_core.testing.harness import Row
 
 NO_PAUSE = Patience(seconds=20.0, first_pause=0.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from abs_core.testing.exhaustive import Configuration, explore
-from abs_core.testing.exhaustive.configurations import CAMPAIGN, DEFAULT
+from tests.model.exhaustive import Configuration, explore
+from tests.model.exhaustive.configurations import CAMPAIGN, DEFAULT
 
 
 @pytest.mark.parametrize("config", DEFAULT, ids=lambda config: config.name)

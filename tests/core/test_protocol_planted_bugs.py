@@ -11,7 +11,7 @@ from abs_core import protocol
 from abs_core.errors import EpochGapError, IdentityError, ReplayMismatchError
 from abs_core.model import Decision, HandleName, JobState, Recent
 from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
-from abs_core.testing.exhaustive import Configuration, Rules, RunSpec, Violated, explore
+from tests.model.exhaustive import Configuration, Rules, RunSpec, Violated, explore
 
 ONE, TWO = RunSpec(), RunSpec(partitions=2)
 A, B = RunSpec(content="a", lineage="A"), RunSpec(content="b", lineage="B", adopts=True)

@@ -10,8 +10,9 @@ from contextlib import closing
 
 import pytest
 
+from abs_core.testing.calls import Loss
 from abs_core.testing.case import within
-from abs_core.testing.relay import Loss, Relay, exactly
+from tests.fault_proxy.relay import Relay, exactly
 
 SIZE = 4
 """Bytes of each message; the server answers each by its number and the message."""

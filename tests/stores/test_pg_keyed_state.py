@@ -24,9 +24,9 @@ from abs_core.errors import (
 from abs_core.state.contracts import NewBackend, SnapshotStore
 from abs_core.state.external import Changes
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing import check_state as rules
-from abs_core.testing.check_state import RULES, Rule, check_state
-from abs_core.testing.state_case import KEYS, Model, StateCase, StateSubject
+from abs_core.state.testing import check_state as rules
+from abs_core.state.testing.check_state import RULES, Rule, check_state
+from abs_core.state.testing.state_case import KEYS, Model, StateCase, StateSubject
 from abs_stores.postgres import opaque as state_opaque
 from abs_stores.postgres.mvcc import MvccState, mvcc_backends
 from abs_stores.postgres.opaque import opaque_backends

@@ -13,10 +13,10 @@ from abs_clients.s3.server import Server
 from abs_core.errors import UnavailableError
 from abs_core.state.contracts import SnapshotStore
 from abs_core.state.heap import HeapBackend
-from abs_core.testing import check_state as rules
-from abs_core.testing.check_snapshot_store import check_snapshot_store
-from abs_core.testing.check_state import check_state
-from abs_core.testing.state_case import StateSubject
+from abs_core.state.testing import check_state as rules
+from abs_core.state.testing.check_snapshot_store import check_snapshot_store
+from abs_core.state.testing.check_state import check_state
+from abs_core.state.testing.state_case import StateSubject
 from abs_services import S3Service
 from abs_stores.s3 import S3SnapshotStore
 

@@ -17,8 +17,8 @@ from abs_core.testing import SCHEMA
 from abs_core.testing.case import Case, rows
 from abs_core.testing.engine import Attempt
 from abs_sinks.postgres import PostgresOptions, PostgresSink
-from abs_sinks.postgres.lossy import LossyProxy
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, open_table
+from tests.fault_proxy.postgres import LossyProxy
 
 pytestmark = pytest.mark.services
 

@@ -10,16 +10,16 @@ from typing import Any
 from abs_core.model import Committable, JobState
 from abs_core.runtime.alignment import NOTHING, WAYS, Alignment, Do, Inputs, Step, Way, aligned
 from abs_core.runtime.assembly import Assembly, Crewing, Part, Parts, assemble
-from abs_core.runtime.conductor import Conductor
-from abs_core.runtime.coordinator import Ended, Message, Pending
+from abs_core.runtime.checkpoint_coordinator import Conductor
+from abs_core.runtime.checkpoint_rules import Ended, Message, Pending
 from abs_core.runtime.elements import Barrier, Batch, TaskId
 from abs_core.runtime.graph import Node
 from abs_core.runtime.sources import SPLITS
 from abs_core.runtime.task import Pick, Task
 from abs_core.state.codecs import TEXT
 from abs_core.state.operator_state import OperatorState
-from abs_core.testing.simulation.run import Bugs, SimulatedContext, State
-from abs_core.testing.simulation.world import Keeper, Target
+from tests.model.simulation.run import Bugs, SimulatedContext, State
+from tests.model.simulation.world import Keeper, Target
 
 
 class Unaligned:

@@ -7,11 +7,11 @@ from dataclasses import replace
 from typing import cast
 
 from abs_core.model import Committable, HandleName
-from abs_core.runtime import coordinator as rules
+from abs_core.runtime import checkpoint_rules as rules
 from abs_core.runtime.alignment import WAYS
 from abs_core.runtime.channel import Channel
-from abs_core.runtime.conductor import Conductor
-from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Pending, Settings
+from abs_core.runtime.checkpoint_coordinator import Conductor
+from abs_core.runtime.checkpoint_rules import Acknowledged, Book, Declined, Pending, Settings
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.operators import Operator
 from abs_core.runtime.partition import FORWARD

@@ -12,9 +12,9 @@ import pytest
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_core.runtime import WAYS, Graph, Job, Settings
-from abs_core.runtime import coordinator as rules
-from abs_core.runtime.conductor import Conductor
-from abs_core.runtime.coordinator import Book, Declined
+from abs_core.runtime import checkpoint_rules as rules
+from abs_core.runtime.checkpoint_coordinator import Conductor
+from abs_core.runtime.checkpoint_rules import Book, Declined
 from abs_core.runtime.savepoints import Savepoints
 from abs_core.runtime.snapshot import Record
 from abs_core.runtime.tables import TableSource

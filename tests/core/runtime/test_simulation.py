@@ -8,9 +8,9 @@ import pytest
 
 from abs_core.errors import AbsError
 from abs_core.runtime.alignment import WAYS
-from abs_core.testing.simulation import Outcome, simulate
 from tests import daily
 from tests.core.runtime.planted_bugs import PLANTED, PLANTED_ORDER, RARE
+from tests.model.simulation import Outcome, simulate
 
 HISTORIES = 2_000
 """Other ones each day: the day's seed is the number of the first."""

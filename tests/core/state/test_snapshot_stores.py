@@ -13,7 +13,7 @@ from abs_core.state import local_store
 from abs_core.state.contracts import SnapshotStore
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.state.retention import sweep
-from abs_core.testing.check_snapshot_store import check_snapshot_store
+from abs_core.state.testing.check_snapshot_store import check_snapshot_store
 
 from .conftest import Change, damage
 

@@ -11,8 +11,8 @@ from abs_core.state.contracts import NewBackend
 from abs_core.state.heap import HeapBackend
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.state.rocks import RocksBackends, Tuning
-from abs_core.testing.check_state import RULES, RULES_OF_SEVERAL, Rule, check_state
-from abs_core.testing.state_case import StateSubject
+from abs_core.state.testing.check_state import RULES, RULES_OF_SEVERAL, Rule, check_state
+from abs_core.state.testing.state_case import StateSubject
 
 from .conftest import damage
 

@@ -18,10 +18,10 @@ from abs_core.state.contracts import Version as Which
 from abs_core.state.heap import Base, Frozen, HeapBackend, HeapSnapshot, HeapTable, Layer
 from abs_core.state.keygroups import GroupRange
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing import check_state as rules
-from abs_core.testing.check_queries import one_query_reads_one_checkpoint
-from abs_core.testing.check_state import Rule, check_state
-from abs_core.testing.state_case import StateSubject
+from abs_core.state.testing import check_state as rules
+from abs_core.state.testing.check_queries import one_query_reads_one_checkpoint
+from abs_core.state.testing.check_state import Rule, check_state
+from abs_core.state.testing.state_case import StateSubject
 
 from .conftest import damage
 

@@ -14,8 +14,8 @@ from abs_core.state.contracts import SnapshotStore
 from abs_core.state.heap import Frozen, HeapBackend, HeapTable
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.state.rocks import RocksBackends, Tuning
-from abs_core.testing.state_case import StateSubject
-from abs_core.testing.state_machine import state_machine
+from abs_core.state.testing.state_case import StateSubject
+from tests.model.state_machine import state_machine
 
 from .conftest import damage
 

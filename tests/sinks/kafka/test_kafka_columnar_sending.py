@@ -26,15 +26,16 @@ from abs_clients.kafka.transactions import Ending, describe, end
 from abs_clients.kafka.wire import Over, admin, close_all
 from abs_core.errors import FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
+from abs_core.testing.calls import Loss
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
 from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.ids import id_name
-from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.testing import PARTITIONS, make_topic
+from tests.fault_proxy.kafka import Api, LossyBroker
 
 pytestmark = pytest.mark.services
 

@@ -9,13 +9,14 @@ import pytest
 from abs_clients.kafka.wire import close_all
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import Drained, Outcome, Share, Wrote
+from abs_core.testing.calls import Loss
 from abs_core.testing.case import Case, rows
 from abs_core.testing.engine import Run
 from abs_services import KafkaService
-from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
 from abs_sinks.kafka.register_session import close_sessions
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.testing_modes import open_attempts, open_log
+from tests.fault_proxy.kafka import Api, LossyBroker
 
 pytestmark = pytest.mark.services
 

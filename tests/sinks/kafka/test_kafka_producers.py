@@ -19,6 +19,7 @@ from abs_clients.kafka.wire import forget
 from abs_core.contracts import Task
 from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import HandleName
+from abs_core.testing.calls import Loss
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import initialised as initialising
@@ -27,13 +28,13 @@ from abs_sinks.kafka import sink as sinks
 from abs_sinks.kafka import writer_2pc
 from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.initialised import over_librdkafka
-from abs_sinks.kafka.lossy import Api, Loss, LossyBroker
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producers import Producers, Use
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.writer_2pc import TransactionWriter
+from tests.fault_proxy.kafka import Api, LossyBroker
 
 pytestmark = pytest.mark.services
 

@@ -14,11 +14,12 @@ from abs_core.contracts import CoCommitter
 from abs_core.errors import AbsError, TargetError, UnavailableError
 from abs_core.model import Committable, Decision, Share, Wrote
 from abs_core.testing import SCHEMA
+from abs_core.testing.calls import Loss
 from abs_core.testing.case import JOB, Case, rows, within
 from abs_core.testing.engine import Run
 from abs_sinks.postgres import PostgresOptions, PostgresSink
-from abs_sinks.postgres.lossy import Loss, LossyProxy
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
+from tests.fault_proxy.postgres import LossyProxy
 
 pytestmark = pytest.mark.services
 

@@ -13,9 +13,9 @@ from abs_clients.postgres.address import Address
 from abs_core.testing import SCHEMA, Calls, Harness, Position, by_calls, check_positions
 from abs_core.testing.calls import PositionOpener
 from abs_sinks.postgres import PostgresSink
-from abs_sinks.postgres.lossy import LossyProxy
 from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
 from tests.daily import cut
+from tests.fault_proxy.postgres import LossyProxy
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(3600)]
 

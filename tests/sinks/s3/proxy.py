@@ -15,7 +15,7 @@ from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from abs_core.testing.relay import Loss
+from abs_core.testing.calls import Loss
 
 
 class Fault(Enum):

@@ -13,7 +13,7 @@ import pytest
 from abs_core.contracts import Conflict, Version
 from abs_core.model import Committable, JobState
 from abs_core.testing import SCHEMA, Calls, Harness, Position, PositionOpener, check_positions
-from abs_core.testing.relay import Loss
+from abs_core.testing.calls import Loss
 from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
 from abs_sinks.s3.epochs import S3CoCommitter

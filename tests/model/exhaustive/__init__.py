@@ -7,8 +7,8 @@ that retry and give up, a target, and requests that arrive late or never.
 ``configurations`` has what is explored, ``explore`` explores it and prints how a rule was broken.
 """
 
-from abs_core.testing.exhaustive.book import Violated
-from abs_core.testing.exhaustive.configuration import Configuration, Rules, RunSpec
-from abs_core.testing.exhaustive.explore import Explored, explore
+from tests.model.exhaustive.book import Violated
+from tests.model.exhaustive.configuration import Configuration, Rules, RunSpec
+from tests.model.exhaustive.explore import Explored, explore
 
 __all__ = ["Configuration", "Explored", "Rules", "RunSpec", "Violated", "explore"]

@@ -10,7 +10,7 @@ import pyarrow as pa
 from abs_core.errors import AbsError
 from abs_core.state.contracts import Version
 from abs_core.state.keygroups import encode_key
-from abs_core.testing.state_case import FLAT, StateCase
+from abs_core.state.testing.state_case import FLAT, StateCase
 
 TURNS = 20
 

@@ -4,6 +4,6 @@ Tasks, channels, alignment rules, conductor, sources, sinks and the commit proto
 made up are the graph, the schedule, the crashes, and what lies outside: input, target, snapshots.
 """
 
-from abs_core.testing.simulation.history import Outcome, simulate
+from tests.model.simulation.history import Outcome, simulate
 
 __all__ = ["Outcome", "simulate"]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.protocol import Identity, Refused, Skip, Verdict, adopt_token, ended
-from abs_core.testing.exhaustive.configuration import Configuration
+from tests.model.exhaustive.configuration import Configuration
 
 REGISTER, JOB, TARGET = "0" * 16, "job", "target"
 T = TypeVar("T")

@@ -25,7 +25,7 @@ from abs_core.patience import Patience
 from abs_core.protocol import Identity
 from abs_core.registers.memory import MemoryRegister
 from abs_core.runtime.assembly import Part
-from abs_core.runtime.coordinator import Pending
+from abs_core.runtime.checkpoint_rules import Pending
 from abs_core.runtime.elements import Batch
 
 T = TypeVar("T")

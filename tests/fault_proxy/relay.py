@@ -11,27 +11,14 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Self
+
+from abs_core.testing.calls import Loss
 
 _CHUNK = 1 << 16
 
 Receive = Callable[[socket.socket], bytes]
 """Reads the next message; nothing where the connection has ended."""
-
-
-class Loss(StrEnum):
-    """What becomes of a request.
-
-    REQUEST: the server never gets it. REPLY: the server gets it and answers; the client sees a broken
-    connection. DELAY: the client sees a broken connection; the server gets it at ``release``. DOUBLE:
-    the server gets it twice; the client hears the second answer.
-    """
-
-    REQUEST = "request"
-    REPLY = "reply"
-    DELAY = "delay"
-    DOUBLE = "double"
 
 
 @dataclass(slots=True)

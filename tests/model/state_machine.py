@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from abs_core.state.contracts import StateHandle
-from abs_core.testing.state_case import KEYS, SUBS, Model, StateCase, StateSubject
+from abs_core.state.testing.state_case import KEYS, SUBS, Model, StateCase, StateSubject
 
 Flat = dict[bytes, bytes | None]
 Deep = dict[tuple[bytes, bytes], bytes | None]

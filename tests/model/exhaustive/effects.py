@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abs_core.model import JobState
-from abs_core.testing.exhaustive.book import Book, Violated
-from abs_core.testing.exhaustive.world import (
+from tests.model.exhaustive.book import Book, Violated
+from tests.model.exhaustive.world import (
     ABORTING,
     COMMITTING,
     FORGETTING,

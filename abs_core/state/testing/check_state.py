@@ -16,9 +16,8 @@ from functools import partial
 from abs_core.errors import AbsError, ConfigError, CorruptionError
 from abs_core.state.contracts import NewBackend, Version
 from abs_core.state.heap import HeapBackend
-from abs_core.testing.case import raises
-from abs_core.testing.check_queries import one_query_reads_one_checkpoint
-from abs_core.testing.state_case import (
+from abs_core.state.testing.check_queries import one_query_reads_one_checkpoint
+from abs_core.state.testing.state_case import (
     FLAT,
     GROUPS,
     KEYS,
@@ -28,6 +27,7 @@ from abs_core.testing.state_case import (
     StateCase,
     StateSubject,
 )
+from abs_core.testing.case import raises
 
 Rule = Callable[[StateCase], None]
 

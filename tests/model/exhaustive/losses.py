@@ -17,7 +17,7 @@ from abs_core.certificate import Certificate, Origin
 from abs_core.errors import EpochGapError, FencedError, ProtocolError, RegisterLostError
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.protocol import Identity, Refused, Skip, Verdict
-from abs_core.testing.exhaustive.book import Violated
+from tests.model.exhaustive.book import Violated
 
 JOB, PLACE = "job", "here"
 OFF, BEGIN, LOAD, CERTIFY, DECIDE, COMMIT, FINISH, AFTERWARDS, NOTE = range(9)

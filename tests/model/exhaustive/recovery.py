@@ -5,10 +5,10 @@ from __future__ import annotations
 from abs_core import protocol
 from abs_core.model import Committable, HandleName, JobState
 from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict
-from abs_core.testing.exhaustive.book import JOB, REGISTER, TARGET, Book, Violated
-from abs_core.testing.exhaustive.drivers import complete
-from abs_core.testing.exhaustive.effects import VISIBLE
-from abs_core.testing.exhaustive.world import STATUS, Handle, World
+from tests.model.exhaustive.book import JOB, REGISTER, TARGET, Book, Violated
+from tests.model.exhaustive.drivers import complete
+from tests.model.exhaustive.effects import VISIBLE
+from tests.model.exhaustive.world import STATUS, Handle, World
 
 
 class _Alone:

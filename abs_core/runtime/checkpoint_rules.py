@@ -1,6 +1,6 @@
 """The rules of the checkpoint coordinator, pure: when one begins, is complete, has failed.
 
-Frozen values in, frozen values out; the clock is an argument. What acts on them is ``conductor``.
+Frozen values in, frozen values out; the clock is an argument. ``checkpoint_coordinator`` acts on them.
 Checkpoints are decided in ascending order, each only when every task has acknowledged it. One that
 fails rewinds nothing: its barriers travel on, nobody waits for them, and what sinks pre-committed for
 it is acknowledged again with the next one.

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from abs_core.testing.exhaustive.book import Book, Violated, Writer
-from abs_core.testing.exhaustive.effects import AGAIN, NO_DECISION, put, send, set_handle
-from abs_core.testing.exhaustive.world import (
+from tests.model.exhaustive.book import Book, Violated, Writer
+from tests.model.exhaustive.effects import AGAIN, NO_DECISION, put, send, set_handle
+from tests.model.exhaustive.world import (
     ABORTING,
     DEAD,
     STATUS,

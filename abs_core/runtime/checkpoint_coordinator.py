@@ -15,9 +15,9 @@ from typing import Protocol
 
 from abs_core.errors import ProtocolError, TargetError, UnavailableError
 from abs_core.model import Committable
-from abs_core.runtime import coordinator as rules
+from abs_core.runtime import checkpoint_rules as rules
 from abs_core.runtime.alignment import Way
-from abs_core.runtime.coordinator import Book, Declined, Ended, Message, Pending, Settings
+from abs_core.runtime.checkpoint_rules import Book, Declined, Ended, Message, Pending, Settings
 from abs_core.runtime.elements import Observe, TaskId, unobserved
 from abs_core.runtime.task import Command, Copy, Task
 from abs_core.state.contracts import Place

@@ -6,7 +6,7 @@ Two and three runs may be alive at once; every one of them may be slow, overtake
 from __future__ import annotations
 
 from abs_core.errors import EpochGapError, IdentityError, ReplayMismatchError
-from abs_core.testing.exhaustive.configuration import Configuration, RunSpec
+from tests.model.exhaustive.configuration import Configuration, RunSpec
 
 ONE = RunSpec()
 TWO = RunSpec(partitions=2)

@@ -8,16 +8,16 @@ from random import Random
 
 from abs_core.errors import AbsError
 from abs_core.runtime.alignment import WAYS, Way
-from abs_core.runtime.coordinator import Settings
-from abs_core.testing.simulation.dataflow import (
+from abs_core.runtime.checkpoint_rules import Settings
+from tests.model.simulation.dataflow import (
     Builder,
     Built,
     expected,
     in_order,
     sequence,
 )
-from abs_core.testing.simulation.run import Bugs, Run
-from abs_core.testing.simulation.world import Crash, Target, World
+from tests.model.simulation.run import Bugs, Run
+from tests.model.simulation.world import Crash, Target, World
 
 STEPS_MAX = 60_000
 """A run that has not ended by then, with no crash any more, is stuck."""
@@ -53,7 +53,7 @@ def simulate(
         bugs: parts with planted bugs.
         ordered: a graph without loops, in which each key keeps its order, and several crashes.
     """
-    chance = Random(seed)  # noqa: S311 - a schedule, no secret
+    chance = Random(seed)
     chosen = way or WAYS[chance.choice(tuple(WAYS))]
     return _History(seed, chosen, bugs or Bugs(), chance, ordered=ordered).play()
 
@@ -150,8 +150,8 @@ class _History:
 
     def _build(self, widths: int) -> Built:
         """The seed's graph; the parallelism may be another one after a restart."""
-        shape = Random(self._seed)  # noqa: S311
-        width = Random(self._seed * 1000 + widths)  # noqa: S311
+        shape = Random(self._seed)
+        width = Random(self._seed * 1000 + widths)
         target = Target(self._world)
         ordered = self._is_ordered
         loops = self._way.cycles and not ordered

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from abs_core.testing.exhaustive.book import Book
-from abs_core.testing.exhaustive.effects import deliver, put
-from abs_core.testing.exhaustive.tasks import Step
-from abs_core.testing.exhaustive.world import (
+from tests.model.exhaustive.book import Book
+from tests.model.exhaustive.effects import deliver, put
+from tests.model.exhaustive.tasks import Step
+from tests.model.exhaustive.world import (
     ABORTING,
     COMMITTING,
     FORGETTING,

@@ -10,15 +10,15 @@ from random import Random
 
 from abs_core.runtime.alignment import Way
 from abs_core.runtime.assembly import Assembly, Crewing, Part, Parts, assemble
-from abs_core.runtime.conductor import Conductor
-from abs_core.runtime.coordinator import Acknowledged, Book, Declined, Ended, Settings
+from abs_core.runtime.checkpoint_coordinator import Conductor
+from abs_core.runtime.checkpoint_rules import Acknowledged, Book, Declined, Ended, Settings
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.plan import regions
 from abs_core.runtime.task import Copy, Task
 from abs_core.state.operator_state import Contents, OperatorState, redistribute
-from abs_core.testing.simulation.dataflow import owner
-from abs_core.testing.simulation.world import Keeper, World
+from tests.model.simulation.dataflow import owner
+from tests.model.simulation.world import Keeper, World
 
 PATIENCE_STEPS = 10_000
 """A timeout may be too short for ever; after so many steps of a run it is not any more."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from abs_core.testing.exhaustive.book import Book, Violated
-from abs_core.testing.exhaustive.drivers import complete
-from abs_core.testing.exhaustive.effects import VISIBLE
-from abs_core.testing.exhaustive.world import STATUS, World
+from tests.model.exhaustive.book import Book, Violated
+from tests.model.exhaustive.drivers import complete
+from tests.model.exhaustive.effects import VISIBLE
+from tests.model.exhaustive.world import STATUS, World
 
 
 def check(book: Book, world: World) -> None:

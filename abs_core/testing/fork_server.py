@@ -1,4 +1,4 @@
-"""``python -m abs_core.testing.nursery`` forks one life for each line on its standard input.
+"""``python -m abs_core.testing.fork_server`` forks one life for each line on its standard input.
 
 It answers with how that life ended. Python and the sink's modules are imported once only, so that a
 life takes milliseconds, and thousands of crashes can be tried.

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import product
 
-from abs_core.testing.exhaustive.book import Book, Violated, Writer
-from abs_core.testing.exhaustive.effects import NO_DECISION, VISIBLE, put, send
-from abs_core.testing.exhaustive.tasks import Step, sweep
-from abs_core.testing.exhaustive.world import (
+from tests.model.exhaustive.book import Book, Violated, Writer
+from tests.model.exhaustive.effects import NO_DECISION, VISIBLE, put, send
+from tests.model.exhaustive.tasks import Step, sweep
+from tests.model.exhaustive.world import (
     COMMITTING,
     DEAD,
     END,

@@ -10,9 +10,8 @@ import re
 from collections.abc import Callable
 from urllib.parse import urlsplit, urlunsplit
 
-from abs_core.testing.relay import Loss, Relay
-
-__all__ = ["Loss", "LossyProxy"]
+from abs_core.testing.calls import Loss
+from tests.fault_proxy.relay import Relay
 
 
 class LossyProxy(Relay):

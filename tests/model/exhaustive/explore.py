@@ -7,15 +7,15 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
-from abs_core.testing.exhaustive.book import Book, Violated
-from abs_core.testing.exhaustive.configuration import Configuration
-from abs_core.testing.exhaustive.drivers import driver_steps
-from abs_core.testing.exhaustive.effects import show
-from abs_core.testing.exhaustive.invariants import check
-from abs_core.testing.exhaustive.recovery import check_recovery
-from abs_core.testing.exhaustive.tasks import Step, task_steps
-from abs_core.testing.exhaustive.wire import deliveries
-from abs_core.testing.exhaustive.world import NEW, OFF, STATUS, World
+from tests.model.exhaustive.book import Book, Violated
+from tests.model.exhaustive.configuration import Configuration
+from tests.model.exhaustive.drivers import driver_steps
+from tests.model.exhaustive.effects import show
+from tests.model.exhaustive.invariants import check
+from tests.model.exhaustive.recovery import check_recovery
+from tests.model.exhaustive.tasks import Step, task_steps
+from tests.model.exhaustive.wire import deliveries
+from tests.model.exhaustive.world import NEW, OFF, STATUS, World
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,9 +10,8 @@ from __future__ import annotations
 import socket
 from enum import IntEnum
 
-from abs_core.testing.relay import Loss, Relay, exactly
-
-__all__ = ["Api", "Loss", "LossyBroker"]
+from abs_core.testing.calls import Loss
+from tests.fault_proxy.relay import Relay, exactly
 
 
 class Api(IntEnum):

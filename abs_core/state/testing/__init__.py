@@ -1,0 +1,1 @@
+"""Contract checks for authors of state backends and snapshot stores."""
