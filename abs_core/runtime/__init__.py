@@ -1,6 +1,6 @@
 """The embedded runtime: barriers in FIFO channels, snapshots, exactly-once sinks, in one process."""
 
-from abs_core.runtime.alignment import WAYS
+from abs_core.runtime.alignment import STRATEGIES
 from abs_core.runtime.checkpoint_rules import Settings
 from abs_core.runtime.describe import describe, mermaid
 from abs_core.runtime.graph import EventTime, Graph, Stream
@@ -8,7 +8,7 @@ from abs_core.runtime.job import Job
 from abs_core.runtime.recovery import Restore
 
 __all__ = [
-    "WAYS",
+    "STRATEGIES",
     "EventTime",
     "Graph",
     "Job",

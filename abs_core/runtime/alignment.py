@@ -160,7 +160,7 @@ def _delivered(state: Alignment, input_: int, checkpoint: int) -> Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class SnapshotStrategy:
     """A named way to take snapshots.
 
     Args:
@@ -179,13 +179,13 @@ class Way:
     cycles: bool = True
 
 
-WAYS: dict[str, Way] = {
+STRATEGIES: dict[str, SnapshotStrategy] = {
     way.name: way
     for way in (
-        Way("aligned", aligned),
-        Way("unaligned", unaligned),
-        Way("drain", drain, resumes=True, cycles=False),
-        Way("stop_the_world", at_rest, halts=True, resumes=True),
-        Way("none", aligned, periodic=False),
+        SnapshotStrategy("aligned", aligned),
+        SnapshotStrategy("unaligned", unaligned),
+        SnapshotStrategy("drain", drain, resumes=True, cycles=False),
+        SnapshotStrategy("stop_the_world", at_rest, halts=True, resumes=True),
+        SnapshotStrategy("none", aligned, periodic=False),
     )
 }

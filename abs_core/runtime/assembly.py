@@ -135,8 +135,8 @@ def _drain_first(tasks: Sequence[Task], draining: Tally) -> None:
 
     Else a record that a source reads now could overtake an older one of its key: after rescaling its
     split or its key may be another task's, and so is its way, which may lead to another task of the
-    sink. Handles of one decision have no order: so a checkpoint comes between, for which the conductor
-    looks at ``drained``.
+    sink. Handles of one decision have no order: so a checkpoint comes between, for which the
+    coordinator looks at ``drained``.
     """
     sources = [task for task in tasks if not task.inputs]
 

@@ -16,8 +16,15 @@ from typing import Protocol
 from abs_core.errors import ProtocolError, TargetError, UnavailableError
 from abs_core.model import Committable
 from abs_core.runtime import checkpoint_rules as rules
-from abs_core.runtime.alignment import Way
-from abs_core.runtime.checkpoint_rules import Book, Declined, Ended, Message, Pending, Settings
+from abs_core.runtime.alignment import SnapshotStrategy
+from abs_core.runtime.checkpoint_rules import (
+    CoordinatorState,
+    Declined,
+    Ended,
+    Message,
+    Pending,
+    Settings,
+)
 from abs_core.runtime.elements import Observe, TaskId, unobserved
 from abs_core.runtime.task import Command, Copy, Task
 from abs_core.state.contracts import Place
@@ -74,7 +81,7 @@ class Companion:
 
 
 @dataclass(slots=True)
-class Conductor:
+class CheckpointCoordinator:
     """The checkpoint coordinator of one run. ``step`` is called by one thread, ``inbox`` by any.
 
     Args:
@@ -86,12 +93,12 @@ class Conductor:
         dropped: is told of each that has failed.
     """
 
-    way: Way
+    way: SnapshotStrategy
     settings: Settings
     running: Mapping[TaskId, Task]
     resting: Callable[[], bool]
     keeper: Keeper
-    book: Book
+    state: CoordinatorState
     observe: Observe = unobserved
     inbox: deque[Message] = field(default_factory=deque)
     companion: Companion = field(default_factory=Companion)
@@ -113,7 +120,7 @@ class Conductor:
         Raises:
             AbsError: the job has to be recovered.
         """
-        complete = rules.decidable(self.book, self.tasks)
+        complete = rules.decidable(self.state, self.tasks)
         if complete is not None:
             self._decide(complete, now)
             return True
@@ -124,12 +131,12 @@ class Conductor:
             self._tell(self.tasks, Command.TRIGGER, self._halting)
             self._halting = None
             return True
-        late = rules.expired(self.settings, self.book, now)
+        late = rules.expired(self.settings, self.state, now)
         if late is not None:
             self._abort(late.checkpoint, now, "it timed out.")
             return True
         asked = self.companion.asks() or self._sources_wait()
-        pending = rules.due(self.settings, self.way, self.book, now, self.sinks, asked=asked)
+        pending = rules.due(self.settings, self.way, self.state, now, self.sinks, asked=asked)
         if pending is None:
             return False
         self._begin(pending)
@@ -137,18 +144,18 @@ class Conductor:
 
     def _sources_wait(self) -> bool:
         """Whether sources wait for a checkpoint, and none is under way."""
-        return not self.book.pending and any(self.running[id_].drained for id_ in self.sources)
+        return not self.state.pending and any(self.running[id_].drained for id_ in self.sources)
 
     def restart(self, tasks: frozenset[TaskId], now: float) -> None:
         """A region was restored: drop what is under way, and let everybody go on."""
-        for pending in self.book.pending:
+        for pending in self.state.pending:
             self._dropped(pending.checkpoint, "a part of the job had to be restored.")
-        self.book = rules.restarted(self.book, tasks, now)
+        self.state = rules.restarted(self.state, tasks, now)
         self._halting = None
-        self._resume(self.book.next - 1)
+        self._resume(self.state.next - 1)
 
     def _begin(self, pending: Pending) -> None:
-        self.book = rules.begun(self.book, pending)
+        self.state = rules.begun(self.state, pending)
         self.observe("begin", None, pending.checkpoint)
         self.companion.begin(pending.checkpoint)
         self._halting = pending.checkpoint if self.way.halts else None
@@ -163,16 +170,16 @@ class Conductor:
         if self.running[message.task].attempt != message.attempt:
             return
         if isinstance(message, Ended):
-            self.book = replace(self.book, ended=self.book.ended | {message.task})
+            self.state = replace(self.state, ended=self.state.ended | {message.task})
         elif isinstance(message, Declined):
             self._abort(message.checkpoint, now, message.why)
         else:
             self.observe("acknowledged", message.task, message.checkpoint)
-            self.book = rules.acknowledged(self.book, message)
+            self.state = rules.acknowledged(self.state, message)
 
     def _decide(self, pending: Pending, now: float) -> None:
         checkpoint = pending.checkpoint
-        handles = rules.handles(self.book, pending)
+        handles = rules.handles(self.state, pending)
         try:
             fingerprint = self.keeper.write(pending, handles)
         except (TargetError, ProtocolError) as error:
@@ -182,15 +189,15 @@ class Conductor:
         self.keeper.decide(checkpoint, handles, fingerprint)
         self.companion.decided(checkpoint)
         self.observe("committed", None, checkpoint)
-        self.book = rules.decided(self.book, pending, now)
+        self.state = rules.decided(self.state, pending, now)
         self._tell(self.tasks, Command.DECIDED, checkpoint)
         self._resume(checkpoint)
         self.keeper.retain(checkpoint)
 
     def _abort(self, checkpoint: int, now: float, why: str) -> None:
-        before = self.book
-        self.book = rules.aborted(before, checkpoint, now)
-        if self.book is before:
+        before = self.state
+        self.state = rules.aborted(before, checkpoint, now)
+        if self.state is before:
             return
         _log.warning(
             "checkpoint %d failed, and its part goes into the next one: %s", checkpoint, why
@@ -199,9 +206,9 @@ class Conductor:
         if self._halting == checkpoint:
             self._halting = None
         self._resume(checkpoint)
-        if rules.too_many_failed(self.settings, self.book):
+        if rules.too_many_failed(self.settings, self.state):
             raise UnavailableError(
-                f"{self.book.failed} checkpoints failed in a row, the last one because {why}",
+                f"{self.state.failed} checkpoints failed in a row, the last one because {why}",
                 epoch=checkpoint,
                 remedy="nothing is lost: mend the cause, and start the job again.",
             )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from abs_core.model import Committable
-from abs_core.runtime.alignment import Way
+from abs_core.runtime.alignment import SnapshotStrategy
 from abs_core.runtime.elements import TaskId
 
 
@@ -84,7 +84,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Book:
+class CoordinatorState:
     """Where the coordinator stands.
 
     Args:
@@ -107,7 +107,13 @@ class Book:
 
 
 def due(
-    settings: Settings, way: Way, book: Book, now: float, sinks: frozenset[TaskId], *, asked: bool
+    settings: Settings,
+    way: SnapshotStrategy,
+    state: CoordinatorState,
+    now: float,
+    sinks: frozenset[TaskId],
+    *,
+    asked: bool,
 ) -> Pending | None:
     """The checkpoint to begin now, if any.
 
@@ -115,42 +121,42 @@ def due(
         sinks: all tasks at which data ends; once each has ended, one last checkpoint commits.
         asked: somebody wants a savepoint.
     """
-    if book.closed or len(book.pending) >= (1 if way.resumes else settings.in_flight):
+    if state.closed or len(state.pending) >= (1 if way.resumes else settings.in_flight):
         return None
-    if any(pending.last for pending in book.pending):
+    if any(pending.last for pending in state.pending):
         return None
     # After a failure a whole interval passes: else a timeout that is too short would stop the job.
-    if now < book.rested + (settings.interval if book.failed else settings.min_pause):
+    if now < state.rested + (settings.interval if state.failed else settings.min_pause):
         return None
-    if book.ended >= sinks:
-        return Pending(book.next, now, last=True)
-    if asked or (way.periodic and now >= book.began + settings.interval):
-        return Pending(book.next, now)
+    if state.ended >= sinks:
+        return Pending(state.next, now, last=True)
+    if asked or (way.periodic and now >= state.began + settings.interval):
+        return Pending(state.next, now)
     return None
 
 
-def begun(book: Book, pending: Pending) -> Book:
-    under_way = (*book.pending, pending)
-    return replace(book, next=pending.checkpoint + 1, began=pending.began, pending=under_way)
+def begun(state: CoordinatorState, pending: Pending) -> CoordinatorState:
+    under_way = (*state.pending, pending)
+    return replace(state, next=pending.checkpoint + 1, began=pending.began, pending=under_way)
 
 
-def acknowledged(book: Book, ack: Acknowledged) -> Book:
+def acknowledged(state: CoordinatorState, ack: Acknowledged) -> CoordinatorState:
     """Take an acknowledgement; of a checkpoint that is not pending any more it changes nothing."""
     pending = tuple(
         replace(p, acks={**p.acks, ack.task: ack}) if p.checkpoint == ack.checkpoint else p
-        for p in book.pending
+        for p in state.pending
     )
-    return replace(book, pending=pending)
+    return replace(state, pending=pending)
 
 
-def decidable(book: Book, tasks: frozenset[TaskId]) -> Pending | None:
+def decidable(state: CoordinatorState, tasks: frozenset[TaskId]) -> Pending | None:
     """The oldest pending checkpoint, if every task has acknowledged it."""
-    if book.pending and len(book.pending[0].acks) == len(tasks):
-        return book.pending[0]
+    if state.pending and len(state.pending[0].acks) == len(tasks):
+        return state.pending[0]
     return None
 
 
-def handles(book: Book, pending: Pending) -> list[Committable]:
+def handles(state: CoordinatorState, pending: Pending) -> list[Committable]:
     """All that the decision names, with those of failed checkpoints before it.
 
     A sink names a handle until it hears of the decision; by then it may have been named already.
@@ -159,32 +165,32 @@ def handles(book: Book, pending: Pending) -> list[Committable]:
         handle
         for _, ack in sorted(pending.acks.items())
         for handle in ack.handles
-        if handle.handle.epoch > book.decided
+        if handle.handle.epoch > state.decided
     ]
 
 
-def decided(book: Book, pending: Pending, now: float) -> Book:
-    left = tuple(p for p in book.pending if p.checkpoint != pending.checkpoint)
-    done = replace(book, decided=pending.checkpoint, failed=0, closed=pending.last)
+def decided(state: CoordinatorState, pending: Pending, now: float) -> CoordinatorState:
+    left = tuple(p for p in state.pending if p.checkpoint != pending.checkpoint)
+    done = replace(state, decided=pending.checkpoint, failed=0, closed=pending.last)
     return replace(done, pending=left, rested=now)
 
 
-def expired(settings: Settings, book: Book, now: float) -> Pending | None:
+def expired(settings: Settings, state: CoordinatorState, now: float) -> Pending | None:
     """A checkpoint that takes too long."""
-    return next((p for p in book.pending if now >= p.began + settings.timeout), None)
+    return next((p for p in state.pending if now >= p.began + settings.timeout), None)
 
 
-def aborted(book: Book, checkpoint: int, now: float) -> Book:
-    left = tuple(p for p in book.pending if p.checkpoint != checkpoint)
-    if left == book.pending:
-        return book
-    return replace(book, pending=left, rested=now, failed=book.failed + 1)
+def aborted(state: CoordinatorState, checkpoint: int, now: float) -> CoordinatorState:
+    left = tuple(p for p in state.pending if p.checkpoint != checkpoint)
+    if left == state.pending:
+        return state
+    return replace(state, pending=left, rested=now, failed=state.failed + 1)
 
 
-def too_many_failed(settings: Settings, book: Book) -> bool:
-    return settings.tolerated is not None and book.failed > settings.tolerated
+def too_many_failed(settings: Settings, state: CoordinatorState) -> bool:
+    return settings.tolerated is not None and state.failed > settings.tolerated
 
 
-def restarted(book: Book, tasks: frozenset[TaskId], now: float) -> Book:
+def restarted(state: CoordinatorState, tasks: frozenset[TaskId], now: float) -> CoordinatorState:
     """A region is restored: what was under way counts for nothing, its tasks begin anew."""
-    return replace(book, pending=(), rested=now, ended=book.ended - tasks)
+    return replace(state, pending=(), rested=now, ended=state.ended - tasks)

@@ -16,7 +16,16 @@ from typing import Any, Protocol
 
 from abs_core.errors import ConfigError, FencedError
 from abs_core.model import Committable
-from abs_core.runtime.alignment import IDLE, Alignment, Do, Inputs, Way, halted, logs, resumed
+from abs_core.runtime.alignment import (
+    IDLE,
+    Alignment,
+    Do,
+    Inputs,
+    SnapshotStrategy,
+    halted,
+    logs,
+    resumed,
+)
 from abs_core.runtime.channel import Channel, Tally
 from abs_core.runtime.elements import (
     END,
@@ -134,7 +143,7 @@ class Task:
     context: Context
     inputs: list[Input]
     outputs: list[Output]
-    way: Way
+    way: SnapshotStrategy
     persist: Callable[[Copy, bool], None]
     attempt: int = 0
     loop: Tally | None = None

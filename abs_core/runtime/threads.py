@@ -1,4 +1,4 @@
-"""Runs tasks for real: a thread for each, back pressure by waiting, one conductor.
+"""Runs tasks for real: a thread for each, back pressure by waiting, one coordinator.
 
 The tasks are those of the simulation; only who calls ``step`` is another. A task that fails takes its
 region with it, which is restored from the last decision while other regions go on.
@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 
 from abs_core.errors import AbsError, ConfigError, HungError, TargetError, UnavailableError
 from abs_core.model import job_key
-from abs_core.runtime.alignment import WAYS, Way
+from abs_core.runtime.alignment import STRATEGIES, SnapshotStrategy
 from abs_core.runtime.assembly import Crewing, Part, assemble
 from abs_core.runtime.background import Background
-from abs_core.runtime.checkpoint_coordinator import Companion, Conductor
-from abs_core.runtime.checkpoint_rules import Acknowledged, Book, Declined, Ended
+from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator, Companion
+from abs_core.runtime.checkpoint_rules import Acknowledged, CoordinatorState, Declined, Ended
 from abs_core.runtime.context import TaskContext, settle_unclaimed
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Node
@@ -55,8 +55,8 @@ class Execution:
     recovered: Recovered
     restore: Restore
     companion: Companion
-    conductor: Conductor = field(init=False)
-    _way: Way = field(init=False)
+    coordinator: CheckpointCoordinator = field(init=False)
+    _way: SnapshotStrategy = field(init=False)
     _regions: dict[frozenset[str], Region] = field(default_factory=dict)
     _tasks: dict[TaskId, Task] = field(default_factory=dict)
     _failed: deque[tuple[Region, TaskId, BaseException]] = field(default_factory=deque)
@@ -79,22 +79,22 @@ class Execution:
             for operators in regions(self.job.graph):
                 region = self._assemble(operators, self.recovered, 0)
                 self._settle(region)
-            self.conductor = Conductor(
+            self.coordinator = CheckpointCoordinator(
                 self._way,
                 self.job.settings,
                 self._tasks,
                 self._resting,
                 self.keeper,
-                Book(self.recovered.first, now, now),
+                CoordinatorState(self.recovered.first, now, now),
                 self.job.observe,
                 companion=self.companion,
                 dropped=self._background.drop,
             )
             for region in self._regions.values():
                 self._start(region)
-            while not (self.conductor.book.closed or stop.is_set()):
+            while not (self.coordinator.state.closed or stop.is_set()):
                 self._woken.clear()
-                while self.conductor.step(time.monotonic()):
+                while self.coordinator.step(time.monotonic()):
                     pass
                 if self._failed:
                     self._restore(*self._failed.popleft())
@@ -216,29 +216,29 @@ class Execution:
             what.__cause__, cause = cause, what
         cause.by(str(task), job_key(self.job.graph.name))
         decided, before = self._in_a_row
-        row = before + 1 if decided == self.conductor.book.decided else 1
+        row = before + 1 if decided == self.coordinator.state.decided else 1
         if not retryable or row > self.job.restarts:
             raise cause
-        self._in_a_row = self.conductor.book.decided, row
+        self._in_a_row = self.coordinator.state.decided, row
         self._restarts += 1
         _log.warning(
             "restore %d of %d in a row, of all that is connected with the operator: %s",
             *(row, self.job.restarts, cause),
             exc_info=cause,
         )
-        book = self.conductor.book
-        self._end(failed, range(max(book.decided + 1, self.recovered.first), book.next))
-        self.job.observe("restored", None, book.decided)
+        reached = self.coordinator.state
+        self._end(failed, range(max(reached.decided + 1, self.recovered.first), reached.next))
+        self.job.observe("restored", None, reached.decided)
         state = self.keeper.coordinator.roll_forward()
         # Until this run has decided something, it begins where it was told to begin.
-        anew = book.decided < 0
+        anew = reached.decided < 0
         from_ = self.keeper.restored(state, self.restore if anew else Restore())
-        from_ = replace(from_, first=book.next)
+        from_ = replace(from_, first=reached.next)
         region = self._assemble(failed.operators, from_, self._restarts)
         if anew:
             self._settle(region)
         gone = frozenset(task.id for task in region.assembly.tasks)
-        self.conductor.restart(gone, time.monotonic())
+        self.coordinator.restart(gone, time.monotonic())
         self._start(region)
 
     def _context(
@@ -281,7 +281,7 @@ class Execution:
         return halted and all(r.assembly.in_flight.count == 0 for r in self._regions.values())
 
     def _say(self, message: Acknowledged | Declined | Ended) -> None:
-        self.conductor.inbox.append(message)
+        self.coordinator.inbox.append(message)
         self._woken.set()
 
     def _drop(self, copy: Copy) -> None:
@@ -316,12 +316,12 @@ class Execution:
                 copy.state.keyed.close()
 
 
-def _way_of(job: Job) -> Way:
-    way = WAYS.get(job.way)
+def _way_of(job: Job) -> SnapshotStrategy:
+    way = STRATEGIES.get(job.way)
     if way is None:
         raise ConfigError(
             f"There is no way {job.way!r} to take snapshots.",
-            remedy=f"choose one of {', '.join(WAYS)}.",
+            remedy=f"choose one of {', '.join(STRATEGIES)}.",
         )
     if not way.cycles and loops(job.graph):
         raise ConfigError(

@@ -1,7 +1,7 @@
 """The public surface for tests of sinks, sources and registers: contract checks, crashes, fakes."""
 
 from abs_core.testing.calls import Calls, PositionOpener, by_calls
-from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
+from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
 from abs_core.testing.check_positions import Position, Tried, check_positions
 from abs_core.testing.check_register import check_register
 from abs_core.testing.check_segments import check_segments
@@ -16,10 +16,10 @@ __all__ = [
     "SOURCE_CHECKS",
     "Calls",
     "Check",
+    "ForkServer",
     "Harness",
     "Holding",
     "Killed",
-    "Nursery",
     "Opener",
     "Position",
     "PositionOpener",

@@ -25,13 +25,13 @@ from abs_core.testing.crash_child import DONE, EPOCHS, Life
 from abs_core.testing.harness import Harness, Opener, Row
 
 
-class Nursery:
+class ForkServer:
     """A process that forks the lives of the job.
 
     Use as a context manager; its end is the end of the process.
     """
 
-    def __enter__(self) -> Nursery:
+    def __enter__(self) -> ForkServer:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "abs_core.testing.fork_server"],
             stdin=subprocess.PIPE,
@@ -50,7 +50,7 @@ class Nursery:
         self._process.stdin.write(base64.b64encode(pickle.dumps(life)).decode() + "\n")
         self._process.stdin.flush()
         answer = self._process.stdout.readline()
-        assert answer, "the nursery has died"
+        assert answer, "the fork server has died"
         return int(answer)
 
 
@@ -72,7 +72,7 @@ class Killed:
 
 def check_crashes(
     opener: Opener,
-    nursery: Nursery,
+    fork_server: ForkServer,
     passages: int = 1000,
     points: Iterable[CrashPoint] = tuple(CrashPoint),
 ) -> Killed:
@@ -90,14 +90,16 @@ def check_crashes(
     for point in points:
         for nth in range(1, passages + 1):
             histories += 1
-            if _history(opener, nursery, f"{point}#{nth}") == [False]:
+            if _history(opener, fork_server, f"{point}#{nth}") == [False]:
                 break
             killed[point] += 1
     return Killed(killed, histories)
 
 
 def check_crash_pairs(
-    opener: Opener, nursery: Nursery, pairs: Iterable[tuple[CrashPoint, CrashPoint]] | None = None
+    opener: Opener,
+    fork_server: ForkServer,
+    pairs: Iterable[tuple[CrashPoint, CrashPoint]] | None = None,
 ) -> Killed:
     """Die at one point, and in the recovery at another (or the same), for each pair.
 
@@ -110,38 +112,38 @@ def check_crash_pairs(
     points: Counter[CrashPoint] = Counter()
     histories = 0
     for first, second in product(CrashPoint, CrashPoint) if pairs is None else pairs:
-        deaths = _history(opener, nursery, first, second)
+        deaths = _history(opener, fork_server, first, second)
         points += Counter(p for p, died in zip((first, second), deaths, strict=False) if died)
         histories += 1
     return Killed(points, histories)
 
 
-def _history(opener: Opener, nursery: Nursery, *crashes: str) -> list[bool]:
+def _history(opener: Opener, fork_server: ForkServer, *crashes: str) -> list[bool]:
     """A whole job whose first processes die as armed; whether each of them did."""
     when = f"a job whose processes die at {' then '.join(crashes)}"
     with opener() as harness, _life(harness) as life:
         case = Case(harness)
         deaths = []
         for armed in crashes:
-            code = nursery.live(replace(life, crash=armed))
+            code = fork_server.live(replace(life, crash=armed))
             assert code in (DONE, -SIGKILL), f"{when}: exit code {code} at {armed}"
             deaths.append(code == -SIGKILL)
             if code == DONE:
                 break
             _nothing_too_much(case, f"{when}, after {armed}")
-        _run_to_the_end(nursery, life, when)
+        _run_to_the_end(fork_server, life, when)
         expected = _expected(case)
         case.finished(expected, when=when)
         # The engine died before it noted its last epoch as done: it runs it again.
         (life.folder / f"{len(EPOCHS) - 1}.done").unlink()
-        _run_to_the_end(nursery, life, when)
+        _run_to_the_end(fork_server, life, when)
         case.finished(expected, when=f"{when}, and a replay")
         case.close()
         return deaths
 
 
-def _run_to_the_end(nursery: Nursery, life: Life, when: str) -> None:
-    code = nursery.live(life)
+def _run_to_the_end(fork_server: ForkServer, life: Life, when: str) -> None:
+    code = fork_server.live(life)
     assert code == DONE, f"{when}: exit code {code} of a process that was not to die"
 
 

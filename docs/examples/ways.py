@@ -7,7 +7,7 @@ from tempfile import mkdtemp
 
 import pyarrow as pa
 
-from abs_core.runtime import WAYS, Graph, Job, Settings
+from abs_core.runtime import STRATEGIES, Graph, Job, Settings
 from abs_core.runtime.tables import TableSource
 from abs_core.runtime.trace import Trace, checkpoints, timeline
 from abs_core.state.local_store import LocalSnapshotStore
@@ -44,6 +44,6 @@ def run(name: str, way: str, settings: Settings) -> None:
         }
 
 
-for way in WAYS:
+for way in STRATEGIES:
     run(way, way, one)
 run("two-in-flight", "aligned", two)

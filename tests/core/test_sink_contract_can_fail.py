@@ -19,7 +19,7 @@ from abs_core.certifier import Certifier
 from abs_core.errors import TargetError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import Identity, Verdict
-from abs_core.testing import Nursery, check_crashes, run_check
+from abs_core.testing import ForkServer, check_crashes, run_check
 from abs_core.testing.checks import CHECKS
 from abs_core.testing.fakes import FakeHarness, FakeSink, committers, open_fake, register, writers
 from abs_core.testing.fakes.committers import HandleCommitter, NothingToCommit, TransactionCommitter
@@ -323,7 +323,7 @@ def test_check_crashes_finds_a_commit_in_two_transactions(
             yield harness
 
     try:
-        with Nursery() as nursery, pytest.raises(AssertionError, match="inside_co_commit"):
-            check_crashes(opener, nursery, passages=1)
+        with ForkServer() as fork_server, pytest.raises(AssertionError, match="inside_co_commit"):
+            check_crashes(opener, fork_server, passages=1)
     finally:
         sys.modules.pop("torn_sink")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
+from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
 from abs_core.testing.fakes import FakeHarness, open_fake
 from tests import daily
 
@@ -26,9 +26,9 @@ KINDS = {
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 @pytest.fixture
@@ -61,34 +61,38 @@ DAILY_PAIRS = 12
 
 
 @ALL
-def test_a_crash_at_any_point_loses_and_doubles_nothing(opener: Opener, nursery: Nursery) -> None:
-    _count(check_crashes(opener, nursery, passages=1))
+def test_a_crash_at_any_point_loses_and_doubles_nothing(
+    opener: Opener, fork_server: ForkServer
+) -> None:
+    _count(check_crashes(opener, fork_server, passages=1))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
-    kind: str, tmp_path: Path, nursery: Nursery
+    kind: str, tmp_path: Path, fork_server: ForkServer
 ) -> None:
     pairs = daily.cut(PAIRS, DAILY_PAIRS, kind)
-    _count(check_crash_pairs(_opener(kind, tmp_path), nursery, pairs))
+    _count(check_crash_pairs(_opener(kind, tmp_path), fork_server, pairs))
 
 
-def test_every_crash_point_kills_under_some_protocol(tmp_path: Path, nursery: Nursery) -> None:
+def test_every_crash_point_kills_under_some_protocol(
+    tmp_path: Path, fork_server: ForkServer
+) -> None:
     points: Counter[CrashPoint] = Counter()
     for kind in ("2pc-append", "wal-append"):
-        points += check_crashes(_opener(kind, tmp_path), nursery, passages=1).points
+        points += check_crashes(_opener(kind, tmp_path), fork_server, passages=1).points
     assert set(points) == set(CrashPoint), f"never hit: {set(CrashPoint) - set(points)}"
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @ALL
-def test_a_crash_at_every_passage_of_every_point(opener: Opener, nursery: Nursery) -> None:
-    _count(check_crashes(opener, nursery))
+def test_a_crash_at_every_passage_of_every_point(opener: Opener, fork_server: ForkServer) -> None:
+    _count(check_crashes(opener, fork_server))
 
 
 @pytest.mark.campaign
 @pytest.mark.timeout(3600)
 @ALL
-def test_every_pair_of_crashes(opener: Opener, nursery: Nursery) -> None:
-    _count(check_crash_pairs(opener, nursery))
+def test_every_pair_of_crashes(opener: Opener, fork_server: ForkServer) -> None:
+    _count(check_crash_pairs(opener, fork_server))

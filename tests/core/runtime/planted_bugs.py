@@ -8,9 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 from abs_core.model import Committable, JobState
-from abs_core.runtime.alignment import NOTHING, WAYS, Alignment, Do, Inputs, Step, Way, aligned
+from abs_core.runtime.alignment import (
+    NOTHING,
+    STRATEGIES,
+    Alignment,
+    Do,
+    Inputs,
+    SnapshotStrategy,
+    Step,
+    aligned,
+)
 from abs_core.runtime.assembly import Assembly, Crewing, Part, Parts, assemble
-from abs_core.runtime.checkpoint_coordinator import Conductor
+from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator
 from abs_core.runtime.checkpoint_rules import Ended, Message, Pending
 from abs_core.runtime.elements import Barrier, Batch, TaskId
 from abs_core.runtime.graph import Node
@@ -99,33 +108,33 @@ class LoopEndsEarly(Task):
         return True
 
 
-class OneAckTooFew(Conductor):
+class OneAckTooFew(CheckpointCoordinator):
     """Decides and notifies before the last acknowledgement."""
 
     def _receive(self, message: Message, now: float) -> None:
         super()._receive(message, now)
-        for pending in self.book.pending:
+        for pending in self.state.pending:
             if len(pending.acks) >= len(self.tasks) - 1:
                 self._decide(pending, now)
 
 
-class OldAttemptsCount(Conductor):
+class OldAttemptsCount(CheckpointCoordinator):
     """Acknowledgements of tasks that are dead count for their successors."""
 
     def _receive(self, message: Message, now: float) -> None:
         super()._receive(replace(message, attempt=self.running[message.task].attempt), now)
 
 
-class EndsWithTheFirstSink(Conductor):
+class EndsWithTheFirstSink(CheckpointCoordinator):
     """The last checkpoint is taken as soon as one sink has ended."""
 
     def _receive(self, message: Message, now: float) -> None:
         super()._receive(message, now)
         if isinstance(message, Ended):
-            self.book = replace(self.book, ended=self.sinks)
+            self.state = replace(self.state, ended=self.sinks)
 
 
-class NotAtRest(Conductor):
+class NotAtRest(CheckpointCoordinator):
     """Stops the world, and does not wait until it stands."""
 
     def step(self, now: float) -> bool:
@@ -133,7 +142,7 @@ class NotAtRest(Conductor):
         return super().step(now)
 
 
-class DropsFailedHandles(Conductor):
+class DropsFailedHandles(CheckpointCoordinator):
     """The decision names only handles of its own epoch."""
 
     def _decide(self, pending: Pending, now: float) -> None:
@@ -147,13 +156,13 @@ class DropsFailedHandles(Conductor):
         super()._decide(replace(pending, acks=own), now)
 
 
-class NoStop(Conductor):
+class NoStop(CheckpointCoordinator):
     """Restarts a region, and lets checkpoints that were under way go on."""
 
     def restart(self, tasks: frozenset[Any], now: float) -> None:
-        pending = self.book.pending
+        pending = self.state.pending
         super().restart(tasks, now)
-        self.book = replace(self.book, pending=pending)
+        self.state = replace(self.state, pending=pending)
 
 
 class CommitsBeforeDecision(Keeper):
@@ -299,7 +308,7 @@ class ReplaysLast(Task):
         self._logs[checkpoint] += [(port, batch) for port, batch, _ in self.replay]
 
 
-class NewestHandleFirst(Conductor):
+class NewestHandleFirst(CheckpointCoordinator):
     """A sink's handles are committed in another order than they were written in."""
 
     def _decide(self, pending: Pending, now: float) -> None:
@@ -320,13 +329,13 @@ def logs_in_turn(crew: Crewing, operators: frozenset[str], parts: Parts) -> Asse
     return assemble(crew, operators, dealt)
 
 
-def _way(name: str, strategy: Any) -> Way:
-    return replace(WAYS[name], on_barrier=strategy)
+def _way(name: str, strategy: Any) -> SnapshotStrategy:
+    return replace(STRATEGIES[name], on_barrier=strategy)
 
 
-ALIGNED, UNALIGNED = WAYS["aligned"], WAYS["unaligned"]
+ALIGNED, UNALIGNED = STRATEGIES["aligned"], STRATEGIES["unaligned"]
 
-PLANTED: dict[str, tuple[Way, Bugs]] = {
+PLANTED: dict[str, tuple[SnapshotStrategy, Bugs]] = {
     "no alignment: copies at the last barrier": (
         _way("aligned", Unaligned(lambda seen, inputs: seen == inputs)),
         Bugs(),
@@ -338,15 +347,15 @@ PLANTED: dict[str, tuple[Way, Bugs]] = {
     "barrier after unblock": (ALIGNED, Bugs(task=BarrierAfterUnblock)),
     "back-edge log dropped": (_way("aligned", no_back_edge_log), Bugs()),
     "log not replayed": (ALIGNED, Bugs(task=NoReplay)),
-    "overtaken data lost": (WAYS["unaligned"], Bugs(task=OvertakenLost)),
+    "overtaken data lost": (STRATEGIES["unaligned"], Bugs(task=OvertakenLost)),
     "loop ends early": (ALIGNED, Bugs(task=LoopEndsEarly)),
-    "notification before all acknowledgements": (ALIGNED, Bugs(conductor=OneAckTooFew)),
-    "acknowledgements of old attempts count": (ALIGNED, Bugs(conductor=OldAttemptsCount)),
-    "last checkpoint before the last end": (ALIGNED, Bugs(conductor=EndsWithTheFirstSink)),
-    "world not at rest": (WAYS["stop_the_world"], Bugs(conductor=NotAtRest)),
-    "handles of a failed checkpoint dropped": (ALIGNED, Bugs(conductor=DropsFailedHandles)),
+    "notification before all acknowledgements": (ALIGNED, Bugs(coordinator=OneAckTooFew)),
+    "acknowledgements of old attempts count": (ALIGNED, Bugs(coordinator=OldAttemptsCount)),
+    "last checkpoint before the last end": (ALIGNED, Bugs(coordinator=EndsWithTheFirstSink)),
+    "world not at rest": (STRATEGIES["stop_the_world"], Bugs(coordinator=NotAtRest)),
+    "handles of a failed checkpoint dropped": (ALIGNED, Bugs(coordinator=DropsFailedHandles)),
     "sink forgets handles": (ALIGNED, Bugs(task=ForgetsHandles)),
-    "checkpoints outlive a restart": (ALIGNED, Bugs(conductor=NoStop)),
+    "checkpoints outlive a restart": (ALIGNED, Bugs(coordinator=NoStop)),
     "commit before decision": (ALIGNED, Bugs(keeper=CommitsBeforeDecision)),
     "decision before record": (ALIGNED, Bugs(keeper=DecidesBeforeRecord)),
     "newest record restored": (ALIGNED, Bugs(keeper=RestoresTheNewest)),
@@ -359,14 +368,14 @@ PLANTED: dict[str, tuple[Way, Bugs]] = {
 }
 """What is broken -> the way and the parts that break it."""
 
-PLANTED_ORDER: dict[str, tuple[Way, Bugs]] = {
+PLANTED_ORDER: dict[str, tuple[SnapshotStrategy, Bugs]] = {
     "splits move, and overtake": (UNALIGNED, Bugs(task=NeverWaits, context=SplitsMove)),
     "no wait for the log after rescaling": (UNALIGNED, Bugs(task=NeverWaits)),
     "no wait for the log after a plain restart": (UNALIGNED, Bugs(task=WaitsAfterRescaling)),
     "no checkpoint between the log and what is new": (UNALIGNED, Bugs(task=NoCheckpointBetween)),
     "log replayed after what comes in": (UNALIGNED, Bugs(task=ReplaysLast)),
     "logs dealt out in turn": (UNALIGNED, Bugs(assemble=logs_in_turn)),
-    "newest handle first": (ALIGNED, Bugs(conductor=NewestHandleFirst)),
+    "newest handle first": (ALIGNED, Bugs(coordinator=NewestHandleFirst)),
 }
 """What only the order of each key shows."""
 

@@ -8,10 +8,16 @@ from typing import cast
 
 from abs_core.model import Committable, HandleName
 from abs_core.runtime import checkpoint_rules as rules
-from abs_core.runtime.alignment import WAYS
+from abs_core.runtime.alignment import STRATEGIES
 from abs_core.runtime.channel import Channel
-from abs_core.runtime.checkpoint_coordinator import Conductor
-from abs_core.runtime.checkpoint_rules import Acknowledged, Book, Declined, Pending, Settings
+from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator
+from abs_core.runtime.checkpoint_rules import (
+    Acknowledged,
+    CoordinatorState,
+    Declined,
+    Pending,
+    Settings,
+)
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.operators import Operator
 from abs_core.runtime.partition import FORWARD
@@ -22,11 +28,13 @@ A, B = TaskId("a", 0), TaskId("b", 0)
 TASKS = frozenset({A, B})
 SINKS = frozenset({B})
 SETTINGS = Settings(interval=10, min_pause=3, timeout=20, in_flight=2)
-BOOK = Book(5, 0.0, 0.0)
+STATE = CoordinatorState(5, 0.0, 0.0)
 
 
-def due(book: Book, now: float, way: str = "aligned", *, asked: bool = False) -> Pending | None:
-    return rules.due(SETTINGS, WAYS[way], book, now, SINKS, asked=asked)
+def due(
+    state: CoordinatorState, now: float, way: str = "aligned", *, asked: bool = False
+) -> Pending | None:
+    return rules.due(SETTINGS, STRATEGIES[way], state, now, SINKS, asked=asked)
 
 
 def ack(task: TaskId, checkpoint: int, *epochs: int) -> Acknowledged:
@@ -35,61 +43,61 @@ def ack(task: TaskId, checkpoint: int, *epochs: int) -> Acknowledged:
 
 
 def test_a_checkpoint_is_due_an_interval_after_the_last_one_began() -> None:
-    assert due(BOOK, 9) is None
-    assert due(BOOK, 10) == Pending(5, 10)
+    assert due(STATE, 9) is None
+    assert due(STATE, 10) == Pending(5, 10)
 
 
 def test_a_pause_is_kept_after_the_last_one_ended() -> None:
-    assert due(replace(BOOK, rested=9.0), 11) is None
-    assert due(replace(BOOK, rested=9.0), 12) is not None
+    assert due(replace(STATE, rested=9.0), 11) is None
+    assert due(replace(STATE, rested=9.0), 12) is not None
 
 
 def test_no_more_are_under_way_than_allowed_and_one_where_tasks_are_held() -> None:
-    one = rules.begun(BOOK, Pending(5, 0.0))
+    one = rules.begun(STATE, Pending(5, 0.0))
     assert due(one, 50) is not None
     assert due(one, 50, "drain") is None
     assert due(rules.begun(one, Pending(6, 0.0)), 50) is None
 
 
 def test_after_a_failure_a_whole_interval_passes() -> None:
-    failed = rules.aborted(rules.begun(BOOK, Pending(5, 0.0)), 5, 20.0)
+    failed = rules.aborted(rules.begun(STATE, Pending(5, 0.0)), 5, 20.0)
     assert failed.failed == 1
     assert due(failed, 29) is None
     assert due(failed, 30) == Pending(6, 30)
 
 
 def test_the_last_checkpoint_comes_when_every_sink_has_ended_also_where_there_is_no_other() -> None:
-    ended = replace(BOOK, ended=SINKS)
+    ended = replace(STATE, ended=SINKS)
     assert due(ended, 3, "none") == Pending(5, 3, last=True)
-    assert due(BOOK, 1000, "none") is None
+    assert due(STATE, 1000, "none") is None
     assert due(rules.begun(ended, Pending(5, 3, last=True)), 1000) is None
 
 
 def test_a_checkpoint_is_decidable_when_all_have_acknowledged_and_none_before_it_is_open() -> None:
-    book = rules.begun(rules.begun(BOOK, Pending(5, 0.0)), Pending(6, 0.0))
+    state = rules.begun(rules.begun(STATE, Pending(5, 0.0)), Pending(6, 0.0))
     for message in (ack(A, 6), ack(B, 6), ack(A, 5)):
-        book = rules.acknowledged(book, message)
-        assert rules.decidable(book, TASKS) is None
-    book = rules.acknowledged(book, ack(B, 5))
-    decided = rules.decidable(book, TASKS)
+        state = rules.acknowledged(state, message)
+        assert rules.decidable(state, TASKS) is None
+    state = rules.acknowledged(state, ack(B, 5))
+    decided = rules.decidable(state, TASKS)
     assert decided is not None
     assert decided.checkpoint == 5
 
 
 def test_a_decision_names_handles_of_failed_checkpoints_and_none_twice() -> None:
-    book = rules.acknowledged(
-        rules.begun(replace(BOOK, decided=3), Pending(5, 0.0)), ack(B, 5, 3, 4, 5)
+    state = rules.acknowledged(
+        rules.begun(replace(STATE, decided=3), Pending(5, 0.0)), ack(B, 5, 3, 4, 5)
     )
-    assert [c.handle.epoch for c in rules.handles(book, book.pending[0])] == [4, 5]
+    assert [c.handle.epoch for c in rules.handles(state, state.pending[0])] == [4, 5]
 
 
 def test_an_acknowledgement_of_a_checkpoint_that_is_over_changes_nothing() -> None:
-    assert rules.acknowledged(BOOK, ack(A, 4)) == BOOK
+    assert rules.acknowledged(STATE, ack(A, 4)) == STATE
 
 
 def test_a_restart_drops_what_is_under_way_and_forgets_who_had_ended() -> None:
-    book = rules.begun(replace(BOOK, ended=SINKS), Pending(5, 0.0))
-    again = rules.restarted(book, SINKS, 4.0)
+    state = rules.begun(replace(STATE, ended=SINKS), Pending(5, 0.0))
+    again = rules.restarted(state, SINKS, 4.0)
     assert again.pending == ()
     assert again.ended == frozenset()
     assert again.next == 6
@@ -116,16 +124,18 @@ class Decided:
 def running() -> dict[TaskId, Task]:
     """A source and a sink."""
     channel = Channel(1)
-    way, nobody, context = WAYS["aligned"], lambda copy, now: None, cast("Context", None)
+    way, nobody, context = STRATEGIES["aligned"], lambda copy, now: None, cast("Context", None)
     source = Task(A, Operator(), context, [], [Output(FORWARD, [channel])], way, nobody)
     return {A: source, B: Task(B, Operator(), context, [Input(channel, 0)], [], way, nobody)}
 
 
 def test_a_complete_checkpoint_is_decided_once_the_one_before_it_has_failed() -> None:
     keeper = Decided()
-    book = rules.begun(rules.begun(BOOK, Pending(5, 0.0)), Pending(6, 0.0))
-    conductor = Conductor(WAYS["aligned"], SETTINGS, running(), lambda: False, keeper, book)
-    conductor.inbox += [ack(A, 6), ack(B, 6), Declined(A, 0, 5, "no room")]
-    while conductor.step(1.0):
+    state = rules.begun(rules.begun(STATE, Pending(5, 0.0)), Pending(6, 0.0))
+    coordinator = CheckpointCoordinator(
+        STRATEGIES["aligned"], SETTINGS, running(), lambda: False, keeper, state
+    )
+    coordinator.inbox += [ack(A, 6), ack(B, 6), Declined(A, 0, 5, "no room")]
+    while coordinator.step(1.0):
         pass
     assert keeper.checkpoints == [6]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from threading import Event
 
-from abs_core.runtime.alignment import WAYS
+from abs_core.runtime.alignment import STRATEGIES
 from abs_core.runtime.background import Background
 from abs_core.runtime.channel import Channel
 from abs_core.runtime.elements import Barrier, TaskId
@@ -81,7 +81,7 @@ def test_a_task_keeps_nothing_of_checkpoints_that_failed() -> None:
         state,
         [Input(left, 0), Input(right, 0)],
         [],
-        WAYS["unaligned"],
+        STRATEGIES["unaligned"],
         lambda copy, now: done.append(copy),
     )
 
@@ -110,7 +110,13 @@ def test_checkpoints_whose_barriers_never_come_are_forgotten_with_the_next_copy(
     state, only = NoState(), Channel(10)
     operator = Stateless(lambda batch: ())
     task = Task(
-        TaskId("op", 0), operator, state, [Input(only, 0)], [], WAYS["aligned"], lambda c, now: None
+        TaskId("op", 0),
+        operator,
+        state,
+        [Input(only, 0)],
+        [],
+        STRATEGIES["aligned"],
+        lambda c, now: None,
     )
     for checkpoint in range(FAILED):
         task.tell(Command.ABORTED, checkpoint)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import ConfigError, OptionError, SchemaError
-from abs_core.runtime import WAYS, Graph
+from abs_core.runtime import STRATEGIES, Graph
 from abs_core.runtime.channel import Channel
 from abs_core.runtime.context import TaskContext, TaskState
 from abs_core.runtime.elements import END, LEAST, TaskId, Watermark
@@ -126,7 +126,9 @@ def test_an_idle_input_holds_back_nobody_until_its_next_watermark(tmp_path: Path
     left, right, out = Channel(8), Channel(8), Channel(8)
     clock, inputs = Clock(), [Input(left, 0), Input(right, 0)]
     outputs = [Output(FORWARD, [out])]
-    task = Task(context.task, clock, context, inputs, outputs, WAYS["aligned"], lambda c, now: None)
+    task = Task(
+        context.task, clock, context, inputs, outputs, STRATEGIES["aligned"], lambda c, now: None
+    )
     for channel, element, time in (
         (left, Watermark(5), None),
         (right, Watermark(LEAST, idle=True), Watermark(5)),
@@ -158,7 +160,9 @@ def test_event_time_is_the_least_of_the_inputs_that_have_not_ended(tmp_path: Pat
     context = TaskContext(TaskId("clock", 0), 1, place, LocalSnapshotStore(tmp_path), HeapBackend)
     left, right = Channel(8), Channel(8)
     clock, inputs = Clock(), [Input(left, 0), Input(right, 0)]
-    task = Task(context.task, clock, context, inputs, [], WAYS["aligned"], lambda copy, now: None)
+    task = Task(
+        context.task, clock, context, inputs, [], STRATEGIES["aligned"], lambda copy, now: None
+    )
 
     def after(channel: Channel, element: object) -> list[int]:
         channel.put(element)

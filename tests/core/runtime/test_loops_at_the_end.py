@@ -9,13 +9,13 @@ import pyarrow.compute as pc
 import pytest
 
 from abs_core.errors import ConfigError
-from abs_core.runtime import WAYS, Graph, Settings, Stream
+from abs_core.runtime import STRATEGIES, Graph, Settings, Stream
 from abs_core.runtime.tables import TableSource
 from abs_core.testing.harness import SCHEMA
 from tests.core.runtime.bench import Bench
 
 ROWS = pa.table({"key": [n % 3 for n in range(60)], "at": range(60), "round": [0] * 60})
-CYCLIC = [name for name, way in WAYS.items() if way.cycles]
+CYCLIC = [name for name, way in STRATEGIES.items() if way.cycles]
 
 
 def windows(head: Stream) -> Stream:

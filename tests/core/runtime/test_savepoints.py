@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 from abs_core.errors import ConfigError, UnavailableError
-from abs_core.runtime import WAYS, Graph, Job, Settings
+from abs_core.runtime import STRATEGIES, Graph, Job, Settings
 from abs_core.runtime import checkpoint_rules as rules
-from abs_core.runtime.checkpoint_coordinator import Conductor
-from abs_core.runtime.checkpoint_rules import Book, Declined
+from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator
+from abs_core.runtime.checkpoint_rules import CoordinatorState, Declined
 from abs_core.runtime.savepoints import Savepoints
 from abs_core.runtime.snapshot import Record
 from abs_core.runtime.tables import TableSource
@@ -149,41 +149,41 @@ def test_a_savepoint_of_a_job_that_does_not_run_is_refused(bench: Bench) -> None
         job.run()
 
 
-def conducted(folder: Path) -> tuple[Conductor, Savepoints]:
-    """A conductor of two tasks, which takes a checkpoint when it is asked only."""
+def coordinated(folder: Path) -> tuple[CheckpointCoordinator, Savepoints]:
+    """A coordinator of two tasks, which takes a checkpoint when it is asked only."""
     keeper = Decided()
     keeper.written = Record("job", "register", 5, {}, {}, (), 128)
     savepoints = Savepoints("job", LocalSnapshotStore(folder), keeper)  # type: ignore[arg-type]
-    conductor = Conductor(
-        *(WAYS["none"], Settings(timeout=10), running(), lambda: False, keeper),
-        Book(5, 0.0, 0.0),
+    coordinator = CheckpointCoordinator(
+        *(STRATEGIES["none"], Settings(timeout=10), running(), lambda: False, keeper),
+        CoordinatorState(5, 0.0, 0.0),
         companion=savepoints,
     )
-    return conductor, savepoints
+    return coordinator, savepoints
 
 
-def steps(conductor: Conductor, now: float) -> None:
-    while conductor.step(now):
+def steps(coordinator: CheckpointCoordinator, now: float) -> None:
+    while coordinator.step(now):
         pass
 
 
 @pytest.mark.parametrize(
     ("what", "why"),
     [
-        (lambda conductor: steps(conductor, 11.0), "timed out"),
-        (lambda conductor: conductor.restart(frozenset({A}), 1.0), "restored"),
-        (lambda conductor: conductor.inbox.append(Declined(A, 0, 5, "too large")), "too large"),
+        (lambda coordinator: steps(coordinator, 11.0), "timed out"),
+        (lambda coordinator: coordinator.restart(frozenset({A}), 1.0), "restored"),
+        (lambda coordinator: coordinator.inbox.append(Declined(A, 0, 5, "too large")), "too large"),
     ],
 )
 def test_a_savepoint_under_way_is_answered_whatever_ends_its_checkpoint(
-    what: Callable[[Conductor], None], why: str, tmp_path: Path
+    what: Callable[[CheckpointCoordinator], None], why: str, tmp_path: Path
 ) -> None:
-    conductor, savepoints = conducted(tmp_path)
+    coordinator, savepoints = coordinated(tmp_path)
     request = savepoints.ask()
-    steps(conductor, 0.0)
+    steps(coordinator, 0.0)
     assert request.running()
-    what(conductor)
-    steps(conductor, 1.0)
+    what(coordinator)
+    steps(coordinator, 1.0)
     with pytest.raises(UnavailableError, match=why):
         request.result(0)
 
@@ -191,19 +191,19 @@ def test_a_savepoint_under_way_is_answered_whatever_ends_its_checkpoint(
 def test_all_that_ask_before_a_checkpoint_begins_get_the_same_one_and_later_ones_the_next(
     tmp_path: Path,
 ) -> None:
-    conductor, savepoints = conducted(tmp_path)
+    coordinator, savepoints = coordinated(tmp_path)
     both = [savepoints.ask() for _ in range(2)]
-    steps(conductor, 0.0)
+    steps(coordinator, 0.0)
     later = savepoints.ask()
     for checkpoint in (5, 6):
         for task in TASKS:
-            conductor.inbox.append(rules.Acknowledged(task, 0, checkpoint, None))
-        steps(conductor, 1.0)
+            coordinator.inbox.append(rules.Acknowledged(task, 0, checkpoint, None))
+        steps(coordinator, 1.0)
     assert [request.result(0) for request in (*both, later)] == [5, 5, 6]
 
 
 def test_a_request_that_was_taken_back_begins_nothing(tmp_path: Path) -> None:
-    conductor, savepoints = conducted(tmp_path)
+    coordinator, savepoints = coordinated(tmp_path)
     assert savepoints.ask().cancel()
-    steps(conductor, 0.0)
-    assert conductor.book.pending == ()
+    steps(coordinator, 0.0)
+    assert coordinator.state.pending == ()

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from abs_core.errors import AbsError
-from abs_core.runtime.alignment import WAYS
+from abs_core.runtime.alignment import STRATEGIES
 from tests import daily
 from tests.core.runtime.planted_bugs import PLANTED, PLANTED_ORDER, RARE
 from tests.model.simulation import Outcome, simulate
@@ -30,7 +30,7 @@ def test_every_history_ends_as_if_nothing_had_failed(part: int) -> None:
     first = daily.seed() * HISTORIES + part * size
     outcomes = check(range(first, first + size))
     seen = Counter((o.way, o.loops) for o in outcomes)
-    for name, way in WAYS.items():
+    for name, way in STRATEGIES.items():
         assert seen[name, False] > size / 20, "every strategy is under test"
         assert not way.cycles or seen[name, True] > size / 40, "and loops with every one that can"
     assert sum(o.crashes for o in outcomes) > size / 2
@@ -81,5 +81,5 @@ def is_out_of_order(bug: str, histories: int) -> bool:
 def test_each_key_keeps_its_order_over_crashes_and_rescaling() -> None:
     for name in ("aligned", "unaligned"):
         for seed in range(150):
-            outcome = simulate(seed, WAYS[name], ordered=True)
+            outcome = simulate(seed, STRATEGIES[name], ordered=True)
             assert not outcome.wrong, f"simulate({seed}, {name}, ordered=True): {outcome.wrong}"

@@ -26,7 +26,7 @@ from abs_core.errors import (
 )
 from abs_core.registers.memory import MemoryRegister
 from abs_core.runtime import (
-    WAYS,
+    STRATEGIES,
     EventTime,
     Graph,
     Job,
@@ -55,7 +55,7 @@ def bench(tmp_path: Path) -> Bench:
     return Bench(tmp_path)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", STRATEGIES)
 def test_every_way_commits_each_row_once(bench: Bench, way: str) -> None:
     bench.job(graph(bench.sink, rows=2_000), way).run()
     bench.check(2_000)
@@ -565,7 +565,7 @@ def deadline(monkeypatch: pytest.MonkeyPatch) -> Iterator[Event]:
     timer.cancel()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", STRATEGIES)
 def test_whoever_makes_work_for_a_task_wakes_it(bench: Bench, way: str, deadline: Event) -> None:
     bench.job(graph(bench.sink, rows=2_000), way, settings=Settings(interval=1e6)).run(
         None, deadline

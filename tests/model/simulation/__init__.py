@@ -1,6 +1,6 @@
 """Deterministic simulation of the embedded runtime: one seed, one history.
 
-Tasks, channels, alignment rules, conductor, sources, sinks and the commit protocol are the real ones;
+Tasks, channels, alignment rules, coordinator, sources, sinks and the commit protocol are the real ones;
 made up are the graph, the schedule, the crashes, and what lies outside: input, target, snapshots.
 """
 

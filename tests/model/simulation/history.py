@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 
 from abs_core.errors import AbsError
-from abs_core.runtime.alignment import WAYS, Way
+from abs_core.runtime.alignment import STRATEGIES, SnapshotStrategy
 from abs_core.runtime.checkpoint_rules import Settings
 from tests.model.simulation.dataflow import (
     Builder,
@@ -44,7 +44,11 @@ class Outcome:
 
 
 def simulate(
-    seed: int, way: Way | None = None, bugs: Bugs | None = None, *, ordered: bool = False
+    seed: int,
+    way: SnapshotStrategy | None = None,
+    bugs: Bugs | None = None,
+    *,
+    ordered: bool = False,
 ) -> Outcome:
     """Run the history of a seed.
 
@@ -54,13 +58,13 @@ def simulate(
         ordered: a graph without loops, in which each key keeps its order, and several crashes.
     """
     chance = Random(seed)
-    chosen = way or WAYS[chance.choice(tuple(WAYS))]
+    chosen = way or STRATEGIES[chance.choice(tuple(STRATEGIES))]
     return _History(seed, chosen, bugs or Bugs(), chance, ordered=ordered).play()
 
 
 class _History:
     def __init__(
-        self, seed: int, way: Way, bugs: Bugs, chance: Random, *, ordered: bool = False
+        self, seed: int, way: SnapshotStrategy, bugs: Bugs, chance: Random, *, ordered: bool = False
     ) -> None:
         self._is_ordered = ordered
         self._seed, self._way, self._bugs, self._chance = seed, way, bugs, chance

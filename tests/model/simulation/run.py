@@ -8,10 +8,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
-from abs_core.runtime.alignment import Way
+from abs_core.runtime.alignment import SnapshotStrategy
 from abs_core.runtime.assembly import Assembly, Crewing, Part, Parts, assemble
-from abs_core.runtime.checkpoint_coordinator import Conductor
-from abs_core.runtime.checkpoint_rules import Acknowledged, Book, Declined, Ended, Settings
+from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator
+from abs_core.runtime.checkpoint_rules import (
+    Acknowledged,
+    CoordinatorState,
+    Declined,
+    Ended,
+    Settings,
+)
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.plan import regions
@@ -82,7 +88,7 @@ class Bugs:
     """The parts that a planted bug replaces."""
 
     task: type[Task] = Task
-    conductor: type[Conductor] = Conductor
+    coordinator: type[CheckpointCoordinator] = CheckpointCoordinator
     keeper: type[Keeper] = Keeper
     context: type[SimulatedContext] = SimulatedContext
     assemble: Callable[[Crewing, frozenset[str], Parts], Assembly] = assemble
@@ -100,7 +106,7 @@ class Run:
         self,
         world: World,
         graph: Graph,
-        way: Way,
+        way: SnapshotStrategy,
         settings: Settings,
         chance: Random,
         name: str,
@@ -135,27 +141,27 @@ class Run:
             min_pause=settings.min_pause * len(self._tasks),
             timeout=settings.timeout * len(self._tasks),
         )
-        self.conductor = bugs.conductor(
+        self.coordinator = bugs.coordinator(
             way,
             settings,
             self._by_id,
             self._resting,
             self._keeper,
-            Book(first, 0.0, 0.0),
+            CoordinatorState(first, 0.0, 0.0),
         )
 
     @property
     def closed(self) -> bool:
-        return self.conductor.book.closed
+        return self.coordinator.state.closed
 
     def step(self) -> None:
         """One thing happens: the coordinator, a background write, or a task's step."""
         self.now += 1
         if self.now == PATIENCE_STEPS:
-            self.conductor.settings = replace(self._settings, timeout=math.inf)
+            self.coordinator.settings = replace(self._settings, timeout=math.inf)
         roll = self._chance()
         if roll < 0.08:
-            self.conductor.step(self.now)
+            self.coordinator.step(self.now)
         elif roll < 0.16 and self._persisting:
             at = int(self._chance() * len(self._persisting))
             self._persist(self._persisting.pop(at))
@@ -164,7 +170,7 @@ class Run:
 
     def leak(self) -> str:
         """What a task holds of a checkpoint that it has been told to be over; empty where nothing."""
-        pending = {each.checkpoint for each in self.conductor.book.pending}
+        pending = {each.checkpoint for each in self.coordinator.state.pending}
         for task in self._tasks:
             context = task.context
             if task.mailbox or not isinstance(context, SimulatedContext):
@@ -192,9 +198,11 @@ class Run:
         gone = {task.id for task in self._assemblies[at].tasks}
         attempt = 1 + max(task.attempt for task in self._assemblies[at].tasks)
         self._persisting = [copy for copy in self._persisting if copy.task not in gone]
-        self._assemblies[at] = self._assemble(self._regions[at], self.conductor.book.next, attempt)
+        self._assemblies[at] = self._assemble(
+            self._regions[at], self.coordinator.state.next, attempt
+        )
         self._index()
-        self.conductor.restart(frozenset(gone), self.now)
+        self.coordinator.restart(frozenset(gone), self.now)
 
     def _assemble(self, region: frozenset[str], first: int, attempt: int) -> Assembly:
         new_task = partial(
@@ -202,7 +210,7 @@ class Run:
             way=self._way,
             persist=self._take,
             attempt=attempt,
-            ended=lambda task: self.conductor.inbox.append(Ended(task.id, task.attempt)),
+            ended=lambda task: self.coordinator.inbox.append(Ended(task.id, task.attempt)),
         )
         crewing = Crewing(
             self._graph,
@@ -237,12 +245,12 @@ class Run:
     def _persist(self, copy: Copy) -> None:
         self._world.point()
         if self._decline and self._chance() < self._decline:
-            self.conductor.inbox.append(
+            self.coordinator.inbox.append(
                 Declined(copy.task, copy.attempt, copy.checkpoint, "bad luck")
             )
             return
         part = Part(copy.state, copy.log)
-        self.conductor.inbox.append(
+        self.coordinator.inbox.append(
             Acknowledged(copy.task, copy.attempt, copy.checkpoint, part, copy.handles)
         )
 

@@ -12,8 +12,8 @@ from typing import TypeVar
 from abs_core.crash import CrashPoint
 from abs_core.errors import AbsError
 from abs_core.testing import (
+    ForkServer,
     Killed,
-    Nursery,
     Opener,
     applicable,
     check_crash_pairs,
@@ -71,20 +71,20 @@ def through(start: Callable[[], Run], run: Run, epoch: int, parts: Sequence[Sequ
     raise AssertionError(f"ten restarts did not bring epoch {epoch} to its end")
 
 
-def _all(work: Callable[[T, Nursery], Killed], items: Sequence[T]) -> Killed:
-    free: SimpleQueue[Nursery] = SimpleQueue()
+def _all(work: Callable[[T, ForkServer], Killed], items: Sequence[T]) -> Killed:
+    free: SimpleQueue[ForkServer] = SimpleQueue()
 
     def one(item: T) -> Killed:
-        nursery = free.get()
+        fork_server = free.get()
         try:
-            return work(item, nursery)
+            return work(item, fork_server)
         finally:
-            free.put(nursery)
+            free.put(fork_server)
 
     at_once = min(AT_ONCE, len(items))
     with ExitStack() as stack, ThreadPoolExecutor(at_once) as pool:
         for _ in range(at_once):
-            free.put(stack.enter_context(Nursery()))
+            free.put(stack.enter_context(ForkServer()))
         killed = sum(pool.map(one, items), Killed(Counter(), 0))
     print(f"{killed.histories} jobs, {killed.points.total()} kills, {len(killed.points)} points")
     return killed

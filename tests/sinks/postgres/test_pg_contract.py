@@ -9,7 +9,7 @@ import pytest
 
 from abs_core.crash import CrashPoint
 from abs_core.testing import Opener, check_sink
-from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
+from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
 from abs_core.testing.crash_points import CO_COMMIT, TWO_STEP, WORST
 from abs_sinks.postgres.testing import VARIANTS, Variant
 from tests import daily
@@ -31,9 +31,9 @@ BY_PROTOCOL_AND_WRITE = pytest.mark.parametrize(
 
 
 @pytest.fixture(scope="module")
-def nursery() -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 def test_the_sink_keeps_every_rule(opener: Opener) -> None:
@@ -42,44 +42,44 @@ def test_the_sink_keeps_every_rule(opener: Opener) -> None:
 
 @BY_PROTOCOL_AND_WRITE
 def test_a_crash_at_any_point_loses_and_doubles_nothing(
-    opener: Opener, nursery: Nursery, variant: Variant
+    opener: Opener, fork_server: ForkServer, variant: Variant
 ) -> None:
-    killed = check_crashes(opener, nursery, passages=1)
+    killed = check_crashes(opener, fork_server, passages=1)
     _report(killed)
     assert set(killed.points) == _points_of(variant)
 
 
 @pytest.mark.campaign
 def test_a_crash_at_any_passage_loses_and_doubles_nothing(
-    opener: Opener, nursery: Nursery, variant: Variant
+    opener: Opener, fork_server: ForkServer, variant: Variant
 ) -> None:
-    killed = check_crashes(opener, nursery)
+    killed = check_crashes(opener, fork_server)
     _report(killed)
     assert set(killed.points) == _points_of(variant)
 
 
 @BY_PROTOCOL_AND_WRITE
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
-    opener: Opener, nursery: Nursery, variant: Variant
+    opener: Opener, fork_server: ForkServer, variant: Variant
 ) -> None:
     points = sorted(WORST & _points_of(variant))
     pairs = daily.cut(product(points, points), DAILY_PAIRS, variant.name)
-    _report(check_crash_pairs(opener, nursery, pairs))
+    _report(check_crash_pairs(opener, fork_server, pairs))
 
 
 @pytest.mark.campaign
 def test_each_pair_of_the_worst_crashes_loses_and_doubles_nothing(
-    opener: Opener, nursery: Nursery, variant: Variant
+    opener: Opener, fork_server: ForkServer, variant: Variant
 ) -> None:
     points = sorted(WORST & _points_of(variant))
-    _report(check_crash_pairs(opener, nursery, product(points, points)))
+    _report(check_crash_pairs(opener, fork_server, product(points, points)))
 
 
 @pytest.mark.campaign
 def test_a_crash_anywhere_while_recovering_loses_and_doubles_nothing(
-    opener: Opener, nursery: Nursery
+    opener: Opener, fork_server: ForkServer
 ) -> None:
-    _report(check_crash_pairs(opener, nursery))
+    _report(check_crash_pairs(opener, fork_server))
 
 
 def _points_of(variant: Variant) -> set[CrashPoint]:

@@ -10,7 +10,7 @@ import pytest
 
 from abs_core.crash import CrashPoint
 from abs_core.testing import check_sink
-from abs_core.testing.check_crashes import Killed, Nursery, check_crash_pairs, check_crashes
+from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
 from abs_core.testing.crash_points import CO_COMMIT, TWO_STEP, WORST
 from abs_sinks.s3.testing import FolderHarness
 
@@ -28,9 +28,9 @@ POINTS = {
 
 
 @pytest.fixture(scope="module")
-def nursery(store: object) -> Iterator[Nursery]:
-    with Nursery() as nursery:
-        yield nursery
+def fork_server(store: object) -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 def test_the_sink_keeps_every_rule(opener: Opener) -> None:
@@ -44,26 +44,26 @@ def test_the_sink_keeps_every_rule(opener: Opener) -> None:
     indirect=True,
 )
 def test_a_crash_at_each_point_loses_and_doubles_nothing(
-    opener: Opener, nursery: Nursery, protocol: str
+    opener: Opener, fork_server: ForkServer, protocol: str
 ) -> None:
-    killed = check_crashes(opener, nursery, passages=1)
+    killed = check_crashes(opener, fork_server, passages=1)
     _report(killed)
     assert set(killed.points) == POINTS[protocol]
 
 
 @pytest.mark.campaign
 def test_a_crash_at_every_passage_loses_and_doubles_nothing(
-    opener: Opener, nursery: Nursery
+    opener: Opener, fork_server: ForkServer
 ) -> None:
-    _report(check_crashes(opener, nursery))
+    _report(check_crashes(opener, fork_server))
 
 
 @pytest.mark.campaign
 def test_a_crash_while_recovering_loses_and_doubles_nothing(
-    opener: Opener, nursery: Nursery, protocol: str
+    opener: Opener, fork_server: ForkServer, protocol: str
 ) -> None:
     points = sorted(POINTS[protocol].intersection(WORST))
-    _report(check_crash_pairs(opener, nursery, product(points, points)))
+    _report(check_crash_pairs(opener, fork_server, product(points, points)))
 
 
 def _report(killed: Killed) -> None:

@@ -11,7 +11,7 @@ import pytest
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
 from abs_core.testing import check_sink
 from abs_core.testing.case import Case, rows
-from abs_core.testing.check_crashes import Nursery, check_crashes
+from abs_core.testing.check_crashes import ForkServer, check_crashes
 from abs_services.native.versity import NativeVersity, build_versitygw, find_versitygw
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.testing import FolderHarness
@@ -72,6 +72,6 @@ def test_a_clock_that_the_server_does_not_believe_stops_the_job_and_says_so(
 def test_a_crash_at_each_point_loses_and_doubles_nothing_on_the_second_server(
     opener: Opener, store: object
 ) -> None:
-    with Nursery() as nursery:
-        killed = check_crashes(opener, nursery, passages=1)
+    with ForkServer() as fork_server:
+        killed = check_crashes(opener, fork_server, passages=1)
     print(f"{killed.histories} jobs, {killed.points.total()} kills, {len(killed.points)} points")
