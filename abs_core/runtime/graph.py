@@ -21,6 +21,7 @@ from abs_core.runtime.elements import Batch
 from abs_core.runtime.keyed import Process, ProcessFunction, Reducing, TimerFunction
 from abs_core.runtime.operators import Operator, Row, Stateless, event_times, passing
 from abs_core.runtime.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Partition
+from abs_core.runtime.schemas import Schemas, checked, declared, folding, same, unknown
 from abs_core.source import Source
 from abs_core.state.codecs import INT64, JSON
 from abs_core.state.contracts import ArrayCodec, Codec
@@ -75,6 +76,7 @@ class Node:
 
     Args:
         kind: what it is, for people and for the plan.
+        schemas: the schema of what it emits by those of its inputs, as far as that is known.
         make: builds the operator of one task from its context.
         shares: of the source or sink, if it is one.
     """
@@ -88,6 +90,7 @@ class Node:
     event_time: EventTime | None = None
     bounded: bool = True
     sink: Sink | None = None
+    schemas: Schemas = unknown
 
 
 class Graph:
@@ -164,9 +167,20 @@ class Stream:
     id: str
     partition: Partition | None = None
 
-    def map(self, id_: str, function: Mapping, **at: int) -> Stream:
-        """Batch by batch."""
-        return self.stateless(id_, "map", lambda batch: (function(batch),), **at)
+    def map(
+        self, id_: str, function: Mapping, *, schema: pa.Schema | None = None, **at: int
+    ) -> Stream:
+        """Batch by batch.
+
+        Args:
+            schema: of what it returns, checked: so what follows is checked before the job runs.
+        """
+
+        def mapped(batch: pa.RecordBatch) -> tuple[pa.RecordBatch]:
+            out = function(batch)
+            return (out if schema is None else checked(schema, out),)
+
+        return self.stateless(id_, "map", mapped, **at).of(declared(schema))
 
     def filter(self, id_: str, predicate: Predicate, **at: int) -> Stream:
         """Keep the rows for which the predicate's column is true."""
@@ -175,7 +189,7 @@ class Stream:
             rows = batch.filter(predicate(batch))
             return [rows] if rows.num_rows else []
 
-        return self.stateless(id_, "filter", kept, **at)
+        return self.stateless(id_, "filter", kept, **at).of(same)
 
     def flat_map(
         self, id_: str, function: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]], **at: int
@@ -193,7 +207,7 @@ class Stream:
             rows = [{**out} for row in batch.to_pylist() for out in function(row)]
             return [pa.RecordBatch.from_pylist(rows, schema=schema)] if rows else []
 
-        return self.flat_map(id_, by_row, **at)
+        return self.flat_map(id_, by_row, **at).of(declared(schema))
 
     def stateless(
         self, id_: str, kind: str, function: Callable[[Batch], Iterable[Batch]], **at: int
@@ -214,7 +228,7 @@ class Stream:
 
     def union(self, id_: str, *others: Stream, **at: int) -> Stream:
         """All rows of several streams, in no order among them."""
-        return self.apply(id_, "union", passing, *others, **at)
+        return self.apply(id_, "union", passing, *others, **at).of(same)
 
     def apply(
         self,
@@ -247,7 +261,7 @@ class Stream:
         key, name = self.key(), out or fold
         return self.apply(
             id_, "reduce", lambda c: Reducing(c, key, fold, column, name, codec), **at
-        )
+        ).of(folding(key, fold, column, codec.type, [name]))
 
     def process(
         self,
@@ -263,7 +277,7 @@ class Stream:
         key = self.key()
         return self.apply(
             id_, "process", lambda c: Process(c, key, function, schema, states, on_timer), **at
-        )
+        ).of(declared(schema))
 
     def window(
         self,
@@ -283,7 +297,7 @@ class Stream:
         key, every, name = self.key(), size if slide is None else slide, out or fold
         return self.apply(
             id_, "window", lambda c: Window(c, key, time, size, every, fold, column, name), **at
-        )
+        ).of(folding(key, fold, column, pa.int64(), ["window_start", "window_end", name]))
 
     def join(
         self,
@@ -304,7 +318,13 @@ class Stream:
                 f"The join {id_} is {self.partition} on the left and {other.partition} on the right.",
                 remedy="key both sides by as many columns, in the same order.",
             )
-        return self.apply(id_, "join", lambda c: Join(c, keys, merge, schema, codec), other, **at)
+        joined = self.apply(id_, "join", lambda c: Join(c, keys, merge, schema, codec), other, **at)
+        return joined.of(declared(schema))
+
+    def of(self, schemas: Schemas) -> Stream:
+        """Say which columns come out, by those that come in."""
+        self.graph.nodes[self.id].schemas = schemas
+        return self
 
     def key(self) -> Sequence[str]:
         """The key's columns.
@@ -326,10 +346,10 @@ class Stream:
         The head merges its input with what comes back; the back-edge is the tail's output. A record
         must leave the loop some day, or a bounded job never ends. Event time stops at the head.
         """
-        head = self.apply(id_, "iteration head", passing, **at)
+        head = self.apply(id_, "iteration head", passing, **at).of(same)
         again, leaving = body(head)
         width = self.graph.nodes[id_].parallelism
-        tail = again.apply(f"{id_}-tail", "iteration tail", passing, parallelism=width)
+        tail = again.apply(f"{id_}-tail", "iteration tail", passing, parallelism=width).of(same)
         self.graph.nodes[id_].inputs.append(Edge(tail.id, 1, FORWARD, back=True))
         return leaving
 

@@ -26,6 +26,7 @@ from abs_core.runtime.elements import Observe, unobserved
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.graph import check as check_graph
 from abs_core.runtime.recovery import Restore, StoreKeeper, sinks_before
+from abs_core.runtime.schemas import check_schemas
 from abs_core.runtime.sinks import check_decided, sink_of, taken_out
 from abs_core.runtime.threads import Execution
 from abs_core.state.contracts import NewBackend, SnapshotStore
@@ -90,7 +91,7 @@ class Job:
         When it returns because the data ended, everything is committed.
 
         Raises:
-            ConfigError: the graph cannot run, or the register does not go with the sinks.
+            ConfigError, SchemaError: the graph cannot run, or the register does not go with the sinks.
             PreflightError: a sink cannot keep its promise.
             AbsError: see ``StoreKeeper.recover`` and ``Execution.run``.
         """
@@ -124,6 +125,7 @@ class Job:
 
     def _keeper(self, restore: Restore) -> StoreKeeper:
         check_graph(self.graph)
+        check_schemas(self.graph)
         sinks = {node.id: node.sink for node in self.graph.nodes.values() if node.sink is not None}
         own = self.register is None
         if own and len(sinks) > 1:

@@ -17,6 +17,7 @@ from abs_core.errors import ConfigError, OptionError, RowError, SchemaError
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.elements import END_OF_TIME
 from abs_core.runtime.operators import Emit, Operator, Row, emit_rows
+from abs_core.runtime.schemas import check_fold
 from abs_core.state.codecs import INT64
 from abs_core.state.contracts import ArrayCodec
 from abs_core.state.keygroups import encode_keys
@@ -41,18 +42,12 @@ WIDE = "\0wide"
 
 
 def _narrowed(values: pa.Array, to: pa.DataType) -> pa.Array:
-    if _is_text(values.type) != _is_text(to):  # "10" is less than "9"
-        raise pa.ArrowTypeError(f"{values.type} is not of that kind")
     try:
         return values.cast(to)
     except pa.ArrowInvalid as error:
         if pa.types.is_decimal(values.type) and values.type.scale == 0 and to == pa.int64():
             raise _beyond() from error
         raise
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    return any(is_(kind) for is_ in (pa.types.is_string, pa.types.is_large_string))
 
 
 def _may_wrap(column: pa.Array) -> bool:
@@ -98,6 +93,8 @@ def folded(
         SchemaError: a column is missing, or cannot be folded so.
     """
     over = column or by[0]
+    if column is not None and column in batch.schema.names:
+        check_fold(fold, column, by, batch.schema.field(column).type, to)
     try:
         table = pa.Table.from_batches([batch])
         if fold == "sum" and _may_wrap(batch[over]):

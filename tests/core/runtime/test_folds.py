@@ -126,12 +126,12 @@ def test_a_column_that_is_key_and_summed_stays_what_it_is(store: LocalSnapshotSt
 
 
 @pytest.mark.parametrize("fold", ["sum", "min"])
-def test_a_value_that_the_state_cannot_keep_is_an_error(
+def test_a_type_that_the_state_cannot_keep_is_an_error_whatever_its_first_values_are(
     store: LocalSnapshotStore, fold: str
 ) -> None:
     reducing = Reducing(context(store), ["key"], fold, "n", "out")
-    with pytest.raises(SchemaError, match=r"n by key.*int64.*1\.5"):
-        reducing.on_batch(0, column(1.5, kind=pa.float64()), lambda batch: None)
+    with pytest.raises(SchemaError, match=r"n by key.*int64.*double.*FLOAT64"):
+        reducing.on_batch(0, column(1.0, kind=pa.float64()), lambda batch: None)
 
 
 def test_a_sum_that_cannot_be_kept_names_the_users_column(store: LocalSnapshotStore) -> None:

@@ -1,0 +1,125 @@
+"""The types of columns as far as they are known before the first row, and what folds make of them.
+
+A source says its schema; so do functions over rows, and operators that fold. A ``map`` can be told what
+it returns; behind one that is not, types are known from its first batch on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+import pyarrow as pa
+
+from abs_core.errors import AbsError, SchemaError
+from abs_core.model import job_key
+
+if TYPE_CHECKING:
+    from abs_core.runtime.graph import Graph, Node
+
+Schema: TypeAlias = "pa.Schema | None"
+"""None: not known yet."""
+Schemas = Callable[[Sequence[Schema]], Schema]
+"""What an operator emits, by what its inputs have. Raises ``SchemaError`` where it cannot take them."""
+
+
+def unknown(inputs: Sequence[Schema]) -> Schema:
+    return None
+
+
+def same(inputs: Sequence[Schema]) -> Schema:
+    """Of an operator that passes its rows on: what all inputs have."""
+    first = inputs[0]
+    return first if first and all(other and first.equals(other) for other in inputs) else None
+
+
+def declared(schema: Schema) -> Schemas:
+    return lambda inputs: schema
+
+
+def folding(
+    key: Sequence[str], fold: str, column: str | None, to: pa.DataType, out: Sequence[str]
+) -> Schemas:
+    """Of a fold by key: the key's columns, and columns ``out`` of the type ``to``."""
+    return partial(_folded, key=key, fold=fold, column=column, to=to, out=out)
+
+
+def _folded(
+    inputs: Sequence[Schema],
+    key: Sequence[str],
+    fold: str,
+    column: str | None,
+    to: pa.DataType,
+    out: Sequence[str],
+) -> Schema:
+    schema = inputs[0]
+    if schema is None or not {*key, *([column] if column else [])} <= {*schema.names}:
+        return None  # what is missing is named by the first batch
+    if column is not None:
+        check_fold(fold, column, key, schema.field(column).type, to)
+    return pa.schema([*(schema.field(name) for name in key), *(pa.field(n, to) for n in out)])
+
+
+def check_fold(
+    fold: str, column: str, by: Sequence[str], kind: pa.DataType, to: pa.DataType
+) -> None:
+    """Refuse by its type what could not be kept some day, whatever the values are today.
+
+    Raises:
+        SchemaError: fractions would be kept as integers, or text as numbers.
+    """
+    fractions = pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.scale > 0)
+    if fold == "count" or not (
+        (fractions and pa.types.is_integer(to)) or _is_text(kind) != _is_text(to)
+    ):
+        return
+    raise SchemaError(
+        f"No {fold} of {column} by {', '.join(by)} can be kept as {to}: the column is {kind}.",
+        remedy="`reduce` keeps fractions with codec=FLOAT64; else cast the column in a `map` before it "
+        "(a window folds integers: a price in cents, for instance).",
+    )
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return any(is_(kind) for is_ in (pa.types.is_string, pa.types.is_large_string))
+
+
+def checked(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch, if it is what a ``map`` was said to return."""
+    if not batch.schema.equals(schema):
+        raise SchemaError(
+            f"A map was declared to return {_told(schema)}, and returned {_told(batch.schema)}.",
+            remedy="correct its `schema`, or the function.",
+        )
+    return batch
+
+
+def _told(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
+
+
+def check_schemas(graph: Graph) -> None:
+    """Refuse, before anything runs, folds that the types of their columns do not allow.
+
+    Raises:
+        SchemaError: see ``check_fold``; the operator is named.
+    """
+    known: dict[str, Schema] = {}
+    for node in graph.nodes.values():
+        try:
+            known[node.id] = _emitted(node, known)
+        except AbsError as error:
+            error.by(node.id, job_key(graph.name))
+            raise
+
+
+def _emitted(node: Node, known: dict[str, Schema]) -> Schema:
+    if node.source is not None:
+        try:
+            schema: Schema = node.source.schema
+        except AbsError:
+            schema = None  # it cannot be asked now, or has no data yet: its reader says so
+        return schema
+    # A back-edge comes from an operator that is not known yet.
+    return node.schemas([known.get(edge.sender) for edge in node.inputs])
