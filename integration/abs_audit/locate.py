@@ -100,7 +100,7 @@ def _topic(where: Sequence[str], table: str | None) -> Relation:
 
 def _client(servers: str, config: str | None) -> dict[str, Any]:
     """Settings of the client that reads, from a file of librdkafka's (as the sink's ``kafka.*``)."""
-    from abs_clients.kafka.auth_check import knock
+    from abs_clients.kafka.auth_check import check_access
     from abs_clients.kafka.configs import access_settings
     from abs_clients.kafka.settings import from_file
 
@@ -108,7 +108,7 @@ def _client(servers: str, config: str | None) -> dict[str, Any]:
         return {}
     settings = from_file(Path(config), servers)
     if settings.is_guarded:
-        knock(settings)
+        check_access(settings)
     return access_settings(settings)
 
 

@@ -55,11 +55,11 @@ def topics_with_winners(url: str) -> Sequence[str]:
         return []
     from abs_clients.kafka.attempts import side_topic
     from abs_clients.kafka.auth_check import admin_client
-    from abs_clients.kafka.errors import mapped
+    from abs_clients.kafka.errors import translate_errors
 
     settings, ending = kafka_options(url).kafka, side_topic("")
     client = admin_client(settings)
-    with mapped("listing the topics", settings):
+    with translate_errors("listing the topics", settings):
         names = sorted(client.list_topics(timeout=LIST_SECONDS).topics)
     return [name.removesuffix(ending) for name in names if name.endswith(ending)]
 

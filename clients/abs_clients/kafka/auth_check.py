@@ -6,7 +6,6 @@ tries for 15 seconds and then says that there is no broker. Here the event becom
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -17,15 +16,14 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from abs_clients.kafka.configs import CERTIFICATES_REMEDY
-from abs_clients.kafka.errors import is_let_in_nowhere, mapped, to_abs_error
+from abs_clients.kafka.configs import CERTIFICATES_REMEDY, librdkafka_log
+from abs_clients.kafka.errors import is_auth_failure, to_abs_error, translate_errors
 from abs_clients.kafka.settings import Settings, without_secrets
 from abs_core.errors import OptionError, UnavailableError
 
-KNOCK_SECONDS = 10.0
+CHECK_SECONDS = 10.0
 """For how long a broker's first word is waited for."""
 
-log = logging.getLogger("abs_sinks.kafka.librdkafka")
 _lock = threading.Lock()
 _admins: dict[tuple[int, Settings], AdminClient] = {}
 
@@ -34,28 +32,28 @@ def admin_client(settings: Settings) -> AdminClient:
     """This process's librdkafka client for topics and their settings; makes no topic by asking.
 
     Raises:
-        OptionError: see ``knock``.
+        OptionError: see ``check_access``.
         RefusedError: the brokers let nobody in with these settings.
     """
     key = os.getpid(), settings
     with _lock:
         if key not in _admins:
             if settings.is_guarded:
-                knock(settings)
+                check_access(settings)
             _admins[key] = _client(settings)
         return _admins[key]
 
 
 @contextmanager
 def asking(settings: Settings, doing: str) -> Iterator[AdminClient]:
-    """The client, for requests under ``with``; its errors are mapped as by ``faults.mapped``.
+    """The client, for requests under ``with``; its errors are mapped by ``translate_errors``.
 
     One that gets no answer is not asked again: librdkafka goes on to wait for a controller that has
     died, for as long as it remembers it as that; a new client asks who it is.
     """
     client = admin_client(settings)
     try:
-        with mapped(doing, settings):
+        with translate_errors(doing, settings):
             yield client
     except UnavailableError:
         with _lock:
@@ -70,7 +68,7 @@ def forget(settings: Settings) -> None:
         _admins.pop((os.getpid(), settings), None)
 
 
-def knock(settings: Settings) -> None:
+def check_access(settings: Settings) -> None:
     """Return when a broker has let us in, or when none answers: who asks next is told that.
 
     Where brokers expect TLS and are spoken to without, nothing is to be heard from them.
@@ -81,14 +79,14 @@ def knock(settings: Settings) -> None:
     """
     events: list[KafkaError] = []
     client = _client(settings, error_cb=events.append)
-    deadline = time.monotonic() + KNOCK_SECONDS
+    deadline = time.monotonic() + CHECK_SECONDS
     while time.monotonic() < deadline:
         client.poll(0.01)
         down = any(event.code() == KafkaError._ALL_BROKERS_DOWN for event in events)
         if down:
             client.poll(0.2)  # that they are down may be told before why
         for event in events:
-            if is_let_in_nowhere(event):
+            if is_auth_failure(event):
                 raise to_abs_error(event, f"connecting to {settings.bootstrap}", settings)
         if down:
             return
@@ -102,7 +100,7 @@ def _client(settings: Settings, **more: Any) -> AdminClient:
         **dict(settings.pairs),
         "allow.auto.create.topics": "false",
         "log_level": "2",
-        "logger": log,
+        "logger": librdkafka_log,
         **more,
     }
     try:

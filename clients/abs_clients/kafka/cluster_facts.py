@@ -11,7 +11,7 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListT
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
-from abs_clients.kafka.errors import mapped
+from abs_clients.kafka.errors import translate_errors
 from abs_clients.kafka.routing import brokers_of
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import TopicFacts, topic_facts
@@ -119,7 +119,7 @@ def _knows(versions: Any, request: Any) -> bool:
 def _configs(settings: Settings, node: int) -> tuple[tuple[str, str], ...]:
     resource = ConfigResource(ConfigResourceType.BROKER, str(node), dict.fromkeys(_CONFIGS))
     try:
-        with mapped("reading settings of a broker"):
+        with translate_errors("reading settings of a broker"):
             found = admin(settings).describe_configs([resource], config_filter="all")
     except AbsError as error:
         if error.retryable:
@@ -133,7 +133,7 @@ def _configs(settings: Settings, node: int) -> tuple[tuple[str, str], ...]:
 
 def _transaction_version(settings: Settings) -> int | None:
     try:
-        with mapped("reading features"):
+        with translate_errors("reading features"):
             found = admin(settings).describe_features()
     except AbsError as error:
         if error.retryable:

@@ -26,9 +26,9 @@ CERTIFICATES_REMEDY = (
     "kafka.ssl.key.password: each machine of the job reads these files."
 )
 
-log = logging.getLogger("abs_sinks.kafka.librdkafka")
+librdkafka_log = logging.getLogger("abs_clients.kafka.librdkafka")
 # What matters becomes an error; without a handler the rest would go to standard error.
-log.addHandler(logging.NullHandler())
+librdkafka_log.addHandler(logging.NullHandler())
 
 
 def producer_settings(
@@ -66,7 +66,7 @@ def producer_settings(
         "enable.idempotence": "true",
         "delivery.report.only.error": True,
         "on_delivery": on_delivery,
-        "logger": log,
+        "logger": librdkafka_log,
     }
     if transactional_id is not None:
         ours["transactional.id"] = transactional_id

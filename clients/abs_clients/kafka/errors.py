@@ -129,7 +129,7 @@ _REFUSING_ALERTS = (40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 116)
 """TLS alerts by which a broker refuses a client: no certificate, or none that it knows or takes."""
 
 
-def is_let_in_nowhere(error: KafkaError) -> bool:
+def is_auth_failure(error: KafkaError) -> bool:
     """Whether the brokers refuse password or certificate, or we theirs: no retry helps.
 
     With TLS 1.3 a broker judges the client's certificate when its handshake is over for the client:
@@ -158,7 +158,7 @@ def to_abs_error(
     found = None if code is None else _BY_CODE.get(code)
     if found is None:
         found = (UnavailableError if retriable else TargetError, "")
-    if isinstance(error, KafkaError) and is_let_in_nowhere(error):
+    if isinstance(error, KafkaError) and is_auth_failure(error):
         found = (RefusedError, _DOOR)
     kind, remedy = found
     shown = "" if code is None else f" [{code}]"
@@ -183,7 +183,7 @@ def reason_of(producer: Any) -> KafkaError | None:
 
 
 @contextmanager
-def mapped(doing: str, who: Settings | None = None) -> Iterator[None]:
+def translate_errors(doing: str, who: Settings | None = None) -> Iterator[None]:
     """Let only the project's errors out; arguments as for ``to_abs_error``."""
     try:
         yield

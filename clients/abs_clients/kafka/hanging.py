@@ -11,15 +11,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from abs_clients.kafka.producer_ids import active_producers
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.transactions import Description, State, active_producers, describe, listed
+from abs_clients.kafka.transactions import Description, State, describe, listed
 from abs_clients.kafka.wire import run
 
 _OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE)
 
 
 @dataclass(frozen=True, slots=True)
-class OpenThere:
+class PartitionTransaction:
     """A transaction that a partition holds for open.
 
     Args:
@@ -36,7 +37,7 @@ class OpenThere:
 
 def find_hanging(
     settings: Settings, places: Sequence[tuple[str, int]], before_ms: int
-) -> list[OpenThere]:
+) -> list[PartitionTransaction]:
     """Those among these partitions that no coordinator knows, and that are older than any may be.
 
     The partitions are asked before and after the coordinators: what ends in between is not meant.
@@ -59,7 +60,9 @@ def find_hanging(
     return [each for each in unknown(old, known.values()) if each in still]
 
 
-def unknown(there: Iterable[OpenThere], known: Iterable[Description | None]) -> list[OpenThere]:
+def unknown(
+    there: Iterable[PartitionTransaction], known: Iterable[Description | None]
+) -> list[PartitionTransaction]:
     """Those that are part of no transaction that a coordinator has open."""
     owned = {
         (each.producer_id, place) for each in known if each is not None for place in each.partitions
@@ -67,12 +70,12 @@ def unknown(there: Iterable[OpenThere], known: Iterable[Description | None]) -> 
     return [e for e in there if (e.producer_id, (e.topic, e.partition)) not in owned]
 
 
-def open_in(settings: Settings, places: Sequence[tuple[str, int]]) -> list[OpenThere]:
+def open_in(settings: Settings, places: Sequence[tuple[str, int]]) -> list[PartitionTransaction]:
     """What these partitions hold for open."""
 
-    async def work(manager: Any) -> list[OpenThere]:
+    async def work(manager: Any) -> list[PartitionTransaction]:
         return [
-            OpenThere(
+            PartitionTransaction(
                 *place,
                 producer.producer_id,
                 producer.current_txn_start_offset,

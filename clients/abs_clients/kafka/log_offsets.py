@@ -11,7 +11,7 @@ from typing import Any
 import kafka.errors as errors
 from kafka.protocol.consumer import ListOffsetsRequest
 
-from abs_clients.kafka.routing import MissingPlaceError, leaders_of
+from abs_clients.kafka.routing import MissingPartitionError, leaders_of
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.wire import run
 
@@ -20,7 +20,7 @@ _VERSIONS = (1, 7)
 _UNCOMMITTED = 0
 
 
-def ends(settings: Settings, topic: str, partition: int) -> tuple[int, int] | None:
+def log_offsets(settings: Settings, topic: str, partition: int) -> tuple[int, int] | None:
     """The first offset that is there, and the one that the next record will get.
 
     Returns:
@@ -34,7 +34,7 @@ def ends(settings: Settings, topic: str, partition: int) -> tuple[int, int] | No
     async def work(manager: Any) -> tuple[int, int] | None:
         try:
             leaders = await leaders_of(manager, [(topic, partition)], remembered=True)
-        except MissingPlaceError:
+        except MissingPartitionError:
             return None
         node = next(iter(leaders))
         # A request may name a partition only once.
@@ -66,7 +66,7 @@ def _offset(response: Any) -> int:
     name = f"{response.topics[0].name}/{found.partition_index}"
     if kind is errors.UnknownTopicOrPartitionError:
         # Another broker has named it as the leader. Of a new topic it has not heard yet.
-        raise MissingPlaceError(f"the leader of {name} knows no such partition")
+        raise MissingPartitionError(f"the leader of {name} knows no such partition")
     if kind is not errors.NoError:
         # One that leads no more says so; whoever asks again asks the new one.
         raise kind(name)

@@ -1,13 +1,13 @@
 """Where coordinators and leaders were last seen: a connection need not ask again for every request.
 
 Both move. A coordinator that is none any more says so (NOT_COORDINATOR), or does not answer: then
-``control.run`` forgets what this connection knows, and the caller's next try asks anew. So a remembered
+``wire.run`` forgets what this connection knows, and the caller's next try asks anew. So a remembered
 coordinator may cost a try, and gives no wrong answer. A broker that has ceased to lead a partition may
 answer, and lag behind: whoever uses remembered leaders looks again before it believes that something
 is missing.
 
 A connection knows the addresses of the brokers that were there when it last asked; one that has come
-since, or come back, is asked for when something is there to be found (``_acquainted``).
+since, or come back, is asked for when something is there to be found (``_ensure_addresses``).
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from weakref import WeakKeyDictionary
 import kafka.errors as errors
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
-KEPT = 10_000
-"""Places that a connection remembers at most of a kind; then it begins anew."""
+MAX_ENTRIES = 10_000
+"""RoutingCache that a connection remembers at most of a kind; then it begins anew."""
 
 T = TypeVar("T")
 
@@ -32,12 +32,12 @@ _TRANSACTION = 1
 Partition = tuple[str, int]
 
 
-class MissingPlaceError(errors.LeaderNotAvailableError):  # type: ignore[misc]
+class MissingPartitionError(errors.LeaderNotAvailableError):  # type: ignore[misc]
     """The broker that was asked knows no such topic or partition. It may be new, so this passes."""
 
 
 @dataclass(slots=True)
-class Places:
+class RoutingCache:
     """Nodes, as one connection knows them; only for the thread that runs its I/O.
 
     Args:
@@ -51,31 +51,31 @@ class Places:
     addresses: bool = True
 
 
-_known: WeakKeyDictionary[Any, Places] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Any, RoutingCache] = WeakKeyDictionary()
 
 
-def places_of(manager: Any) -> Places:
+def routing_of(manager: Any) -> RoutingCache:
     """What the connection of this manager knows."""
-    return _known.setdefault(manager, Places())
+    return _known.setdefault(manager, RoutingCache())
 
 
-def forget_places(manager: Any) -> None:
+def invalidate(manager: Any) -> None:
     """Something failed: the next request asks where everything is, brokers included.
 
     kafka-python's own refreshing ends for good with the first refresh of ours that fails beside it.
     """
-    _known[manager] = Places(addresses=False)
+    _known[manager] = RoutingCache(addresses=False)
 
 
 async def coordinators_of(manager: Any, ids: Sequence[str]) -> dict[str, int]:
     """The node of each id's coordinator, remembered or asked for."""
-    seen = places_of(manager).coordinators
+    seen = routing_of(manager).coordinators
     found = {each: seen[each] for each in ids if each in seen}
     if unknown := [each for each in ids if each not in found]:
         asked = await _find_coordinators(manager, unknown)
         _remember(seen, asked)
         found |= asked
-    await _acquainted(manager, set(found.values()))
+    await _ensure_addresses(manager, set(found.values()))
     return found
 
 
@@ -85,15 +85,15 @@ async def brokers_of(manager: Any) -> list[int]:
     return [broker.node_id for broker in manager.cluster.brokers()]
 
 
-async def _acquainted(manager: Any, nodes: Iterable[int]) -> None:
+async def _ensure_addresses(manager: Any, nodes: Iterable[int]) -> None:
     """See that the connection has the address of each of these."""
-    places = places_of(manager)
+    cache = routing_of(manager)
     known = all(manager.cluster.broker_metadata(node) is not None for node in nodes)
-    if not known or not places.addresses:
+    if not known or not cache.addresses:
         there = await brokers_of(manager)
         if away := sorted(set(nodes) - set(there)):
             raise errors.NodeNotReadyError(f"broker {away[0]} is not there")
-        places.addresses = True
+        cache.addresses = True
 
 
 async def _find_coordinators(manager: Any, ids: Sequence[str]) -> dict[str, int]:
@@ -125,13 +125,13 @@ async def leaders_of(
         remembered: take who led it when it was last asked. A broker that follows now does not refuse
             every request that is meant for the leader.
     """
-    seen = places_of(manager).leaders
+    seen = routing_of(manager).leaders
     leaders = {each: seen[each] for each in partitions if remembered and each in seen}
     if unknown := [each for each in partitions if each not in leaders]:
         asked = await _find_leaders(manager, unknown)
         _remember(seen, asked)
         leaders |= asked
-    await _acquainted(manager, {leaders[each] for each in partitions})
+    await _ensure_addresses(manager, {leaders[each] for each in partitions})
     found: dict[int, list[Partition]] = defaultdict(list)
     for each in partitions:
         found[leaders[each]].append(each)
@@ -147,7 +147,7 @@ async def _find_leaders(manager: Any, partitions: Sequence[Partition]) -> dict[P
     for topic in response.topics:
         kind = errors.for_code(topic.error_code)
         if kind is errors.UnknownTopicOrPartitionError:
-            raise MissingPlaceError(f"there is no topic {topic.name}")
+            raise MissingPartitionError(f"there is no topic {topic.name}")
         if kind is not errors.NoError:
             raise kind(topic.name)
     leaders = {
@@ -157,13 +157,13 @@ async def _find_leaders(manager: Any, partitions: Sequence[Partition]) -> dict[P
     }
     for place in partitions:
         if place not in leaders:
-            raise MissingPlaceError(f"there is no partition {place[0]}-{place[1]}")
+            raise MissingPartitionError(f"there is no partition {place[0]}-{place[1]}")
         if leaders[place] < 0:
             raise errors.LeaderNotAvailableError(f"{place[0]}-{place[1]}")
     return {place: leaders[place] for place in partitions}
 
 
 def _remember(seen: dict[T, int], asked: dict[T, int]) -> None:
-    if len(seen) + len(asked) > KEPT:
+    if len(seen) + len(asked) > MAX_ENTRIES:
         seen.clear()
     seen |= asked

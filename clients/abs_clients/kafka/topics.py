@@ -14,7 +14,7 @@ from kafka.admin import ConfigResourceType
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.metadata import MetadataRequest
 
-from abs_clients.kafka.errors import mapped
+from abs_clients.kafka.errors import translate_errors
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.wire import run
 from abs_core.errors import RefusedError, UnavailableError
@@ -161,7 +161,7 @@ def _ask(settings: Settings, names: list[str]) -> dict[str, TopicFacts]:
         if kind in (errors.UnknownTopicOrPartitionError, errors.InvalidTopicError):
             continue
         if kind is not errors.NoError:
-            with mapped(f"looking at topic {topic.name}"):
+            with translate_errors(f"looking at topic {topic.name}"):
                 raise kind(topic.name)
         there.append(topic)
     seen = [topic.name for topic in there]
@@ -207,7 +207,7 @@ def _configs(settings: Settings, names: list[str]) -> dict[str, dict[str, str]]:
         if kind is errors.UnknownTopicOrPartitionError:
             raise _DisputedError(f"A broker knows no topic {result.resource_name}, another does.")
         if kind is not errors.NoError:
-            with mapped(doing, settings):
+            with translate_errors(doing, settings):
                 raise kind(result.error_message or result.resource_name)
         found[result.resource_name] = {
             each.name: each.value for each in result.configs if each.value is not None

@@ -1,15 +1,13 @@
 """Kafka's transaction coordinators, asked and told by their own protocol (KIP-98, KIP-664, KIP-890).
 
 Any process may describe and end any transaction whose producer id and epoch it knows: that is how a
-driver commits what a task in another process has written. This module alone speaks the protocol
-layer of kafka-python, which is not its public face; its tests run against a broker.
+driver commits what a task in another process has written. The requests are those of kafka-python's
+protocol layer: librdkafka has none to describe, list or end somebody else's transaction.
 
-    describe     DescribeTransactions: state, producer id, epoch, start, timeout, partitions
-    listed       ListTransactions: which ids are in given states, for how long
-    end          EndTxn: commit, or abort, for exactly one producer id and epoch
-    fence        InitProducerId: raise the epoch, and abort what is open under the id
-    initialise   the same, for who goes on to write under the new epoch
-    producers    DescribeProducers: what a partition has got from a producer id
+    describe         DescribeTransactions: state, producer id, epoch, start, timeout, partitions
+    listed           ListTransactions: which ids are in given states, for how long
+    end              EndTxn: commit, or abort, for exactly one producer id and epoch
+    describe_open    one transaction and what its partitions have of it, in one round trip
 
 All raise ``TargetError`` where a coordinator does not answer or refuses for reasons that have nothing
 to do with the transaction; what they then did is not known, and can be asked again.
@@ -17,6 +15,7 @@ to do with the transaction; what they then did is not known, and can be asked ag
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,16 +24,21 @@ from typing import Any
 
 import kafka.errors as errors
 from kafka.protocol.admin.transactions import (
-    DescribeProducersRequest,
     DescribeTransactionsRequest,
     ListTransactionsRequest,
 )
-from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
+from kafka.protocol.producer.transaction import EndTxnRequest
 
+from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.private import Work
-from abs_clients.kafka.routing import brokers_of, coordinators_of, leaders_of, places_of
+from abs_clients.kafka.producer_ids import ProducerState, active_producers, produced
+from abs_clients.kafka.routing import brokers_of, coordinators_of, routing_of
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.wire import IN_FLIGHT, run
+from abs_clients.kafka.wire import IN_FLIGHT, gather, raise_for, run
+
+Partition = tuple[str, int]
+
+log = logging.getLogger(__name__)
 
 PLAIN_END_TXN = 4
 """The newest EndTxn that leaves the producer's epoch as it is; version 5 raises it (KIP-890)."""
@@ -84,22 +88,22 @@ class Description:
 
 
 @dataclass(frozen=True, slots=True)
-class Produced:
-    """What a partition has from one producer id.
+class TransactionView:
+    """What there is of one transaction.
 
     Args:
-        epoch: the newest it has seen.
-        last_sequence: number of the last record under that epoch, from 0 on.
-        start_offset: of the first record of its open transaction; -1 where none is open.
+        now: as its coordinator sees it; None where it knows no such id.
+        found: what each of its partitions has from it; None where the principal may not ask.
+        end_txn: the version of EndTxn that ends it.
     """
 
-    epoch: int
-    last_sequence: int
-    start_offset: int
+    now: Description | None
+    found: Mapping[Partition, ProducerState | None] | None
+    end_txn: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ending:
+class EndTxn:
     """A transaction to end: exactly this producer id and epoch, by this version of EndTxn."""
 
     transactional_id: str
@@ -166,7 +170,7 @@ def listing(
         sent = [manager.send(ListTransactionsRequest(**given), node_id=each) for each in asked]
         for future in sent:
             response = await future
-            _raise(response.error_code, "ListTransactions")
+            raise_for(response.error_code, "ListTransactions")
             for each in response.transaction_states:
                 found[each.transactional_id] = State(each.transaction_state)
         return found
@@ -176,7 +180,7 @@ def listing(
 
 def end(
     settings: Settings,
-    endings: Sequence[Ending],
+    endings: Sequence[EndTxn],
     *,
     commit: bool,
     between: Callable[[], None] = lambda: None,
@@ -210,53 +214,6 @@ def end(
     return run(settings, "ending transactions", work) if endings else {}
 
 
-def fence(settings: Settings, transactional_id: str, timeout_ms: int) -> bool:
-    """Raise the id's epoch: its producer is fenced, and what it has open is aborted.
-
-    Args:
-        timeout_ms: the transaction timeout that the id then has.
-
-    Returns:
-        whether that is done; False while the abort is still going on: ask again.
-    """
-    return initialise(settings, transactional_id, timeout_ms) is not None
-
-
-def initialise(
-    settings: Settings, transactional_id: str, timeout_ms: int
-) -> tuple[int, int] | None:
-    """``fence``; the producer id and epoch that are the id's from now on, None where that is False."""
-
-    async def work(manager: Any) -> tuple[int, int] | None:
-        nodes = await coordinators_of(manager, [transactional_id])
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, max_version=5
-        )
-        response = await manager.send(request, node_id=nodes[transactional_id])
-        if errors.for_code(response.error_code) is errors.ConcurrentTransactionsError:
-            return None
-        _raise(response.error_code, "InitProducerId")
-        return response.producer_id, response.producer_epoch
-
-    return run(settings, f"initialising transactional id {transactional_id}", work)
-
-
-def producers(
-    settings: Settings, partitions: Sequence[tuple[str, int]], producer_id: int
-) -> dict[tuple[str, int], Produced | None]:
-    """What each partition has from a producer id; None where nothing. Needs READ on the topics.
-
-    Raises:
-        RefusedError: the principal may not.
-    """
-
-    async def work(manager: Any) -> dict[tuple[str, int], Produced | None]:
-        active = await active_producers(manager, partitions)
-        return {place: produced(each, producer_id) for place, each in active.items()}
-
-    return run(settings, "asking partitions for a producer's records", work)
-
-
 def end_txn_version(manager: Any) -> int:
     """The version of EndTxn that ends our transactions: the newest that leaves the epoch alone."""
     newest: int = manager.broker_version_data.api_version(EndTxnRequest)
@@ -267,7 +224,7 @@ def describing(ids: Sequence[str]) -> Work[dict[str, Description | None]]:
     """``describe``, to be run with others at once."""
 
     async def work(manager: Any) -> dict[str, Description | None]:
-        known = places_of(manager).coordinators
+        known = routing_of(manager).coordinators
         remembered = any(each in known for each in ids)
         found = await _described(manager, ids)
         if remembered and None in found.values():
@@ -296,32 +253,6 @@ async def _described(manager: Any, ids: Sequence[str]) -> dict[str, Description 
     return found
 
 
-async def active_producers(
-    manager: Any, partitions: Sequence[tuple[str, int]], *, remembered: bool = False
-) -> dict[tuple[str, int], Any]:
-    """What the leader of each partition answers to DescribeProducers. Needs READ on the topics.
-
-    Args:
-        remembered: ask whoever was its leader last. A broker that follows now answers, too, and may
-            lag behind: the caller must look again before it trusts what seems to lack.
-    """
-    found: dict[tuple[str, int], Any] = {}
-    leaders = await leaders_of(manager, partitions, remembered=remembered)
-    for node, some in leaders.items():
-        by_topic: dict[str, list[int]] = defaultdict(list)
-        for topic, partition in some:
-            by_topic[topic].append(partition)
-        topic_request = DescribeProducersRequest.TopicRequest
-        request = DescribeProducersRequest(
-            topics=[topic_request(name=t, partition_indexes=p) for t, p in by_topic.items()]
-        )
-        for topic in (await manager.send(request, node_id=node)).topics:
-            for each in topic.partitions:
-                _raise(each.error_code, f"{topic.name}-{each.partition_index}")
-                found[topic.name, each.partition_index] = each
-    return found
-
-
 def _by_node(nodes: Mapping[str, int]) -> dict[int, list[str]]:
     found: dict[int, list[str]] = defaultdict(list)
     for key, node in nodes.items():
@@ -329,7 +260,7 @@ def _by_node(nodes: Mapping[str, int]) -> dict[int, list[str]]:
     return found
 
 
-def _end_request(ending: Ending, commit: bool) -> Any:
+def _end_request(ending: EndTxn, commit: bool) -> Any:
     return EndTxnRequest(
         transactional_id=ending.transactional_id,
         producer_id=ending.producer_id,
@@ -360,12 +291,6 @@ _REFUSALS = (
 """Versions 0 and 1 report fencing as an invalid epoch."""
 
 
-def _raise(code: int, what: str) -> None:
-    kind = errors.for_code(code)
-    if kind is not errors.NoError:
-        raise kind(what)
-
-
 def _description(each: Any) -> Description:
     return Description(
         state=State(each.transaction_state),
@@ -379,10 +304,74 @@ def _description(each: Any) -> Description:
     )
 
 
-def produced(each: Any, producer_id: int) -> Produced | None:
-    for producer in each.active_producers:
-        if producer.producer_id == producer_id:
-            return Produced(
-                producer.producer_epoch, producer.last_sequence, producer.current_txn_start_offset
-            )
-    return None
+def describe_open(
+    settings: Settings, transactional_id: str, guess: Sequence[Partition]
+) -> TransactionView:
+    """Ask a transaction's coordinator, and at the same time the partitions that it may have written to.
+
+    Args:
+        guess: the partitions of its coordinator's answer that are not among them are asked afterwards.
+    """
+
+    async def work(manager: Any) -> TransactionView:
+        both = gather(describing([transactional_id]), lambda m: _guessed(m, guess))
+        described, active = await both(manager)
+        now: Description | None = described[transactional_id]
+        version = end_txn_version(manager)
+        if now is None:
+            return TransactionView(now, None, version)
+        more = await _active(manager, [place for place in now.partitions if place not in active])
+        if more is None:
+            return TransactionView(now, None, version)
+        active |= more
+        found = {place: produced(active[place], now.producer_id) for place in now.partitions}
+        return TransactionView(now, found, version)
+
+    return run(settings, "looking at a transaction", work)
+
+
+async def _guessed(manager: Any, places: Sequence[Partition]) -> dict[Partition, Any]:
+    """A guess that fails is none: a topic may be gone that the last transaction has written to."""
+    try:
+        return await active_producers(manager, places, remembered=True) if places else {}
+    except errors.KafkaError as error:
+        log.debug("%s", error)
+        return {}
+
+
+async def _active(manager: Any, places: Sequence[Partition]) -> dict[Partition, Any] | None:
+    """What their producers are, by who led them last; None where the principal may not ask."""
+    if not places:
+        return {}
+    try:
+        return await active_producers(manager, places, remembered=True)
+    except (errors.AuthorizationError, errors.IncompatibleBrokerVersion) as error:
+        log.debug("records of a transaction are not counted: %s", error)
+        return None
+
+
+def describe_and_list_late(
+    settings: Settings, ids: Sequence[str], late: Sequence[tuple[Sequence[int], int]]
+) -> tuple[dict[str, Description | None], frozenset[str]]:
+    """``describe`` these, and at the same time list those that have run for too long.
+
+    Args:
+        late: producer ids, and the milliseconds after which a transaction of theirs is late, by its
+            coordinator's clock. Brokers before 3.8 cannot be asked: then none is.
+    """
+
+    async def list_late(manager: Any) -> frozenset[str]:
+        found: set[str] = set()
+        nodes = set((await coordinators_of(manager, ids)).values()) if late else set()
+        for producer_ids, longer_than_ms in late:
+            asking = listing((State.ONGOING,), None, producer_ids, longer_than_ms, nodes)
+            try:
+                found |= set(await asking(manager))
+            except errors.KafkaError as error:
+                if to_abs_error(error, "listing").retryable:
+                    raise
+        return frozenset(found)
+
+    both = gather(describing(ids), list_late)
+    described, listed_late = run(settings, "describing transactions", both)
+    return described, listed_late

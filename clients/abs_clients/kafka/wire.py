@@ -18,11 +18,11 @@ import kafka.errors
 from kafka import KafkaAdminClient
 
 from abs_clients.kafka import private
-from abs_clients.kafka.auth_check import knock
+from abs_clients.kafka.auth_check import check_access
 from abs_clients.kafka.configs import control_settings
-from abs_clients.kafka.errors import AWAY, mapped
+from abs_clients.kafka.errors import AWAY, translate_errors
 from abs_clients.kafka.private import Work
-from abs_clients.kafka.routing import forget_places
+from abs_clients.kafka.routing import invalidate
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import RefusedError, UnavailableError
 
@@ -31,11 +31,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Over(Enum):
+class Lane(Enum):
     """Which of a process's connections: megabytes of records must not stand before a question."""
 
     CONTROL = auto()
-    RECORDS = auto()
+    DATA = auto()
 
 
 IN_FLIGHT = 64
@@ -52,7 +52,7 @@ ALONE_SECONDS = 10.0
 """A client that has reached no broker for so long is made anew: it asks only those that it has last
 heard of, never the bootstrap servers again, and those may all have gone meanwhile."""
 
-_Key = tuple[int, Settings, Over]
+_Key = tuple[int, Settings, Lane]
 
 _lock = threading.Lock()
 _clients: dict[_Key, KafkaAdminClient] = {}
@@ -62,10 +62,10 @@ _alone: WeakKeyDictionary[KafkaAdminClient, float] = WeakKeyDictionary()
 """Since when each client has reached nobody; one that has answers is not here."""
 
 
-def admin(settings: Settings, over: Over = Over.CONTROL) -> KafkaAdminClient:
+def admin(settings: Settings, over: Lane = Lane.CONTROL) -> KafkaAdminClient:
     """The client of this process for these settings, connected.
 
-    Its exceptions are kafka-python's: map them with ``faults.mapped``.
+    Its exceptions are kafka-python's: map them with ``errors.translate_errors``.
 
     Raises:
         OptionError: a way to authenticate that this client does not know.
@@ -104,11 +104,11 @@ def _connected(settings: Settings) -> KafkaAdminClient:
 
 def _bootstrapped(settings: Settings, timeout_ms: int) -> KafkaAdminClient:
     if settings.is_guarded:
-        knock(settings)
+        check_access(settings)
     config = {**control_settings(settings), "bootstrap_timeout_ms": timeout_ms}
     with private.connections(keep=True) as connections:
         try:
-            with mapped(f"connecting to {settings.bootstrap}"):
+            with translate_errors(f"connecting to {settings.bootstrap}"):
                 client = KafkaAdminClient(
                     **config,
                     kafka_client=connections,
@@ -124,7 +124,7 @@ def _bootstrapped(settings: Settings, timeout_ms: int) -> KafkaAdminClient:
 
 
 def forget(
-    settings: Settings, over: Over = Over.CONTROL, client: KafkaAdminClient | None = None
+    settings: Settings, over: Lane = Lane.CONTROL, client: KafkaAdminClient | None = None
 ) -> None:
     """Close the client, if there is one; the next use connects anew.
 
@@ -148,10 +148,10 @@ def close_all() -> None:
         private.close(client)
 
 
-def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL) -> T:
+def run(settings: Settings, doing: str, work: Work[T], over: Lane = Lane.CONTROL) -> T:
     """Run a coroutine on the client's thread and wait for it.
 
-    Where it fails, what the connection knew of coordinators and leaders is forgotten (``places``).
+    Where it fails, what the connection knew of coordinators and leaders is forgotten (``routing``).
 
     Args:
         doing: what it does, as the end of a sentence.
@@ -162,7 +162,7 @@ def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL
         TargetError: by the error of the broker, or because none answers.
     """
     client = admin(settings, over)
-    with mapped(doing, settings):
+    with translate_errors(doing, settings):
         try:
             found = private.run(client, work, LIMIT_SECONDS)
         except RuntimeError as error:  # the client's loop has ended
@@ -174,7 +174,7 @@ def run(settings: Settings, doing: str, work: Work[T], over: Over = Over.CONTROL
                 remedy="take a broker of version 3.0 or newer.",
             ) from error
         except BaseException as error:
-            forget_places(private.manager_of(client))
+            invalidate(private.manager_of(client))
             # A loop that has failed is started again by nobody.
             if private.loop_error(client) is not None or _is_alone(client, error):
                 forget(settings, over, client)
@@ -192,7 +192,7 @@ def _is_alone(client: KafkaAdminClient, error: BaseException) -> bool:
     return now - _alone.setdefault(client, now) >= ALONE_SECONDS
 
 
-def at_once(*works: Work[Any]) -> Work[list[Any]]:
+def gather(*works: Work[Any]) -> Work[list[Any]]:
     """Several coroutines as one: none waits for another's answers. It fails as the first that fails."""
 
     async def work(manager: Any) -> list[Any]:
@@ -200,3 +200,10 @@ def at_once(*works: Work[Any]) -> Work[list[Any]]:
         return [await each for each in begun]
 
     return work
+
+
+def raise_for(code: int, what: str) -> None:
+    """Raise what a broker answers, by its code; nothing where that says that all is well."""
+    kind = kafka.errors.for_code(code)
+    if kind is not kafka.errors.NoError:
+        raise kind(what)

@@ -5,9 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from abs_clients.kafka.fencing import fence_for_good
-from abs_clients.kafka.transaction_view import describe_and_late
-from abs_clients.kafka.transactions import Description, Reply, State, describe, end, listed
+from abs_clients.kafka.producer_ids import init_producer_id
+from abs_clients.kafka.transactions import (
+    Description,
+    Reply,
+    State,
+    describe,
+    describe_and_list_late,
+    end,
+    listed,
+)
 from abs_core.aborting import abort_each
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
@@ -47,7 +54,7 @@ class TransactionCommitter:
         ids = [str(p.held_as) for p in known.values() if p is not None]
         patience = self._options.patience
         late_by = _late_by([p for p in known.values() if p is not None], patience)
-        now, late = describe_and_late(self._options.kafka, ids, late_by)
+        now, late = describe_and_list_late(self._options.kafka, ids, late_by)
         return {
             handle: Inspection(Outcome.UNKNOWN)
             if prepared is None
@@ -86,7 +93,7 @@ class TransactionCommitter:
 
         def abort(handle: HandleName) -> None:
             if is_id(handle):
-                fence_for_good(self._options.kafka, str(handle))
+                init_producer_id(self._options.kafka, str(handle))
             else:
                 any(producers.abort(handle) for producers in self._own())
 

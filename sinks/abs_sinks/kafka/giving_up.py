@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
 from abs_clients.kafka.configs import producer_settings
-from abs_clients.kafka.errors import mapped
+from abs_clients.kafka.errors import translate_errors
 from abs_core.contracts import Conflict
 from abs_core.errors import ConfigError, ContentionError, ProtocolError
 from abs_core.model import HandleName, JobState
@@ -132,7 +132,7 @@ def _give_up_orphan(options: KafkaOptions, orphan: HandleName) -> Decided:
     generation = orphan.generation + 1
     none = Decided(orphan.register, orphan.job, generation, NO_DECISION, (), trail())
     failures = Failures(options.kafka)
-    with mapped("giving attempts up", options.kafka):
+    with translate_errors("giving attempts up", options.kafka):
         producer = Producer(
             producer_settings(options.kafka, None, failures.report, options.patience.seconds)
         )

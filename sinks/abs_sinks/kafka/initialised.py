@@ -10,7 +10,7 @@ from typing import Protocol
 from confluent_kafka import KafkaException, Producer
 
 from abs_clients.kafka.configs import producer_settings
-from abs_clients.kafka.errors import mapped
+from abs_clients.kafka.errors import translate_errors
 from abs_core.model import HandleName
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records
@@ -70,7 +70,7 @@ class OverLibrdkafka:
     topic: str | None
 
     def begin(self, patience: float) -> Sending:
-        with mapped("beginning a transaction"):
+        with translate_errors("beginning a transaction"):
             self.producer.begin_transaction()
         return Sender(self.producer, self.failures, self.topic, patience)
 
@@ -85,7 +85,7 @@ def over_librdkafka(options: KafkaOptions, name: HandleName) -> Initialised:
     given = producer_settings(options.kafka, str(name), failures.report, options.patience.seconds)
     # Of no use in a client that lives for an epoch: two requests of each.
     config = {"enable.metrics.push": "false", **given}
-    with mapped(f"initialising transactional id {name}", options.kafka):
+    with translate_errors(f"initialising transactional id {name}", options.kafka):
         producer = Producer(config)
         producer.init_transactions(INIT_SECONDS)
         if options.topic is not None:

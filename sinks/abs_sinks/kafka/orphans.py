@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
-from abs_clients.kafka.fencing import fence_for_good
+from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.transactions import State, describe
 from abs_core.contracts import Task
 from abs_core.errors import AbsError
@@ -193,7 +193,7 @@ def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> int:
             for name in left.ids:
                 seen = now.get(str(name))
                 if seen is not None and seen.state is State.ONGOING:
-                    fence_for_good(options.kafka, str(name))
+                    init_producer_id(options.kafka, str(name))
                     log.info("transaction %s of a process that has died is aborted", name)
                     ended += 1
     except (AbsError, OSError) as error:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.topics import TopicFacts, topic_facts
-from abs_clients.kafka.transactions import Ending, end
+from abs_clients.kafka.transactions import EndTxn, end
 from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Finding, Severity
 from abs_core.patience import Patience
@@ -52,7 +52,7 @@ def _id(options: KafkaOptions, name: str, prefix: str) -> Iterator[Finding]:
     """EndTxn needs the same WRITE as everything that is done under an id."""
     try:
         # On a new cluster the first to ask for a coordinator has to wait for it.
-        _PATIENCE.retry(lambda: end(options.kafka, [Ending(name, *_NOBODY)], commit=False))
+        _PATIENCE.retry(lambda: end(options.kafka, [EndTxn(name, *_NOBODY)], commit=False))
     except RefusedError:
         yield Finding(
             Severity.ERROR,

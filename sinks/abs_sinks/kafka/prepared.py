@@ -28,7 +28,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from abs_clients.kafka.transactions import PLAIN_END_TXN, Description, Ending, Produced, State
+from abs_clients.kafka.producer_ids import ProducerState
+from abs_clients.kafka.transactions import PLAIN_END_TXN, Description, EndTxn, State
 from abs_core.errors import ProtocolError
 from abs_core.model import HELD_AS, Committable, HandleName, Outcome
 from abs_core.strictjson import Fields, decimal
@@ -60,8 +61,8 @@ class Prepared:
     offsets: str
 
     @property
-    def ending(self) -> Ending:
-        return Ending(str(self.held_as), self.producer_id, self.epoch, self.end_txn)
+    def ending(self) -> EndTxn:
+        return EndTxn(str(self.held_as), self.producer_id, self.epoch, self.end_txn)
 
     @property
     def extra(self) -> tuple[tuple[str, str], ...]:
@@ -127,7 +128,7 @@ def is_ending(now: Description | None) -> bool:
 
 def offsets_of(
     partitions: Sequence[tuple[str, int]],
-    found: Mapping[tuple[str, int], Produced | None] | None,
+    found: Mapping[tuple[str, int], ProducerState | None] | None,
 ) -> str:
     """Where a transaction's records are, for people: ``topic-0 from 17 (5)``, ...
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
-from abs_clients.kafka.fencing import fence_for_good
+from abs_clients.kafka.producer_ids import init_producer_id
 from abs_core.contracts import Task
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import HandleName
@@ -253,7 +253,7 @@ class Producers:
                 if not self._closed:
                     self._make(slot)
                 elif slot.aborting:
-                    fence_for_good(self._options.kafka, str(slot.name))
+                    init_producer_id(self._options.kafka, str(slot.name))
             except Exception as error:
                 # What it has open ends by its timeout, or with the next run, if nobody asks again.
                 what = None if isinstance(error, AbsError) else error
@@ -284,7 +284,7 @@ class Producers:
         if slot.aborting:
             # librdkafka would wait a second for the abort; readers wait with it.
             patience = Patience(seconds=GIVE_UP_SECONDS)
-            patience.retry(lambda: fence_for_good(self._options.kafka, str(slot.name)))
+            patience.retry(lambda: init_producer_id(self._options.kafka, str(slot.name)))
             with self._changed:
                 slot.aborting, slot.handle = False, None
                 self._changed.notify_all()

@@ -15,7 +15,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from abs_clients.kafka.configs import producer_settings
-from abs_clients.kafka.errors import mapped
+from abs_clients.kafka.errors import translate_errors
 from abs_core.errors import UnavailableError
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_cells import Cell, Record
@@ -58,7 +58,9 @@ class FencedProducer:
             settings.pop(alias, None)
         settings["transaction.timeout.ms"] = str(timeout_ms)
         settings["message.timeout.ms"] = str(timeout_ms)
-        with mapped(f"opening the register of job {job}, transactional id {name}", options.kafka):
+        with translate_errors(
+            f"opening the register of job {job}, transactional id {name}", options.kafka
+        ):
             self._producer = Producer(settings)
             self._producer.init_transactions(REPLY_SECONDS)
 
@@ -114,7 +116,10 @@ class FencedProducer:
 
     @contextmanager
     def _named(self) -> Iterator[None]:
-        with mapped(self._doing, self._settings), self._failures.named(self._producer, self._doing):
+        with (
+            translate_errors(self._doing, self._settings),
+            self._failures.named(self._producer, self._doing),
+        ):
             yield
 
     def _report(self, error: Any, message: Any) -> None:

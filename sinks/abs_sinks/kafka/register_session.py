@@ -16,10 +16,10 @@ from abs_sinks.kafka.register_producer import SHORT_TIMEOUT_MS, FencedProducer
 from abs_sinks.kafka.register_tail import Tail, reading
 from abs_sinks.kafka.register_topic import RegisterTopic, find_topic, make_topic
 
+log = logging.getLogger(__name__)
+
 KEPT_PRODUCERS = 4
 """Jobs whose producer stays open; a batch job takes one for each token."""
-
-log = logging.getLogger("abs_sinks.kafka.librdkafka")
 
 
 class Session:

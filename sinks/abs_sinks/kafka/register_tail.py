@@ -15,12 +15,15 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from abs_clients.kafka.errors import mapped, to_abs_error
-from abs_clients.kafka.log_offsets import ends
+from abs_clients.kafka.configs import librdkafka_log
+from abs_clients.kafka.errors import to_abs_error, translate_errors
+from abs_clients.kafka.log_offsets import log_offsets
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
 from abs_sinks.kafka.register_cells import Cell, Cells
+
+log = logging.getLogger(__name__)
 
 SPAN = 64
 STEP = 16
@@ -48,8 +51,6 @@ _PASSING = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 }
 """The consumer tries again by itself; how long is for the caller to say."""
-
-log = logging.getLogger("abs_sinks.kafka.librdkafka")
 
 
 class BlockedError(UnavailableError):
@@ -118,7 +119,7 @@ class Tail:
         with self._lock:
             at, end = self._blocked_at, self._ends()
             found: set[str] = set()
-            with mapped(f"reading {self.name}"):
+            with translate_errors(f"reading {self.name}"):
                 read_uncommitted.assign(
                     [TopicPartition(self._where.topic, self._where.partition, at)]
                 )
@@ -146,7 +147,7 @@ class Tail:
     def _ends(self) -> int:
         topic, partition = self._where.topic, self._where.partition
         patience = Patience(REPLY_SECONDS, first_pause=0.01)
-        found = patience.retry(lambda: ends(self._settings, topic, partition))
+        found = patience.retry(lambda: log_offsets(self._settings, topic, partition))
         if found is None:
             raise MissingError(f"There is no topic {topic}, or it has no partition {partition}.")
         self._low, end = found
@@ -167,7 +168,7 @@ class Tail:
         if self._at < self._low or self._at > end or now - self._seen > FRESH_SECONDS:
             self._begin_at(end - SPAN)
         if self._at < end:
-            with mapped(f"reading {self.name}"):
+            with translate_errors(f"reading {self.name}"):
                 if not self._read(end, patience) and not self._at_an_end:
                     # No transaction is in the way: this consumer goes on to ask a leader that is dead.
                     log.debug("%s does not answer: read by a new consumer", self.name)
@@ -235,7 +236,7 @@ def reading(settings: Settings) -> dict[str, Any]:
         "group.id": "abs-register",  # never joined, never committed to
         "enable.auto.commit": False,
         "allow.auto.create.topics": False,
-        "logger": log,
+        "logger": librdkafka_log,
     }
 
 

@@ -29,7 +29,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are the
 )
 
 from abs_clients.kafka.auth_check import asking
-from abs_clients.kafka.errors import mapped
+from abs_clients.kafka.errors import translate_errors
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import topics_in_time
 from abs_core.errors import PreflightError, RefusedError, SchemaError, UnavailableError
@@ -81,7 +81,7 @@ def find_topic(settings: Settings, name: str) -> RegisterTopic | None:
     if found.error is not None:
         if found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             return None
-        with mapped(f"looking for the register's topic {name}", settings):
+        with translate_errors(f"looking for the register's topic {name}", settings):
             raise KafkaException(found.error)
     try:
         config = topic_config(settings, name)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from abs_clients.kafka.errors import CONSEQUENCES, mapped, reason_of, to_abs_error
+from abs_clients.kafka.errors import CONSEQUENCES, reason_of, to_abs_error, translate_errors
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 from abs_sinks.kafka.digest import Digest
@@ -79,7 +79,7 @@ class Failures:
 
     @contextmanager
     def named(self, producer: Producer, doing: str) -> Iterator[None]:
-        """As ``mapped``, around calls of the producer: what failed is named, not what followed it."""
+        """``translate_errors`` around calls of the producer: names what failed, not what followed."""
         try:
             yield
         except KafkaException as error:
@@ -188,7 +188,7 @@ class Sender:
             AbsError: a record was not delivered, or the producer failed for good.
         """
         doing = "waiting for acknowledgements"
-        with mapped(doing), self._failures.named(self._producer, doing):
+        with translate_errors(doing), self._failures.named(self._producer, doing):
             found = call(seconds)
         self._failures.raise_any(self._producer)
         return found

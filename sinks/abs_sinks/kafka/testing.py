@@ -21,7 +21,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from abs_clients.kafka.auth_check import admin_client
 from abs_clients.kafka.auth_check import forget as forget_admin
-from abs_clients.kafka.fencing import fence_for_good
+from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import State, describe, listed
@@ -212,7 +212,7 @@ class TopicHarness:
         self.look_anew()
         for text in self.open_ids((State.ONGOING,)):
             if (name := parse_id(text)) is not None:
-                fence_for_good(self.options.kafka, str(name))
+                init_producer_id(self.options.kafka, str(name))
         close_session(self.options)
         made = [self.topic, self.options.registertopic]
         there = topic_facts(self.options.kafka, made, again=True)

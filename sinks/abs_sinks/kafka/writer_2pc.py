@@ -8,8 +8,14 @@ from contextlib import contextmanager
 
 import pyarrow as pa
 
-from abs_clients.kafka.transaction_view import Looked, Partition, look
-from abs_clients.kafka.transactions import Description, Produced, State, producers
+from abs_clients.kafka.producer_ids import ProducerState, describe_producers
+from abs_clients.kafka.transactions import (
+    Description,
+    Partition,
+    State,
+    TransactionView,
+    describe_open,
+)
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, NotPreparedError, TargetError
@@ -109,7 +115,9 @@ class TransactionWriter:
     def _look(self, slot: Slot, rows: int) -> Prepared:
         """The transaction as its coordinator sees it; librdkafka does not tell its producer id."""
         settings, name = self._options.kafka, str(slot.name)
-        looked = self._options.patience.retry(lambda: look(settings, name, self._pool.written))
+        looked = self._options.patience.retry(
+            lambda: describe_open(settings, name, self._pool.written)
+        )
         now = looked.now
         if now is None or now.state is not State.ONGOING:
             raise NotPreparedError(
@@ -136,8 +144,8 @@ class TransactionWriter:
         )
 
     def _count(
-        self, now: Description, looked: Looked, rows: int
-    ) -> Mapping[Partition, Produced | None] | None:
+        self, now: Description, looked: TransactionView, rows: int
+    ) -> Mapping[Partition, ProducerState | None] | None:
         """What the partitions have of this transaction; None where they may not be asked.
 
         Raises:
@@ -149,7 +157,7 @@ class TransactionWriter:
         if _records(now, found) != rows:
             # A broker that has just ceased to lead may lag: the leaders of now have the last word.
             found = self._options.patience.retry(
-                lambda: producers(self._options.kafka, now.partitions, now.producer_id)
+                lambda: describe_producers(self._options.kafka, now.partitions, now.producer_id)
             )
         if (there := _records(now, found)) != rows:
             raise TargetError(
@@ -162,5 +170,5 @@ class TransactionWriter:
         return found
 
 
-def _records(now: Description, found: Mapping[Partition, Produced | None]) -> int:
+def _records(now: Description, found: Mapping[Partition, ProducerState | None]) -> int:
     return sum(p.last_sequence + 1 for p in found.values() if p and p.epoch == now.epoch)

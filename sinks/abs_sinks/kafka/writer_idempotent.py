@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 
 from abs_clients.kafka.attempts import header_of
 from abs_clients.kafka.configs import producer_settings
-from abs_clients.kafka.errors import mapped
+from abs_clients.kafka.errors import translate_errors
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable
@@ -71,7 +71,7 @@ class AttemptWriter:
     def _begin(self) -> Sender:
         winners_topic(self._options, self._handle.job)  # refuse before a record is there for good
         failures = Failures(self._options.kafka)
-        with mapped("opening a producer"):
+        with translate_errors("opening a producer"):
             self._producer = Producer(
                 producer_settings(
                     self._options.kafka, None, failures.report, self._options.patience.seconds

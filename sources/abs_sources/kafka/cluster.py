@@ -27,7 +27,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_r
 from abs_clients.kafka.attempts import side_topic
 from abs_core.errors import UnavailableError
 from abs_sources.kafka.client import admin_settings, client_log, principal
-from abs_sources.kafka.errors import is_let_in_nowhere, mapped, translated
+from abs_sources.kafka.errors import is_auth_failure, to_abs_error, translate_errors
 from abs_sources.kafka.offsets import Partition
 
 T = TypeVar("T")
@@ -85,7 +85,7 @@ class Cluster:
         )
 
     def _new_client(self) -> AdminClient:
-        with translated("setting up the client"):
+        with translate_errors("setting up the client"):
             return AdminClient(self._settings, logger=client_log)
 
     def topics(
@@ -107,7 +107,7 @@ class Cluster:
             return re.fullmatch(pattern, name) is not None and not _is_internal(name)
 
         def find(admin: AdminClient, seconds: float) -> list[str]:
-            with translated("listing the topics", self._who):
+            with translate_errors("listing the topics", self._who):
                 return list(filter(fits, admin.list_topics(timeout=seconds).topics))
 
         return self._looked_for(
@@ -137,7 +137,7 @@ class Cluster:
     def _list_offsets(
         self, admin: AdminClient, asked: Mapping[Partition, OffsetSpec], seconds: float
     ) -> dict[Partition, int]:
-        with translated("asking for offsets", self._who):
+        with translate_errors("asking for offsets", self._who):
             answers = admin.list_offsets(
                 {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()},
                 isolation_level=self._isolation,
@@ -184,11 +184,11 @@ class Cluster:
         return self._patiently(lambda a, s: self._describe(a, names, s)) if names else {}
 
     def _describe(self, admin: AdminClient, names: list[str], seconds: float) -> dict[str, Topic]:
-        with translated("looking up the topics", self._who):
+        with translate_errors("looking up the topics", self._who):
             answers = admin.describe_topics(TopicCollection(names), request_timeout=seconds)
         found = {}
         for name, answer in answers.items():
-            with translated(f"looking up the topic {name}", self._who):
+            with translate_errors(f"looking up the topic {name}", self._who):
                 try:
                     said = _taken(answer, seconds)
                 except KafkaException as error:
@@ -226,12 +226,12 @@ class Cluster:
             answer = ask(admin, seconds)
         except UnavailableError as error:
             admin.poll(0.1)
-            told = next((e for e in reversed(self._events) if is_let_in_nowhere(e)), None)
+            told = next((e for e in reversed(self._events) if is_auth_failure(e)), None)
             if self._admin is admin:
                 self._admin = self._new_client()
             if told is None:
                 raise
-            raise mapped(told, "connecting", self._who) from error
+            raise to_abs_error(told, "connecting", self._who) from error
         admin.poll(0)
         self._events.clear()  # who gets an answer is let in: what was refused before has passed
         return answer

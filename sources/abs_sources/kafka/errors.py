@@ -1,4 +1,4 @@
-"""librdkafka's errors as ours, mapped once."""
+"""librdkafka's errors as ours."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DATA_LOSS_REMEDY = (
 """What to do where records are gone that are still to be read."""
 
 
-def is_let_in_nowhere(error: KafkaError) -> bool:
+def is_auth_failure(error: KafkaError) -> bool:
     """Whether the brokers refuse password or certificate, or we theirs: no retry helps.
 
     With TLS 1.3 a broker judges the client's certificate when its handshake is over for the client:
@@ -48,7 +48,7 @@ def is_let_in_nowhere(error: KafkaError) -> bool:
     return error.code() in (KafkaError._AUTHENTICATION, KafkaError._SSL)
 
 
-def mapped(error: KafkaError, doing: str, who: str = "") -> AbsError:
+def to_abs_error(error: KafkaError, doing: str, who: str = "") -> AbsError:
     """The error of ours for one of librdkafka's.
 
     Args:
@@ -58,7 +58,7 @@ def mapped(error: KafkaError, doing: str, who: str = "") -> AbsError:
     # Of sasl.oauthbearer.config and of a token's endpoint it quotes what may be secret (I9).
     shown = _USER_INFO.sub("://***@", _CONFIG_OF_TOKENS.sub(r"\1 ***", error.str()))
     said = f"Kafka: {doing} failed: {shown} ({error.name()})."
-    remedy = _REFUSED.get(KafkaError._SSL if is_let_in_nowhere(error) else error.code())
+    remedy = _REFUSED.get(KafkaError._SSL if is_auth_failure(error) else error.code())
     if remedy is not None:
         named = f" The principal is {who}." if who else ""
         return RefusedError(f"{said}{named}", remedy=remedy)
@@ -72,13 +72,13 @@ def mapped(error: KafkaError, doing: str, who: str = "") -> AbsError:
 
 
 @contextmanager
-def translated(doing: str, who: str = "") -> Iterator[None]:
+def translate_errors(doing: str, who: str = "") -> Iterator[None]:
     """Raises librdkafka's errors as ours.
 
     Raises:
-        UnavailableError, RefusedError, OptionError: see ``mapped``.
+        UnavailableError, RefusedError, OptionError: see ``to_abs_error``.
     """
     try:
         yield
     except KafkaException as error:
-        raise mapped(error.args[0], doing, who) from error
+        raise to_abs_error(error.args[0], doing, who) from error

@@ -17,7 +17,7 @@ from abs_core.source import Split
 from abs_sources.kafka.client import client_log, consumer_settings, log, principal
 from abs_sources.kafka.cluster import cluster
 from abs_sources.kafka.columns import batch_of
-from abs_sources.kafka.errors import DATA_LOSS_REMEDY, mapped, translated
+from abs_sources.kafka.errors import DATA_LOSS_REMEDY, to_abs_error, translate_errors
 from abs_sources.kafka.offsets import Partition, Range
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.verdicts import refuse_attempts, verdicts
@@ -86,7 +86,7 @@ class KafkaReader:
         """Whether the next record is not decided yet."""
         self._checked = False
         self._check_topic()
-        with translated("setting up the consumer"):
+        with translate_errors("setting up the consumer"):
             self._consumer = Consumer(consumer_settings(options.client), logger=client_log)
         self._assign(self._at)
 
@@ -210,7 +210,7 @@ class KafkaReader:
         self._assign(offset)
 
     def _consume(self, most: int, seconds: float) -> Sequence[Message]:
-        with translated(f"reading {self._name}"):
+        with translate_errors(f"reading {self._name}"):
             return self._consumer.consume(most, min(seconds, _LOOK_SECONDS))
 
     def _joined(self, pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
@@ -238,7 +238,7 @@ class KafkaReader:
         elif code in _PASSING:
             log.info("reading %s: %s", self._name, error.str())
         else:
-            raise mapped(error, f"reading {self._name}", principal(self._options.client))
+            raise to_abs_error(error, f"reading {self._name}", principal(self._options.client))
 
     def _end_of_partition(self, offset: int) -> None:
         """All before ``offset`` was told: what lies between, if anything, are no records."""
@@ -302,7 +302,7 @@ class KafkaReader:
         log.warning("failOnDataLoss=false, so the job goes on: %s.", what)
 
     def _assign(self, offset: int) -> None:
-        with translated(f"reading {self._name}"):
+        with translate_errors(f"reading {self._name}"):
             place = TopicPartition(self._part.topic, self._part.partition, offset)
             self._consumer.assign([place])
 

@@ -9,7 +9,7 @@ import pytest
 
 from abs_clients.kafka import hanging
 from abs_clients.kafka.cluster_facts import ClusterFacts
-from abs_clients.kafka.hanging import OpenThere, find_hanging, open_in, unknown
+from abs_clients.kafka.hanging import PartitionTransaction, find_hanging, open_in, unknown
 from abs_clients.kafka.topics import TopicFacts
 from abs_clients.kafka.transactions import Description, State
 from abs_core.testing.case import Case, rows
@@ -17,7 +17,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka.preflight import judge_hanging
 from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant, open_topic
 
-ONE = OpenThere("t", 0, 7, 100, 5)
+ONE = PartitionTransaction("t", 0, 7, 100, 5)
 
 
 @pytest.mark.parametrize(

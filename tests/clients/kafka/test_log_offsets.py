@@ -7,7 +7,7 @@ import time
 import pytest
 from confluent_kafka import Producer
 
-from abs_clients.kafka.log_offsets import ends
+from abs_clients.kafka.log_offsets import log_offsets
 from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
 from abs_services import KafkaService
@@ -45,7 +45,7 @@ def test_a_leader_that_knows_no_such_partition_is_not_believed_at_once(
     while True:
         assert time.monotonic() < deadline
         try:
-            if ends(options.kafka, topic, 0) is None:
+            if log_offsets(options.kafka, topic, 0) is None:
                 break
         except UnavailableError as error:
             told.append(str(error))
@@ -54,4 +54,6 @@ def test_a_leader_that_knows_no_such_partition_is_not_believed_at_once(
 
 def _ends(options: KafkaOptions, topic: str, partition: int) -> tuple[int, int] | None:
     """With the patience of the register: a new topic comes to be known broker by broker."""
-    return Patience(30.0, first_pause=0.01).retry(lambda: ends(options.kafka, topic, partition))
+    return Patience(30.0, first_pause=0.01).retry(
+        lambda: log_offsets(options.kafka, topic, partition)
+    )

@@ -15,10 +15,10 @@ from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
 
 from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.routing import (
-    MissingPlaceError,
+    MissingPartitionError,
     brokers_of,
     coordinators_of,
-    forget_places,
+    invalidate,
     leaders_of,
 )
 from abs_clients.kafka.transactions import describing
@@ -113,7 +113,7 @@ def test_a_coordinator_is_asked_for_once(manager: Manager) -> None:
 def test_after_a_failure_it_is_asked_for_again(manager: Manager) -> None:
     _run(lambda: coordinators_of(manager, [NAME]))
     manager.coordinator = 2
-    forget_places(manager)
+    invalidate(manager)
     assert _run(lambda: coordinators_of(manager, [NAME])) == {NAME: 2}
 
 
@@ -121,7 +121,7 @@ def test_after_a_failure_the_brokers_addresses_are_asked_for_once(manager: Manag
     """One that came back may have another; the client itself may have ceased to ask."""
     _run(lambda: coordinators_of(manager, [NAME]))
     assert manager.cluster.refreshed == 0
-    forget_places(manager)
+    invalidate(manager)
     for _ in range(2):
         _run(lambda: coordinators_of(manager, [NAME]))
     assert manager.cluster.refreshed == 1
@@ -181,7 +181,7 @@ def test_a_missing_topic_or_partition_is_told_as_such_and_may_yet_appear(
 ) -> None:
     if place[1] == 0:
         manager.topic_error = errors.UnknownTopicOrPartitionError.errno
-    with pytest.raises(MissingPlaceError) as caught:
+    with pytest.raises(MissingPartitionError) as caught:
         _run(lambda: leaders_of(manager, [place]))
     assert to_abs_error(caught.value, "looking").retryable
 

@@ -9,18 +9,17 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
+from abs_clients.kafka.producer_ids import describe_producers, init_producer_id
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.transaction_view import look
 from abs_clients.kafka.transactions import (
     Description,
-    Ending,
+    EndTxn,
     Reply,
     State,
     describe,
+    describe_open,
     end,
-    fence,
     listed,
-    producers,
 )
 from abs_core.patience import Patience
 from abs_core.testing.case import within
@@ -61,11 +60,11 @@ def opened(settings: Settings, topic: str) -> Iterator[tuple[str, Producer, Desc
 
 
 def fence_whole(settings: Settings, name: str) -> None:
-    assert within(20, lambda: PATIENCE.retry(lambda: fence(settings, name, 60_000)))
+    PATIENCE.retry(lambda: init_producer_id(settings, name))
 
 
-def ending(name: str, now: Description, version: int = 4) -> Ending:
-    return Ending(name, now.producer_id, now.epoch, version)
+def ending(name: str, now: Description, version: int = 4) -> EndTxn:
+    return EndTxn(name, now.producer_id, now.epoch, version)
 
 
 def state_of(settings: Settings, name: str) -> tuple[State, int]:
@@ -107,7 +106,7 @@ def test_a_partition_counts_the_records_of_a_transaction(
     settings: Settings, topic: str, opened: tuple[str, Producer, Description]
 ) -> None:
     _, _, now = opened
-    found = producers(settings, [(topic, 1), (topic, 0)], now.producer_id)
+    found = describe_producers(settings, [(topic, 1), (topic, 0)], now.producer_id)
     assert found[topic, 0] is None
     there = found[topic, 1]
     assert there is not None
@@ -118,7 +117,7 @@ def test_a_plain_end_commits_leaves_the_epoch_and_can_be_repeated(
     settings: Settings, opened: tuple[str, Producer, Description]
 ) -> None:
     name, _, now = opened
-    assert look(settings, name, ()).end_txn == 4
+    assert describe_open(settings, name, ()).end_txn == 4
     for _ in ("once", "and again"):
         assert within(10, lambda: _end(settings, name, now) is Reply.DONE)
     assert within(10, lambda: state_of(settings, name) == (State.COMPLETE_COMMIT, now.epoch))
@@ -138,8 +137,8 @@ def test_an_end_for_another_epoch_or_producer_does_nothing(
 ) -> None:
     name, _, now = opened
     wrong = [
-        Ending(name, now.producer_id, now.epoch + 1),
-        Ending(name, now.producer_id + 1000, now.epoch),
+        EndTxn(name, now.producer_id, now.epoch + 1),
+        EndTxn(name, now.producer_id + 1000, now.epoch),
     ]
     for each in wrong:
         assert end(settings, [each], commit=True)[name] is Reply.REFUSED

@@ -171,4 +171,4 @@ def test_why_brokers_refuse_is_heard_though_that_they_are_down_is_told_before(
 
     monkeypatch.setattr(auth_check, "_client", lambda _, error_cb: Client(error_cb))
     with pytest.raises(RefusedError):
-        auth_check.knock(settings)
+        auth_check.check_access(settings)

@@ -11,8 +11,8 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from abs_clients.kafka import topics
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.producer_ids import ProducerState
 from abs_clients.kafka.topics import topic_facts
-from abs_clients.kafka.transactions import Produced
 from abs_clients.kafka.wire import admin
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, RowError, SchemaError, TargetError, UnavailableError
@@ -173,7 +173,7 @@ def test_keys_lie_where_our_own_partitioner_puts_them(
     harness: TopicHarness, writer_of: WriterOf
 ) -> None:
     from abs_clients.kafka.format.murmur2 import partitions_of
-    from abs_clients.kafka.transactions import producers
+    from abs_clients.kafka.producer_ids import describe_producers
     from abs_sinks.kafka.prepared import Prepared
 
     keys = [f"key-{n}" for n in range(200)] + ["", "ä"]
@@ -184,13 +184,13 @@ def test_keys_lie_where_our_own_partitioner_puts_them(
     prepared = Prepared.of(committable)
     assert prepared is not None
     places = [(harness.topic, n) for n in range(PARTITIONS)]
-    found = producers(harness.options.kafka, places, prepared.producer_id)
+    found = describe_producers(harness.options.kafka, places, prepared.producer_id)
     counted = [_records(found[place]) for place in places]
     wanted = partitions_of(pa.array([k.encode() for k in keys], pa.binary()), PARTITIONS).tolist()
     assert counted == [wanted.count(n) for n in range(PARTITIONS)]
 
 
-def _records(produced: Produced | None) -> int:
+def _records(produced: ProducerState | None) -> int:
     return 0 if produced is None else produced.last_sequence + 1
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.producer.outbox import Batch
 from abs_clients.kafka.producer.transport import NO_ANSWER, Answer
-from abs_clients.kafka.routing import MissingPlaceError
+from abs_clients.kafka.routing import MissingPartitionError
 from abs_clients.kafka.topics import TopicFacts
 from abs_core.errors import RowError, SchemaError, UnavailableError
 from abs_sinks.kafka import KafkaOptions
@@ -67,7 +67,7 @@ class Scripted:
             raise UnavailableError("There is no leader.")
         if self.fates and self.fates[0] == "unknown":
             self.fates.popleft()
-            raise UnavailableError("There is no topic.") from MissingPlaceError("t")
+            raise UnavailableError("There is no topic.") from MissingPartitionError("t")
         return {partition: partition % 2 for partition in partitions}
 
     def send(self, node: int, batches: Sequence[Batch]) -> None:

@@ -17,13 +17,13 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from kafka.future import Future
 from kafka.protocol.producer import ProduceRequest
 
-from abs_clients.kafka.fencing import fence_for_good
 from abs_clients.kafka.format.murmur2 import partitions_of
 from abs_clients.kafka.private import manager_of
 from abs_clients.kafka.producer.outbox import FLYING
+from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.topics import topic_facts
-from abs_clients.kafka.transactions import Ending, describe, end
-from abs_clients.kafka.wire import Over, admin, close_all
+from abs_clients.kafka.transactions import EndTxn, describe, end
+from abs_clients.kafka.wire import Lane, admin, close_all
 from abs_core.errors import FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.testing.calls import Loss
@@ -64,7 +64,7 @@ class Line:
         """Flush and commit; what lies in each partition then, in its order."""
         self.sender.flush()
         who = self.producer.who
-        ending = Ending(who.transactional_id, who.producer_id, who.epoch)
+        ending = EndTxn(who.transactional_id, who.producer_id, who.epoch)
         end(self.options.kafka, [ending], commit=True)
         return _committed(self.options, self.sender.rows)
 
@@ -89,7 +89,7 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
 
     yield make
     for name in names:
-        fence_for_good(plain.kafka, str(name))  # a transaction that a test has left open
+        init_producer_id(plain.kafka, str(name))  # a transaction that a test has left open
     admin(plain.kafka).delete_topics([topic])
 
 
@@ -282,7 +282,7 @@ def test_a_coordinator_that_goes_before_it_is_asked_is_asked_again(
     )
     line.send(first)
     line.sender.flush()  # where the coordinator is, is known from here on
-    manager = manager_of(admin(line.options.kafka, Over.RECORDS))
+    manager = manager_of(admin(line.options.kafka, Lane.DATA))
     get_connection, gone = manager.get_connection, [Gone(), Gone()]
     monkeypatch.setattr(
         manager,
@@ -302,7 +302,7 @@ def test_records_on_a_connection_that_is_closed_meanwhile_are_sent_again(
     line = line_of()
     line.send(pa.record_batch({"value": ["a"], "partition": pa.array([0], pa.int32())}))
     line.sender.flush()
-    manager = manager_of(admin(line.options.kafka, Over.RECORDS))
+    manager = manager_of(admin(line.options.kafka, Lane.DATA))
     send, lost = manager.send, [RuntimeError("Transport closed for writes")]
 
     def sent(request: Any, *given: Any, **more: Any) -> Any:

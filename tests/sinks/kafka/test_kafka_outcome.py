@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from abs_clients.kafka.transactions import Description, Produced, State
+from abs_clients.kafka.producer_ids import ProducerState
+from abs_clients.kafka.transactions import Description, State
 from abs_core.errors import ProtocolError
 from abs_core.model import NO_EPOCH, Committable, Decision, HandleName, JobState, Outcome
 from abs_core.protocol import sweepable
@@ -87,7 +88,7 @@ def test_an_id_is_swept_under_a_higher_generation_unless_a_decision_names_it() -
 
 def test_offsets_are_for_people_and_bounded() -> None:
     places = [("t", n) for n in range(40)]
-    found = {("t", 0): Produced(5, 4, 17)}
+    found = {("t", 0): ProducerState(5, 4, 17)}
     text = offsets_of(places, {**dict.fromkeys(places), **found})
     assert text.startswith("t-0 from 17 (5), t-1, ")
     assert text.endswith("and 8 more partitions")

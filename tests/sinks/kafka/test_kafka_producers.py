@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from abs_clients.kafka.producer_ids import ProducerState, describe_producers
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.transaction_view import Looked, Partition, look
-from abs_clients.kafka.transactions import Produced, producers
+from abs_clients.kafka.transactions import Partition, TransactionView, describe_open
 from abs_clients.kafka.wire import forget
 from abs_core.contracts import Task
 from abs_core.errors import TargetError, UnavailableError
@@ -101,7 +101,7 @@ def test_what_was_guessed_wrong_is_looked_up(harness: TopicHarness, pool: Produc
     assert writer.pre_commit() is not None
     assert {topic for topic, _ in pool.written} == {harness.topic}
     for guess in ((), pool.written, [("there is no such topic", 0)], [(harness.topic, 0)]):
-        looked = look(harness.options.kafka, str(slot.name), guess)
+        looked = describe_open(harness.options.kafka, str(slot.name), guess)
         assert looked.found is not None
         assert sum(p.last_sequence + 1 for p in looked.found.values() if p) == 3
 
@@ -111,21 +111,23 @@ def test_records_of_an_older_transaction_stand_in_for_none_of_this_one(
 ) -> None:
     """The producer id is the same: a partition that lost records still has those of before."""
 
-    def older(found: Mapping[Partition, Produced | None]) -> dict[Partition, Produced | None]:
+    def older(
+        found: Mapping[Partition, ProducerState | None],
+    ) -> dict[Partition, ProducerState | None]:
         return {
             place: None if there is None else replace(there, epoch=there.epoch - 1)
             for place, there in found.items()
         }
 
-    def looked(settings: Settings, name: str, guess: Sequence[Partition]) -> Looked:
-        now = look(settings, name, guess)
+    def looked(settings: Settings, name: str, guess: Sequence[Partition]) -> TransactionView:
+        now = describe_open(settings, name, guess)
         return replace(now, found=older(now.found or {}))
 
     def asked(settings: Settings, places: Sequence[Partition], producer_id: int) -> Any:
-        return older(producers(settings, places, producer_id))
+        return older(describe_producers(settings, places, producer_id))
 
-    monkeypatch.setattr(writer_2pc, "look", looked)
-    monkeypatch.setattr(writer_2pc, "producers", asked)
+    monkeypatch.setattr(writer_2pc, "describe_open", looked)
+    monkeypatch.setattr(writer_2pc, "describe_producers", asked)
     writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     with pytest.raises(TargetError, match=r"3 records were sent and .* brokers have 0"):
@@ -210,7 +212,7 @@ def test_an_abort_that_is_not_done_says_so_and_can_be_repeated(
     assert writer.pre_commit() is not None
     with monkeypatch.context() as away:
         away.setattr(pools, "GIVE_UP_SECONDS", 0.1)
-        away.setattr(pools, "fence_for_good", _is_away)
+        away.setattr(pools, "init_producer_id", _is_away)
         with pytest.raises(UnavailableError, match="abort"):
             pool.abort(TASK.handle)
     assert harness.open_ids()

@@ -65,7 +65,7 @@ def consumers(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
     """Those that the tail opens, one after another; the partition ends at offset 2."""
     left: list[Scripted] = []
     monkeypatch.setattr(register_tail, "_consumer", lambda _: left.pop(0))
-    monkeypatch.setattr(register_tail, "ends", lambda *_: (0, 2))
+    monkeypatch.setattr(register_tail, "log_offsets", lambda *_: (0, 2))
     monkeypatch.setattr(register_tail, "NEW_SECONDS", PATIENCE)
     return left
 

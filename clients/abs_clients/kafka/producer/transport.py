@@ -22,9 +22,9 @@ from abs_clients.kafka.configs import REQUEST_SECONDS
 from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.producer.outbox import Batch
-from abs_clients.kafka.routing import coordinators_of, forget_places, leaders_of
+from abs_clients.kafka.routing import coordinators_of, invalidate, leaders_of
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.wire import Over, admin, forget, run
+from abs_clients.kafka.wire import Lane, admin, forget, run
 from abs_core.errors import AbsError, UnavailableError
 
 NO_ANSWER = 13
@@ -77,7 +77,7 @@ class Transport:
             found = await leaders_of(manager, places)
             return {number: node for node, led in found.items() for _, number in led}
 
-        return run(self._settings, f"looking who leads topic {self._topic}", work, Over.RECORDS)
+        return run(self._settings, f"looking who leads topic {self._topic}", work, Lane.DATA)
 
     def add(self, partitions: Sequence[int]) -> AbsError | None:
         """Make partitions part of the transaction.
@@ -111,12 +111,12 @@ class Transport:
                 for each in topic.results_by_partition
             }
             if codes != {0}:
-                forget_places(manager)  # another broker may be the coordinator now
+                invalidate(manager)  # another broker may be the coordinator now
             return sorted(codes - {0}, key=lambda code: code == _NOT_ATTEMPTED)
 
         doing = f"adding partitions of topic {self._topic} to a transaction"
         try:
-            refused = run(self._settings, doing, work, Over.RECORDS)
+            refused = run(self._settings, doing, work, Lane.DATA)
         except AbsError as error:
             if asked or not error.retryable:
                 raise
@@ -141,11 +141,11 @@ class Transport:
             for answer in answers:
                 self._answers.put(answer)
 
-        client = admin(self._settings, Over.RECORDS)
+        client = admin(self._settings, Lane.DATA)
         try:
             private.begin(client, work)
         except RuntimeError as error:  # its loop has ended
-            forget(self._settings, Over.RECORDS, client)
+            forget(self._settings, Lane.DATA, client)
             raise UnavailableError(
                 f"Kafka's client ended while records were sent to topic {self._topic}: {error}.",
                 remedy="the epoch is tried again, with a new one.",

@@ -10,13 +10,13 @@ from typing import NoReturn
 import kafka.errors
 
 from abs_clients.kafka.errors import to_abs_error
-from abs_clients.kafka.fencing import fence_for_good
 from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.producer.outbox import Batch, Outbox, Verdict
 from abs_clients.kafka.producer.transport import NO_ANSWER, Answer, Transport
-from abs_clients.kafka.routing import MissingPlaceError
+from abs_clients.kafka.producer_ids import init_producer_id
+from abs_clients.kafka.routing import MissingPartitionError
 from abs_clients.kafka.topics import forget, topic_facts
-from abs_clients.kafka.wire import Over, admin
+from abs_clients.kafka.wire import Lane, admin
 from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
@@ -67,9 +67,9 @@ def initialised(options: KafkaOptions, name: HandleName) -> ColumnarProducer:
         TargetError: the coordinator refuses, or does not answer in ``INIT_SECONDS``.
     """
     patience = Patience(seconds=INIT_SECONDS)
-    producer_id, epoch = patience.retry(lambda: fence_for_good(options.kafka, str(name)))
+    producer_id, epoch = patience.retry(lambda: init_producer_id(options.kafka, str(name)))
     # Now, not while a task waits; and anew for each transaction: partitions may have been added.
-    admin(options.kafka, Over.RECORDS)
+    admin(options.kafka, Lane.DATA)
     if options.topic is not None:
         topic_facts(options.kafka, [options.topic], again=True)
     return ColumnarProducer(options, Identity(str(name), producer_id, epoch))
@@ -253,7 +253,7 @@ class ColumnarSender:
 
 def _says_missing(error: AbsError) -> bool:
     """Whether the broker that was asked knows no such topic or partition."""
-    return isinstance(error, SchemaError) or isinstance(error.__cause__, MissingPlaceError)
+    return isinstance(error, SchemaError) or isinstance(error.__cause__, MissingPartitionError)
 
 
 class Pause:

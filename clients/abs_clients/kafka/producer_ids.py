@@ -1,0 +1,148 @@
+"""Producer ids: taking one over, which fences who holds it, and what partitions know of one.
+
+Ends what is open under a transactional id, by taking the id over (InitProducerId). Never by
+EndTxn(abort): the producer that holds the id may be alive, would go on in the same epoch, and part of
+its records would become visible (seen). InitProducerId fences it first. It does not look which
+transaction it ends, so it is for ids whose transaction no decision can name (I4).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import kafka.errors as errors
+from kafka.protocol.admin.transactions import DescribeProducersRequest
+from kafka.protocol.producer.transaction import InitProducerIdRequest
+from tenacity import (
+    RetryError,
+    Retrying,
+    retry_if_result,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
+from abs_clients.kafka.routing import coordinators_of, leaders_of
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.wire import raise_for, run
+from abs_core.errors import UnavailableError
+
+FENCE_SECONDS = 20.0
+"""For how long the markers of an abort are waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerState:
+    """What a partition has from one producer id.
+
+    Args:
+        epoch: the newest it has seen.
+        last_sequence: number of the last record under that epoch, from 0 on.
+        start_offset: of the first record of its open transaction; -1 where none is open.
+    """
+
+    epoch: int
+    last_sequence: int
+    start_offset: int
+
+
+def init_producer_id(settings: Settings, transactional_id: str) -> tuple[int, int]:
+    """Return when the id's producer is fenced and what it had open is aborted.
+
+    Returns:
+        producer id and epoch that are the id's from now on.
+
+    Raises:
+        TargetError: the coordinator refuses, or does not get done in time.
+    """
+    trying = Retrying(
+        retry=retry_if_result(lambda done: done is None),
+        wait=wait_random_exponential(multiplier=0.005, max=0.2),
+        stop=stop_after_delay(FENCE_SECONDS),
+    )
+    try:
+        found = trying(
+            lambda: try_init_producer_id(
+                settings, transactional_id, settings.transaction_timeout_ms
+            )
+        )
+    except RetryError as error:
+        raise UnavailableError(
+            f"The abort under a transactional id is not done after {FENCE_SECONDS:g} s.",
+            handle=transactional_id,
+            remedy="see whether the leaders of the topic's partitions are up.",
+        ) from error
+    assert found is not None
+    return found
+
+
+def try_init_producer_id(
+    settings: Settings, transactional_id: str, timeout_ms: int
+) -> tuple[int, int] | None:
+    """``fence``; the producer id and epoch that are the id's from now on, None where that is False."""
+
+    async def work(manager: Any) -> tuple[int, int] | None:
+        nodes = await coordinators_of(manager, [transactional_id])
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, max_version=5
+        )
+        response = await manager.send(request, node_id=nodes[transactional_id])
+        if errors.for_code(response.error_code) is errors.ConcurrentTransactionsError:
+            return None
+        raise_for(response.error_code, "InitProducerId")
+        return response.producer_id, response.producer_epoch
+
+    return run(settings, f"initialising transactional id {transactional_id}", work)
+
+
+def describe_producers(
+    settings: Settings, partitions: Sequence[tuple[str, int]], producer_id: int
+) -> dict[tuple[str, int], ProducerState | None]:
+    """What each partition has from a producer id; None where nothing. Needs READ on the topics.
+
+    Raises:
+        RefusedError: the principal may not.
+    """
+
+    async def work(manager: Any) -> dict[tuple[str, int], ProducerState | None]:
+        active = await active_producers(manager, partitions)
+        return {place: produced(each, producer_id) for place, each in active.items()}
+
+    return run(settings, "asking partitions for a producer's records", work)
+
+
+async def active_producers(
+    manager: Any, partitions: Sequence[tuple[str, int]], *, remembered: bool = False
+) -> dict[tuple[str, int], Any]:
+    """What the leader of each partition answers to DescribeProducers. Needs READ on the topics.
+
+    Args:
+        remembered: ask whoever was its leader last. A broker that follows now answers, too, and may
+            lag behind: the caller must look again before it trusts what seems to lack.
+    """
+    found: dict[tuple[str, int], Any] = {}
+    leaders = await leaders_of(manager, partitions, remembered=remembered)
+    for node, some in leaders.items():
+        by_topic: dict[str, list[int]] = defaultdict(list)
+        for topic, partition in some:
+            by_topic[topic].append(partition)
+        topic_request = DescribeProducersRequest.TopicRequest
+        request = DescribeProducersRequest(
+            topics=[topic_request(name=t, partition_indexes=p) for t, p in by_topic.items()]
+        )
+        for topic in (await manager.send(request, node_id=node)).topics:
+            for each in topic.partitions:
+                raise_for(each.error_code, f"{topic.name}-{each.partition_index}")
+                found[topic.name, each.partition_index] = each
+    return found
+
+
+def produced(each: Any, producer_id: int) -> ProducerState | None:
+    for producer in each.active_producers:
+        if producer.producer_id == producer_id:
+            return ProducerState(
+                producer.producer_epoch, producer.last_sequence, producer.current_txn_start_offset
+            )
+    return None
