@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from abs_clients.postgres.connection import leased
+from abs_clients.postgres.pool import leased
 from abs_sinks.postgres import PostgresOptions
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.target import resolve

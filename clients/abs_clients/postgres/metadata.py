@@ -6,15 +6,14 @@ for somebody who may.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any, LiteralString
 
 import psycopg
 from psycopg import Connection, sql
 
-from abs_clients.postgres.address import Address
 from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.pool import pool
 from abs_clients.postgres.server import Server
 from abs_core.errors import RefusedError
 
@@ -49,9 +48,6 @@ COMMENT ON TABLE {schema}.marker IS
     'abs-sinks: proof that a prepared transaction was committed, until its epoch is finished.';
 """
 
-_lock = threading.Lock()
-_known: set[tuple[Address, str]] = set()
-
 
 class MetadataSchema:
     """Names in the state schema, and its creation.
@@ -63,7 +59,8 @@ class MetadataSchema:
 
     def __init__(self, server: Server, name: str) -> None:
         self.name = name
-        self._where = (server.address, name)
+        self._server = server
+        self._known = ("schema", name)
 
     def table(self, name: str) -> sql.Identifier:
         """A table in it, to be composed into a statement."""
@@ -91,20 +88,17 @@ class MetadataSchema:
         Raises:
             RefusedError: this role may not make it; the statements for another role are included.
         """
-        with _lock:
-            if self._where in _known:
-                return
+        if pool(self._server).learnt(self._known):
+            return
         with mapped(f"looking for the schema {self.name}"):
             there = self.exists(connection)
         if not there:
             self._create(connection)
-        with _lock:
-            _known.add(self._where)
+        pool(self._server).learn(self._known, value=True)
 
     def forget(self) -> None:
         """Ask the server again the next time: the schema turned out to be missing."""
-        with _lock:
-            _known.discard(self._where)
+        pool(self._server).forget(self._known)
 
     def _create(self, connection: Connection[Any]) -> None:
         doing = f"creating the schema {self.name} for registers and markers"

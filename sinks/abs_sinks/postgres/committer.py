@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from abs_clients.postgres.connection import leased
 from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.pool import leased
 from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import AbsError

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import Connection, Cursor, sql
 
-from abs_clients.postgres.connection import Tag, leased
+from abs_clients.postgres.connection import Tag
 from abs_clients.postgres.errors import mapped
 from abs_clients.postgres.metadata import MetadataSchema
+from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError, NotPreparedError

@@ -10,8 +10,9 @@ from typing import Any
 
 from psycopg import Connection
 
-from abs_clients.postgres.connection import Tag, leased
+from abs_clients.postgres.connection import Tag
 from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.pool import leased
 from abs_core.model import JobState
 from abs_sinks.postgres.options import PostgresOptions
 

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import Connection, sql
 
-from abs_clients.postgres.connection import leased
 from abs_clients.postgres.errors import mapped
 from abs_clients.postgres.metadata import MetadataSchema
+from abs_clients.postgres.pool import leased
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import ContentionError, CorruptionError, ProtocolError

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 from psycopg import sql
 
-from abs_clients.postgres.connection import close_idle, leased
 from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.pool import leased
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
@@ -108,4 +108,4 @@ class PostgresSink:
         return row == (True,)
 
     def close(self) -> None:
-        close_idle(self._options.server)
+        """Nothing: writers hold their connection, and the process keeps idle ones for the next sink."""

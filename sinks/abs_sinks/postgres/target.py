@@ -7,7 +7,7 @@ is kept is checked against the server inside each writing transaction, by ``shap
 from __future__ import annotations
 
 import re
-import threading
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -15,11 +15,9 @@ import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
-from abs_clients.postgres.address import Address
-from abs_clients.postgres.connection import leased
 from abs_clients.postgres.errors import mapped
 from abs_clients.postgres.metadata import MetadataSchema, in_turn
-from abs_clients.postgres.name import TableName
+from abs_clients.postgres.pool import leased, pool
 from abs_core.errors import SchemaError
 from abs_sinks.postgres.apply import resolve_column, resolve_key
 from abs_sinks.postgres.create import create_table_statement
@@ -67,11 +65,6 @@ class Target:
         return shape_query(self.plan)
 
 
-_Key = tuple[Address, TableName, tuple[str, ...], tuple[str, ...], pa.Schema]
-_lock = threading.Lock()
-_known: dict[_Key, Target] = {}
-
-
 def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
     """The target of these options for input of this schema; creates the table if it may.
 
@@ -81,9 +74,9 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         TargetError: the server refused or did not answer.
     """
     key = _key(options, schema)
-    with _lock:
-        if key in _known:
-            return _known[key]
+    kept: Target | None = pool(options.server).learnt(key)
+    if kept is not None:
+        return kept
     with (
         leased(options.server) as connection,
         mapped(f"reading the shape of table {options.dbtable}"),
@@ -92,15 +85,13 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         shape = connection.execute(shape_query(plan)).fetchone()
         identity = identity_of(connection, options, plan.table)
     target = Target(identity, plan, "" if shape is None else shape[0], unique, ordering)
-    with _lock:
-        _known[key] = target
+    pool(options.server).learn(key, target)
     return target
 
 
 def forget(options: PostgresOptions, schema: pa.Schema) -> None:
     """Resolve anew the next time: the table has changed, or is gone."""
-    with _lock:
-        _known.pop(_key(options, schema), None)
+    pool(options.server).forget(_key(options, schema))
 
 
 def altered(options: PostgresOptions, schema: pa.Schema, target: Target) -> SchemaError:
@@ -231,5 +222,5 @@ def _table(
     return read_table(connection, name, fitting=statement.as_string(connection))
 
 
-def _key(options: PostgresOptions, schema: pa.Schema) -> _Key:
-    return options.address, options.dbtable, options.key, options.orderby, schema
+def _key(options: PostgresOptions, schema: pa.Schema) -> Hashable:
+    return "table", options.dbtable, options.key, options.orderby, schema

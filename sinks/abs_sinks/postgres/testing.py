@@ -20,7 +20,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from abs_clients.postgres.address import Address
-from abs_clients.postgres.connection import close_idle
+from abs_clients.postgres.pool import close_idle
 from abs_core.contracts import Sink
 from abs_core.model import HandleName
 from abs_core.testing import SCHEMA, Row

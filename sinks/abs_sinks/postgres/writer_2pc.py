@@ -8,9 +8,10 @@ import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
-from abs_clients.postgres.connection import Tag, give_back, leased, or_close, take
+from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import mapped, to_abs_error
 from abs_clients.postgres.metadata import MetadataSchema
+from abs_clients.postgres.pool import leased, pool
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import (
@@ -65,7 +66,7 @@ class PreparingWriter:
         reached(CrashPoint.BEFORE_PRE_COMMIT)
         committable = Committable(self._handle, copy.rows, copy.digest, (("protocol", "2pc"),))
         self._prepare(copy.connection, committable)
-        give_back(self._options.server, copy.connection)
+        pool(self._options.server).give_back(copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return committable
 
@@ -75,7 +76,7 @@ class PreparingWriter:
 
     def _begin(self) -> CopyIn:
         target = resolve(self._options, self._schema)
-        connection = take(self._options.server, self._tag)
+        connection = pool(self._options.server).take(self._tag)
         with or_close(connection):
             MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
             begin_on_planned_shape(connection, self._options, self._schema, target)

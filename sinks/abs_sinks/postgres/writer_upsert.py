@@ -17,9 +17,10 @@ import pyarrow as pa
 from psycopg import Connection, sql
 from psycopg.pq import TransactionStatus
 
-from abs_clients.postgres.connection import Tag, give_back, or_close, take
+from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import mapped
 from abs_clients.postgres.metadata import MetadataSchema
+from abs_clients.postgres.pool import pool
 from abs_core.codec import state_from_text
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
@@ -103,7 +104,7 @@ class UpsertingWriter:
             changed = self._upsert(copy.connection, copy.plan)
             if changed < copy.rows:
                 self._check_may_write(copy.connection)
-        give_back(self._options.server, copy.connection)
+        pool(self._options.server).give_back(copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return Committable(self._task.handle, copy.rows, copy.digest, (("protocol", "idempotent"),))
 
@@ -123,7 +124,7 @@ class UpsertingWriter:
         self._apply = sql.SQL("with may as materialized ({}) {}; COMMIT").format(
             self._may_write(target), inserting(plan, source, target.key)
         )
-        connection = take(self._options.server, self._tag)
+        connection = pool(self._options.server).take(self._tag)
         with or_close(connection), mapped("creating a temporary table"):
             connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
         return CopyIn(connection, plan, plan.copy_statement(staged), self._options)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 from psycopg import sql
 
-from abs_clients.postgres.connection import Tag, give_back, or_close, take
+from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import mapped
 from abs_clients.postgres.metadata import MetadataSchema
+from abs_clients.postgres.pool import pool
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable
@@ -55,7 +56,7 @@ class StagingWriter:
         reached(CrashPoint.BEFORE_PRE_COMMIT)
         with or_close(copy.connection), mapped("committing staged rows"):
             copy.connection.execute("COMMIT")
-        give_back(self._options.server, copy.connection)
+        pool(self._options.server).give_back(copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return Committable(self._handle, copy.rows, copy.digest, (("protocol", "wal"),))
 
@@ -66,7 +67,7 @@ class StagingWriter:
     def _begin(self) -> CopyIn:
         plan = resolve(self._options, self._schema).plan
         staging = Staging(self._options)
-        connection = take(self._options.server, self._tag)
+        connection = pool(self._options.server).take(self._tag)
         with or_close(connection), mapped("creating a staging table"):
             MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
             creating = staging.creating(self._handle, plan, logged=self._logged)

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from abs_clients.postgres.connection import leased
 from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
 from abs_core.state.contracts import NewBackend, Place, StateHandle

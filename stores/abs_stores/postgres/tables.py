@@ -14,9 +14,9 @@ from typing import Any, LiteralString
 
 from psycopg import Connection, sql
 
-from abs_clients.postgres.connection import leased
 from abs_clients.postgres.errors import mapped
 from abs_clients.postgres.metadata import MetadataSchema, in_turn
+from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
 from abs_core.errors import ContentionError, FencedError
 from abs_core.state.contracts import Place

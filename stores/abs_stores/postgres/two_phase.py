@@ -19,8 +19,8 @@ import psycopg
 from psycopg import Connection, sql
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
-from abs_clients.postgres.connection import leased
 from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
 from abs_core.state.contracts import NewBackend, Place, StateHandle

@@ -9,18 +9,12 @@ from dataclasses import replace
 import psycopg
 import pytest
 
-from abs_clients.postgres.connection import (
-    IDLE_IN_TRANSACTION_SECONDS,
-    Tag,
-    close_idle,
-    connect,
-    give_back,
-    leased,
-    take,
-)
+from abs_clients.postgres.connection import IDLE_IN_TRANSACTION_SECONDS, Tag, connect
+from abs_clients.postgres.pool import close_idle, leased, pool
 from abs_core.errors import RefusedError, UnavailableError
+from abs_core.testing.harness import SCHEMA
 from abs_services import PostgresService
-from abs_sinks.postgres import PostgresOptions
+from abs_sinks.postgres import PostgresOptions, PostgresSink
 
 pytestmark = pytest.mark.services
 TAG = Tag("0123456789abcdef", 7)
@@ -51,13 +45,13 @@ def test_other_credentials_get_another_one(options: PostgresOptions) -> None:
     parameters = dict(options.address.parameters) | {"password": "wrong"}
     address = replace(options.address, parameters=tuple(sorted(parameters.items())))
     with pytest.raises(RefusedError):
-        take(replace(options, address=address).server)
+        pool(replace(options, address=address).server).take()
 
 
 def test_one_that_its_user_left_in_a_transaction_is_not_kept(options: PostgresOptions) -> None:
-    connection = take(options.server)
+    connection = pool(options.server).take()
     connection.execute("begin")
-    give_back(options.server, connection)
+    pool(options.server).give_back(connection)
     assert connection.closed
 
 
@@ -85,7 +79,7 @@ def test_one_from_before_a_crash_of_the_server_is_replaced(
         pass
     postgres.kill()
     with pytest.raises(UnavailableError):
-        take(options.server)
+        pool(options.server).take()
     postgres.start()
     with leased(options.server) as connection:
         assert connection.execute("select 1").fetchone() == (1,)
@@ -101,6 +95,23 @@ def test_a_child_process_does_not_use_its_parents(options: PostgresOptions) -> N
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     with leased(options.server) as connection:
         assert connection.execute("select 1").fetchone() == (1,)
+
+
+def test_a_sink_that_is_closed_leaves_the_processs_connections_to_other_sinks(
+    options: PostgresOptions,
+) -> None:
+    with leased(options.server) as connection:
+        pid = connection.info.backend_pid
+    PostgresSink(options, SCHEMA).close()
+    with leased(options.server) as connection:
+        assert connection.info.backend_pid == pid
+
+
+def test_what_was_learnt_of_a_server_is_gone_with_its_connections(options: PostgresOptions) -> None:
+    pool(options.server).learn("a table", "its plan")
+    assert pool(options.server).learnt("a table") == "its plan"
+    close_idle(options.server)
+    assert pool(options.server).learnt("a table") is None
 
 
 def test_it_bears_the_name_of_whom_it_works_for(options: PostgresOptions) -> None:

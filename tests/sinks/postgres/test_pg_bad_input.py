@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from abs_clients.postgres.address import Address
-from abs_clients.postgres.connection import close_idle
+from abs_clients.postgres.pool import close_idle
 from abs_core.contracts import Task
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import (

@@ -17,7 +17,7 @@ import psycopg
 import pytest
 
 from abs_clients.postgres.address import Address
-from abs_clients.postgres.connection import close_idle
+from abs_clients.postgres.pool import close_idle
 from abs_core.model import Finding, Severity
 from abs_core.testing import SCHEMA
 from abs_core.testing.case import Case, rows, within

@@ -11,7 +11,7 @@ from threading import Barrier
 import psycopg
 import pytest
 
-from abs_clients.postgres.connection import close_idle, leased
+from abs_clients.postgres.pool import close_idle, leased
 from abs_core.contracts import Conflict, RegisterStore
 from abs_core.errors import ContentionError, CorruptionError, ProtocolError, RefusedError
 from abs_core.model import Committable, Decision, HandleName, JobState

@@ -11,7 +11,8 @@ from functools import partial
 import psycopg
 import pytest
 
-from abs_clients.postgres.connection import Tag, leased
+from abs_clients.postgres.connection import Tag
+from abs_clients.postgres.pool import leased
 from abs_core.errors import ContentionError, FencedError, ProtocolError, TargetError
 from abs_core.model import Outcome, Wrote
 from abs_core.testing import SCHEMA

@@ -1,0 +1,148 @@
+"""What a process keeps for each server: idle connections, and what it has learnt of the server.
+
+Executor workers and the commit process live through many epochs, and engines build a sink anew for
+each task: so neither belongs to a sink. A connection is leased to one user at a time.
+"""
+
+from __future__ import annotations
+
+import select
+import threading
+import time
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.pq import TransactionStatus
+
+from abs_clients.per_process import PerProcess
+from abs_clients.postgres.connection import Tag, connect, or_close
+from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.server import Server
+
+KEPT_MAX = 4
+"""How many idle connections a process keeps for one server, database and role."""
+
+PING_AFTER_SECONDS = 30.0
+"""A connection that was idle for longer is asked before it is used: a firewall may have cut it."""
+
+
+@dataclass(slots=True)
+class _Idle:
+    connection: Connection[Any]
+    tag: Tag | None
+    since: float
+
+
+class Pool:
+    """Of one server, in this process."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        self._idle: list[_Idle] = []
+        self._learnt: dict[Hashable, Any] = {}
+
+    def take(self, tag: Tag | None = None) -> Connection[Any]:
+        """A live connection; to be given back, or closed.
+
+        Args:
+            tag: for whom; where None, any name that the session bears already will do.
+        """
+        while (idle := self._pop(tag)) is not None:
+            if not _is_alive(idle):
+                idle.connection.close()
+                continue
+            if tag is not None and idle.tag != tag:
+                rename = "select set_config('application_name', %s, false)"
+                with or_close(idle.connection), mapped("naming the session"):
+                    idle.connection.execute(rename, (str(tag),))
+            return idle.connection
+        return connect(self._server, tag)
+
+    def give_back(self, connection: Connection[Any]) -> None:
+        """Keep a connection for the next user, if it is in a clean state and there is room."""
+        if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
+            connection.close()
+            return
+        with self._lock:
+            if len(self._idle) < KEPT_MAX:
+                # The server tells of every change of the name, so libpq knows it.
+                name = connection.info.parameter_status("application_name") or ""
+                self._idle.append(_Idle(connection, Tag.parse(name), time.monotonic()))
+                return
+        connection.close()
+
+    def learnt(self, key: Hashable) -> Any:
+        """What was learnt of the server under this key; None where it has to be asked."""
+        with self._lock:
+            return self._learnt.get(key)
+
+    def learn(self, key: Hashable, value: object) -> None:
+        """Keep what the server has said, for as long as the process lives, or ``forget``."""
+        with self._lock:
+            self._learnt[key] = value
+
+    def forget(self, key: Hashable) -> None:
+        """Ask the server again the next time."""
+        with self._lock:
+            self._learnt.pop(key, None)
+
+    def close(self) -> None:
+        """Close the idle connections; those that are in use are their users' to close."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for one in idle:
+            one.connection.close()
+
+    def _pop(self, tag: Tag | None) -> _Idle | None:
+        with self._lock:
+            if not self._idle:
+                return None
+            place = next((n for n, one in enumerate(self._idle) if one.tag == tag), -1)
+            return self._idle.pop(place)
+
+
+_pools: PerProcess[Server, Pool] = PerProcess(Pool)
+
+
+def pool(server: Server) -> Pool:
+    """This process's pool for the server."""
+    return _pools.of(server)
+
+
+@contextmanager
+def leased(server: Server, tag: Tag | None = None) -> Iterator[Connection[Any]]:
+    """A live connection for this user alone; kept for the next one unless something went wrong."""
+    connection = pool(server).take(tag)
+    try:
+        yield connection
+    except BaseException:
+        # Whatever state it is in, nobody else shall inherit it.
+        connection.close()
+        raise
+    pool(server).give_back(connection)
+
+
+def close_idle(server: Server | None = None) -> None:
+    """Close this process's idle connections to the server; to all servers where None."""
+    _pools.close(server)
+
+
+def _is_alive(idle: _Idle) -> bool:
+    """No round trip where it was used lately: a server that went away has closed the socket."""
+    connection = idle.connection
+    if connection.closed:
+        return False
+    socket = select.poll()
+    socket.register(connection.fileno(), select.POLLIN)
+    if not socket.poll(0) and time.monotonic() - idle.since < PING_AFTER_SECONDS:
+        return True
+    try:
+        connection.execute("select 1")
+    except psycopg.Error:
+        return False
+    return True
