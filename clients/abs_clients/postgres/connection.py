@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from abs_clients.postgres.errors import cannot_connect, mapped
+from abs_clients.postgres.errors import cannot_connect, translate_errors
 from abs_clients.postgres.server import Server
 from abs_clients.postgres.watch import Silence, WatchedConnection, doing_of
 
@@ -95,7 +95,7 @@ def connect(server: Server, tag: Tag | None = None) -> Connection[Any]:
     except psycopg.Error as error:
         raise cannot_connect(error, server.address.label) from error
     connection.watch(silence)
-    with or_close(connection), mapped("setting up the session"):
+    with or_close(connection), translate_errors("setting up the session"):
         row = connection.execute(
             _SETTINGS,
             {

@@ -120,7 +120,7 @@ def to_abs_error(error: psycopg.Error, doing: str) -> AbsError:
 
 
 @contextmanager
-def mapped(doing: str) -> Iterator[None]:
+def translate_errors(doing: str) -> Iterator[None]:
     """Let only the project's errors out; ``doing`` as for ``to_abs_error``."""
     try:
         yield

@@ -12,7 +12,7 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import Connection, sql
 
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import pool
 from abs_clients.postgres.server import Server
 from abs_core.errors import RefusedError
@@ -90,7 +90,7 @@ class MetadataSchema:
         """
         if pool(self._server).learnt(self._known):
             return
-        with mapped(f"looking for the schema {self.name}"):
+        with translate_errors(f"looking for the schema {self.name}"):
             there = self.exists(connection)
         if not there:
             self._create(connection)
@@ -102,7 +102,7 @@ class MetadataSchema:
 
     def _create(self, connection: Connection[Any]) -> None:
         doing = f"creating the schema {self.name} for registers and markers"
-        with mapped(doing):
+        with translate_errors(doing):
             try:
                 in_turn(connection, lambda: self._execute(connection))
             except psycopg.errors.InsufficientPrivilege as error:

@@ -20,7 +20,7 @@ from psycopg.pq import TransactionStatus
 
 from abs_clients.per_process import PerProcess
 from abs_clients.postgres.connection import Tag, connect, or_close
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.server import Server
 
 KEPT_MAX = 4
@@ -58,7 +58,7 @@ class Pool:
                 continue
             if tag is not None and idle.tag != tag:
                 rename = "select set_config('application_name', %s, false)"
-                with or_close(idle.connection), mapped("naming the session"):
+                with or_close(idle.connection), translate_errors("naming the session"):
                     idle.connection.execute(rename, (str(tag),))
             return idle.connection
         return connect(self._server, tag)

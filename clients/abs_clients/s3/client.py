@@ -1,4 +1,4 @@
-"""Connections to the server, kept per process: boto3's client, set up for this sink.
+"""Connections to an S3 server: one object per process and server, which owns boto3's clients.
 
 Credentials come by boto3's chain and stay in it. Payloads are not hashed for the signature: each part
 carries a CRC-64/NVME in a signed header instead, which the server checks, at half of the CPU
@@ -7,15 +7,20 @@ carries a CRC-64/NVME in a signed header instead, which the server checks, at ha
 
 from __future__ import annotations
 
-import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import boto3
+import botocore.session
 from botocore.config import Config
+from botocore.loaders import create_loader
 
-from abs_clients.s3.errors import mapped
+from abs_clients.per_process import PerProcess
+from abs_clients.s3.errors import ENDPOINT_REMEDY, translate_errors
 from abs_clients.s3.server import Server
+from abs_core.errors import RefusedError
 
 CONNECTIONS_KEPT = 72
 """Idle connections that a client keeps for its threads: 64 upload parts, and a few more."""
@@ -23,48 +28,67 @@ CONNECTIONS_KEPT = 72
 TRIES = 4
 """How often a request that can be repeated is sent; botocore waits longer before each."""
 
-_clients: dict[tuple[int, Server, int], Any] = {}
-_lock = threading.Lock()
-_session: boto3.session.Session | None = None
-os.register_at_fork(after_in_child=_clients.clear)
+# The service's models as boto3 reads them from disk, 100 ms and more: forked processes have them, too.
+_MODELS = create_loader()
+
+
+class Client:
+    """The clients of boto3 for one server, in this process; threads share them."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._lock = threading.Lock()
+        self._connected: dict[int, Any] = {}
+
+    def api(self, tries: int) -> Any:
+        """boto3's client that sends a request so often."""
+        with self._lock:
+            if tries not in self._connected:
+                self._connected[tries] = _connect(self._server, tries)
+            return self._connected[tries]
+
+    def close(self) -> None:
+        """Close what is connected."""
+        with self._lock:
+            connected, self._connected = self._connected, {}
+        for api in connected.values():
+            api.close()
+
+
+_clients: PerProcess[Server, Client] = PerProcess(Client)
 
 
 def client(server: Server, *, once: bool = False) -> Any:
-    """The process's boto3 client for this server; threads share it.
+    """The process's boto3 client for this server.
 
     Args:
         once: for requests that must not be sent twice on their own: a compare-and-set.
+
+    Raises:
+        RefusedError: no client can be set up: a malformed endpoint, a profile that is not there.
     """
-    tries = 1 if once else TRIES
-    key = (os.getpid(), server, tries)
-    with _lock:
-        if key not in _clients:
-            _clients[key] = _connect(server, tries)
-        return _clients[key]
+    return _clients.of(server).api(1 if once else TRIES)
 
 
 def warm_up() -> None:
     """Load what boto3 reads from disk for S3, so that forked processes have it already."""
-    with _lock:
-        _shared_session().client("s3", region_name="us-east-1").close()
+    _session().client("s3", region_name="us-east-1").close()
 
 
-def close_idle() -> None:
-    """Close every client of this process; they come again when they are needed."""
-    global _session
-    with _lock:
-        _session = None
-        for kept in _clients.values():
-            kept.close()
-        _clients.clear()
+def close_idle(server: Server | None = None) -> None:
+    """Close this process's clients for the server, for all where None; they come again when needed."""
+    _clients.close(server)
 
 
 def _connect(server: Server, tries: int) -> Any:
-    with mapped("setting up the S3 client"):
-        return _shared_session().client(
+    with _set_up():
+        session = _session()
+        # A server of one's own takes any region; boto3's chain goes before.
+        any_region = None if server.endpoint is None else session.region_name or "us-east-1"
+        return session.client(
             "s3",
             endpoint_url=server.endpoint,
-            region_name=server.region or (None if server.endpoint is None else _any_region()),
+            region_name=server.region or any_region,
             config=Config(
                 s3={
                     "addressing_style": "path" if server.pathstyle else "virtual",
@@ -82,14 +106,19 @@ def _connect(server: Server, tries: int) -> Any:
         )
 
 
-def _any_region() -> str:
-    """A server of one's own takes any region; boto3's chain goes before."""
-    return _shared_session().region_name or "us-east-1"
+@contextmanager
+def _set_up() -> Iterator[None]:
+    doing = "setting up the S3 client"
+    try:
+        with translate_errors(doing):
+            yield
+    except ValueError as error:
+        raise RefusedError(
+            f"boto3 cannot be used for {doing}: {error}.", remedy=ENDPOINT_REMEDY
+        ) from error
 
 
-def _shared_session() -> boto3.session.Session:
-    """One for the process: it reads its models of the service once. Called under the lock."""
-    global _session
-    if _session is None:
-        _session = boto3.session.Session()
-    return _session
+def _session() -> boto3.session.Session:
+    core = botocore.session.get_session()
+    core.register_component("data_loader", _MODELS)
+    return boto3.session.Session(botocore_session=core)

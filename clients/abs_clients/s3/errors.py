@@ -1,5 +1,6 @@
 """botocore's exceptions, mapped once to the project's own, by the server's error code.
 
+One table for sinks, sources and snapshot stores: the same answer is final, or passes, in all of them.
 Codes: Amazon S3 API reference, "Error responses". Only the code, the status and the server's message
 are shown; none of them holds a credential (I9).
 """
@@ -11,47 +12,60 @@ from contextlib import contextmanager
 
 from botocore import exceptions as boto
 from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
 
 from abs_core.errors import AbsError, ContentionError, RefusedError, TargetError, UnavailableError
 
-_Mapped = tuple[type[TargetError], str]
+_Translation = tuple[type[TargetError], str]
 
 _CREDENTIALS = (
     "check the credentials that boto3's chain finds here (AWS_ACCESS_KEY_ID, profile, role)."
 )
+ENDPOINT_REMEDY = "check the option endpoint (or AWS_ENDPOINT_URL), and that the server runs."
 
-_BY_CODE: dict[str, _Mapped] = {
+BY_CODE: dict[str, _Translation] = {
     "AccessDenied": (RefusedError, "grant the role what it lacks; `abs doctor` lists it."),
     "AllAccessDisabled": (RefusedError, ""),
     "BadDigest": (UnavailableError, "the data was damaged on the way."),
     "ConditionalRequestConflict": (ContentionError, ""),
     "EntityTooLarge": (RefusedError, "lower partsize or maxfilesize."),
     "ExpiredToken": (RefusedError, _CREDENTIALS),
+    "InternalError": (UnavailableError, ""),
     "InvalidAccessKeyId": (RefusedError, _CREDENTIALS),
     "InvalidBucketName": (RefusedError, "check the option path."),
     "InvalidBucketState": (RefusedError, ""),
     "InvalidToken": (RefusedError, _CREDENTIALS),
     "KeyTooLongError": (RefusedError, "shorten the option path, or the values of partitionby."),
     "NoSuchBucket": (RefusedError, "create the bucket, or check the options path and endpoint."),
-    "NotImplemented": (RefusedError, "this server lacks a call that the sink needs."),
+    "NotImplemented": (RefusedError, "this server lacks a call that is needed here."),
     "OperationAborted": (ContentionError, ""),
     "PermanentRedirect": (RefusedError, "set the option region (or endpoint) to the bucket's."),
-    "RequestTimeTooSkewed": (RefusedError, "set this machine's clock."),
+    "RequestTimeTooSkewed": (RefusedError, "set this machine's clock, or the server's."),
     "RequestTimeout": (UnavailableError, ""),
     "RequestTimeoutException": (UnavailableError, ""),
+    "ServiceUnavailable": (UnavailableError, ""),
     "SignatureDoesNotMatch": (RefusedError, _CREDENTIALS),
     "SlowDown": (UnavailableError, "the server asks for fewer requests."),
     "TooManyRequests": (UnavailableError, "the server asks for fewer requests."),
     "XAmzContentSHA256Mismatch": (UnavailableError, "the data was damaged on the way."),
     "XMinioStorageFull": (RefusedError, "the server's disk is full: make room, then restart."),
 }
+"""What each code means to sinks, sources and stores alike. One that is not here goes by its status."""
 
 _UNREACHED = (
+    OSError,
+    HTTPError,  # urllib3's, where botocore lets one through
     boto.HTTPClientError,  # connections broken, timed out
     boto.EndpointConnectionError,  # connections refused
     boto.IncompleteReadError,
     ResponseParserError,  # half an answer, or a proxy's
     boto.FlexibleChecksumError,
+)
+
+_NO_CREDENTIALS = (
+    boto.NoCredentialsError,
+    boto.PartialCredentialsError,
+    boto.ProfileNotFound,
 )
 
 
@@ -82,14 +96,14 @@ def to_abs_error(error: Exception, doing: str) -> AbsError:
     if isinstance(error, boto.EndpointConnectionError):
         return UnavailableError(
             f"S3 cannot be reached while {doing}: {text}.",
-            remedy="check the option endpoint (or AWS_ENDPOINT_URL), and that the server runs.",
+            remedy=ENDPOINT_REMEDY,
         )
     if isinstance(error, _UNREACHED):
         return UnavailableError(
             f"S3 went away while {doing}: {text}.",
             remedy="what was asked may have happened; the job looks before it goes on.",
         )
-    if isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError):
+    if isinstance(error, _NO_CREDENTIALS):
         return RefusedError(f"There are no credentials for {doing}: {text}.", remedy=_CREDENTIALS)
     if isinstance(error, boto.NoRegionError):
         return RefusedError(
@@ -99,23 +113,23 @@ def to_abs_error(error: Exception, doing: str) -> AbsError:
 
 
 @contextmanager
-def mapped(doing: str) -> Iterator[None]:
+def translate_errors(doing: str) -> Iterator[None]:
     """Let only the project's errors out; ``doing`` as for ``to_abs_error``."""
     try:
         yield
-    except (boto.ClientError, boto.BotoCoreError, ResponseParserError) as error:
+    except (boto.ClientError, boto.BotoCoreError, ResponseParserError, HTTPError, OSError) as error:
         raise to_abs_error(error, doing) from error
 
 
 def _of_server(error: boto.ClientError, doing: str) -> AbsError:
     code, status = code_of(error), status_of(error)
     message = message_of(error)
-    kind, remedy = _BY_CODE.get(code) or _by_status(status)
+    kind, remedy = BY_CODE.get(code) or _by_status(status)
     shown = f"{code} {status}" if code != str(status) else code
     return kind(f"S3 failed while {doing}: {message or 'no message'} [{shown}].", remedy=remedy)
 
 
-def _by_status(status: int) -> _Mapped:
+def _by_status(status: int) -> _Translation:
     if status in (429, 500, 502, 503, 504) or status == 200:
         # 200: an error in the body of an answer that had begun (Complete does that).
         return UnavailableError, ""

@@ -12,7 +12,7 @@ from awscrt.checksums import crc64nvme
 from botocore.exceptions import ClientError
 
 from abs_clients.s3.client import client
-from abs_clients.s3.errors import code_of, mapped, status_of
+from abs_clients.s3.errors import code_of, status_of, translate_errors
 from abs_clients.s3.server import Bucket
 from abs_core.errors import CorruptionError, UnavailableError
 
@@ -67,7 +67,7 @@ class Objects:
 
     def put(self, key: str, data: bytes, *, metadata: Mapping[str, str] | None = None) -> str:
         """Put it, whatever was there; its ETag."""
-        with mapped(f"putting {self._name(key)}"):
+        with translate_errors(f"putting {self._name(key)}"):
             answer = client(self._server).put_object(
                 **self._content(key, data), Metadata=dict(metadata or {})
             )
@@ -79,7 +79,7 @@ class Objects:
         Sent once: where the reply is lost, the caller looks.
         """
         condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
-        with mapped(f"putting {self._name(key)} on a condition"):
+        with translate_errors(f"putting {self._name(key)} on a condition"):
             try:
                 answer = client(self._server, once=True).put_object(
                     **self._content(key, data), **condition
@@ -100,7 +100,7 @@ class Objects:
         Raises:
             CorruptionError: it has more.
         """
-        with mapped(f"getting {self._name(key)}"):
+        with translate_errors(f"getting {self._name(key)}"):
             try:
                 answer = client(self._server).get_object(Bucket=self._bucket, Key=key)
             except ClientError as error:
@@ -117,15 +117,28 @@ class Objects:
                 )
             return Body(answer["Body"].read(), str(answer["ETag"]))
 
+    def get_range(self, key: str, first: int, end: int, etag: str) -> bytes | None:
+        """The bytes from ``first`` to before ``end``; None where another object is there, or none."""
+        with translate_errors(f"getting a part of {self._name(key)}"):
+            try:
+                answer = client(self._server).get_object(
+                    Bucket=self._bucket, Key=key, Range=f"bytes={first}-{end - 1}", IfMatch=etag
+                )
+            except ClientError as error:
+                if status_of(error) == 412 or code_of(error) in _ABSENT:
+                    return None
+                raise
+            return bytes(answer["Body"].read())
+
     def chunks(self, key: str, size: int = 8 << 20) -> Iterator[bytes]:
         """Its content, piece by piece."""
-        with mapped(f"getting {self._name(key)}"):
+        with translate_errors(f"getting {self._name(key)}"):
             answer = client(self._server).get_object(Bucket=self._bucket, Key=key)
             yield from answer["Body"].iter_chunks(size)
 
     def head(self, key: str) -> Head | None:
         """What the server says of it; None where it is not there."""
-        with mapped(f"looking at {self._name(key)}"):
+        with translate_errors(f"looking at {self._name(key)}"):
             try:
                 answer = client(self._server).head_object(
                     Bucket=self._bucket, Key=key, ChecksumMode="ENABLED"
@@ -143,7 +156,7 @@ class Objects:
 
     def list(self, prefix: str) -> Iterator[Listed]:
         """Every object whose key begins with ``prefix``, by key."""
-        with mapped(f"listing {self._name(prefix)}"):
+        with translate_errors(f"listing {self._name(prefix)}"):
             pages = client(self._server).get_paginator("list_objects_v2")
             for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
                 for found in page.get("Contents", []):
@@ -160,10 +173,10 @@ class Objects:
     def _delete(self, keys: Sequence[str]) -> None:
         if len(keys) == 1:
             # DeleteObjects needs a privilege and a checksum that some servers lack.
-            with mapped(f"deleting {self._name(keys[0])}"):
+            with translate_errors(f"deleting {self._name(keys[0])}"):
                 client(self._server).delete_object(Bucket=self._bucket, Key=keys[0])
             return
-        with mapped(f"deleting {len(keys)} objects of bucket {self._bucket}"):
+        with translate_errors(f"deleting {len(keys)} objects of bucket {self._bucket}"):
             answer = client(self._server).delete_objects(
                 Bucket=self._bucket,
                 Delete={"Objects": [{"Key": key} for key in keys], "Quiet": True},

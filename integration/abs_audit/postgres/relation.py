@@ -20,7 +20,7 @@ from abs_audit.postgres.doubts import look
 from abs_audit.report import LeftBehind
 from abs_audit.streams import streamed
 from abs_clients.postgres.address import Address
-from abs_clients.postgres.errors import cannot_connect, mapped
+from abs_clients.postgres.errors import cannot_connect, translate_errors
 from abs_clients.postgres.name import TableName
 from abs_core.errors import CorruptionError, SchemaError
 
@@ -69,7 +69,7 @@ class PostgresTable:
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> Iterator[DuckDBPyRelation]:
         with self._session() as session:
-            with mapped(f"reading the columns of {self.name}"):
+            with translate_errors(f"reading the columns of {self.name}"):
                 table = find_table(session, self.table)
             wanted = _wanted(table, names)
             schema = pa.schema([(column.name, column.carriage.arrow) for column in wanted])
@@ -78,11 +78,14 @@ class PostgresTable:
                 yield incoming.project(", ".join(_taken(column) for column in wanted))
 
     def left_behind(self) -> LeftBehind:
-        with self._session() as session, mapped(f"looking for what is left behind in {self.name}"):
+        with (
+            self._session() as session,
+            translate_errors(f"looking for what is left behind in {self.name}"),
+        ):
             return look(session, find_table(session, self.table), self.stateschema)
 
     def _find(self) -> Table:
-        with self._session() as session, mapped(f"reading the columns of {self.name}"):
+        with self._session() as session, translate_errors(f"reading the columns of {self.name}"):
             return find_table(session, self.table)
 
     @contextlib.contextmanager
@@ -97,7 +100,7 @@ class PostgresTable:
             raise cannot_connect(error, self.address.label) from error
         with contextlib.closing(session):
             settings = {**_SESSION, "lock_timeout": str(round(self.locktimeout * 1000))}
-            with mapped("setting up the session"):
+            with translate_errors("setting up the session"):
                 for name, value in settings.items():
                     session.execute("select set_config(%s, %s, false)", (name, value))
             yield session
@@ -110,7 +113,7 @@ class PostgresTable:
             columns=sql.SQL(", ").join(_selected(column) for column in wanted),
             table=table.identifier,
         )
-        with mapped(f"reading {self.name}"), session.cursor().copy(query) as copy:
+        with translate_errors(f"reading {self.name}"), session.cursor().copy(query) as copy:
             for block in _blocks(copy):
                 try:
                     parsed = _parsed(block, schema)

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Version
@@ -55,7 +55,7 @@ class PostgresCommitter:
         prepared, staged = _made_by("2pc", committables), _made_by("wal", committables)
         if not prepared and not staged:
             return seen
-        with leased(self._options.server) as connection, mapped("inspecting handles"):
+        with leased(self._options.server) as connection, translate_errors("inspecting handles"):
             seen |= self._prepared.inspect(connection, prepared)
             there = self._staging.existing(connection, staged)
             seen |= {handle: Inspection(Outcome.PREPARED) for handle in there}
@@ -86,12 +86,12 @@ class PostgresCommitter:
         if not handles:
             return
         with leased(self._options.server) as connection:
-            with mapped("looking for handles to abort"):
+            with translate_errors("looking for handles to abort"):
                 prepared = self._prepared.existing(connection, handles)
                 staged = self._staging.existing(connection, handles)
 
             def abort(handle: HandleName) -> None:
-                with mapped(f"aborting {handle}"):
+                with translate_errors(f"aborting {handle}"):
                     if handle in prepared:
                         self._prepared.abort(connection, handle)
                     else:
@@ -101,12 +101,15 @@ class PostgresCommitter:
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """See ``Committer``; with None, of every job."""
-        with leased(self._options.server) as connection, mapped("listing what is in doubt"):
+        with (
+            leased(self._options.server) as connection,
+            translate_errors("listing what is in doubt"),
+        ):
             return in_doubt(connection, self._options, job)
 
     def forget(self, state: JobState) -> None:
         try:
-            with leased(self._options.server) as connection, mapped("deleting markers"):
+            with leased(self._options.server) as connection, translate_errors("deleting markers"):
                 self._prepared.forget(connection, state)
         except AbsError as error:
             # They are deleted with the next epoch's.
@@ -115,7 +118,10 @@ class PostgresCommitter:
     def _commit_prepared(self, handles: Sequence[HandleName]) -> dict[HandleName, Outcome]:
         if not handles:
             return {}
-        with leased(self._options.server) as connection, mapped("committing prepared transactions"):
+        with (
+            leased(self._options.server) as connection,
+            translate_errors("committing prepared transactions"),
+        ):
             return self._prepared.commit(connection, handles)
 
     def _target(self) -> Target:

@@ -13,7 +13,7 @@ from psycopg import Connection, Copy, sql
 from psycopg.copy import LibpqWriter
 
 from abs_clients.postgres.connection import or_close
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.target import missing_column
@@ -68,7 +68,7 @@ class CopyIn:
 
     @contextmanager
     def _mapped(self) -> Iterator[None]:
-        with or_close(self.connection), mapped(self._doing):
+        with or_close(self.connection), translate_errors(self._doing):
             try:
                 yield
             except psycopg.errors.NotNullViolation as error:

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection, Cursor, sql
 
 from abs_clients.postgres.connection import Tag
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Version
@@ -61,7 +61,7 @@ class EpochTransaction:
         swap = swapping(self._state, expected, state)
         with leased(self._options.server, Tag(state.register, state.generation)) as connection:
             self._state.ensure(connection)
-            with mapped(self._doing):
+            with translate_errors(self._doing):
                 if not staged:
                     reached(CrashPoint.INSIDE_CO_COMMIT)
                     version = connection.execute(swap).fetchone()
@@ -88,7 +88,7 @@ class EpochTransaction:
         Raises:
             DataError, RefusedError: the table does not take the rows.
         """
-        with leased(self._options.server) as connection, mapped(self._doing):
+        with leased(self._options.server) as connection, translate_errors(self._doing):
             self._begin(connection, sql.Composed([sql.SQL("select 1")]), staged)
             # Deferred constraints and triggers object at COMMIT only.
             connection.execute("SET CONSTRAINTS ALL IMMEDIATE; ROLLBACK")
@@ -100,7 +100,7 @@ class EpochTransaction:
         """
         with leased(self._options.server) as connection:
             self._state.ensure(connection)
-            with mapped(self._doing):
+            with translate_errors(self._doing):
                 there = self._staging.existing(connection, [c.handle for c in staged])
                 ready = [c for c in staged if c.handle in there]
                 if ready:

@@ -11,7 +11,7 @@ from typing import Any
 from psycopg import Connection
 
 from abs_clients.postgres.connection import Tag
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.model import JobState
 from abs_sinks.postgres.options import PostgresOptions
@@ -45,7 +45,10 @@ def terminate_older(options: PostgresOptions, state: JobState) -> int:
     Raises:
         TargetError: the server did not answer, or refused.
     """
-    with leased(options.server) as connection, mapped("ending sessions of superseded runs"):
+    with (
+        leased(options.server) as connection,
+        translate_errors("ending sessions of superseded runs"),
+    ):
         pids = _zombies(connection, state)
         if not pids:
             return 0

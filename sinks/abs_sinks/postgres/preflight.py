@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 
 from abs_clients.postgres.connection import connect
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_core.errors import AbsError, DataError, PreflightError
 from abs_core.model import Finding, Severity
 from abs_sinks.postgres.facts import (
@@ -52,7 +52,7 @@ def preflight(
         TargetError: the server cannot be looked at.
     """
     connection = connect(options.server)
-    with connection, mapped("looking at the server"):
+    with connection, translate_errors("looking at the server"):
         server = server_facts(connection, options)
         findings = [
             *judge_server(server, options, tasks),

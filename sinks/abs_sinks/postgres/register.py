@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import psycopg
 from psycopg import Connection, sql
 
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.codec import state_from_text, state_to_text
@@ -58,7 +58,7 @@ class PostgresRegister:
     def load(self, job: str) -> Stored | None:
         with (
             leased(self._options.server) as connection,
-            mapped(f"reading the register of job {job}"),
+            translate_errors(f"reading the register of job {job}"),
         ):
             row = self._read(connection, job)
         return None if row is None else Stored(self._state(job, row[0]), row[1])
@@ -69,7 +69,7 @@ class PostgresRegister:
         def once() -> Version | Conflict:
             with leased(self._options.server) as connection:
                 self._schema.ensure(connection)
-                with mapped(f"writing the register of job {job}"):
+                with translate_errors(f"writing the register of job {job}"):
                     row = connection.execute(swapping(self._schema, expected, state)).fetchone()
             return Conflict() if row is None else str(row[0])
 
@@ -78,7 +78,7 @@ class PostgresRegister:
     def jobs(self) -> Sequence[Stored]:
         """Every job in this state schema, by name."""
         query = self._sql("select state::text, version::text, job from {register} order by job")
-        with leased(self._options.server) as connection, mapped("listing the registers"):
+        with leased(self._options.server) as connection, translate_errors("listing the registers"):
             try:
                 rows = connection.execute(query).fetchall()
             except psycopg.errors.UndefinedTable:
@@ -99,7 +99,7 @@ class PostgresRegister:
         )
         with (
             leased(self._options.server) as connection,
-            mapped("looking for other jobs' registers"),
+            translate_errors("looking for other jobs' registers"),
         ):
             try:
                 return [row[0] for row in connection.execute(query)]
@@ -133,7 +133,7 @@ class PostgresRegister:
         )
         with (
             leased(self._options.server) as connection,
-            mapped(f"deleting the register of job {job}"),
+            translate_errors(f"deleting the register of job {job}"),
         ):
             if connection.execute(query).rowcount == 1:
                 return True

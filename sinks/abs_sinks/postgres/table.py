@@ -9,7 +9,7 @@ from typing import Any
 from psycopg import Connection, sql
 from psycopg.rows import dict_row
 
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.name import TableName
 from abs_core.errors import PreflightError, SchemaError
 from abs_sinks.postgres.types import Column, PgType
@@ -70,7 +70,7 @@ def read_table(connection: Connection[Any], name: TableName, *, fitting: str = "
         TargetError: the server refused, or went away.
     """
     with (
-        mapped(f"reading the shape of table {name}"),
+        translate_errors(f"reading the shape of table {name}"),
         connection.cursor(row_factory=dict_row) as cursor,
     ):
         found = cursor.execute(_RELATION, {"name": str(name)}).fetchone()

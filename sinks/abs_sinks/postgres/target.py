@@ -15,7 +15,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import Connection, sql
 
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema, in_turn
 from abs_clients.postgres.pool import leased, pool
 from abs_core.errors import SchemaError
@@ -79,7 +79,7 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
         return kept
     with (
         leased(options.server) as connection,
-        mapped(f"reading the shape of table {options.dbtable}"),
+        translate_errors(f"reading the shape of table {options.dbtable}"),
     ):
         plan, unique, ordering = plan_for(connection, options, schema, create=options.createtable)
         shape = connection.execute(shape_query(plan)).fetchone()

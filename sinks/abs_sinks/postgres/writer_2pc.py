@@ -9,7 +9,7 @@ import pyarrow as pa
 from psycopg import Connection, sql
 
 from abs_clients.postgres.connection import Tag, or_close
-from abs_clients.postgres.errors import mapped, to_abs_error
+from abs_clients.postgres.errors import to_abs_error, translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased, pool
 from abs_core.contracts import Task
@@ -115,7 +115,7 @@ class PreparingWriter:
         def look() -> bool:
             with (
                 leased(self._options.server) as connection,
-                mapped("looking for a prepared transaction"),
+                translate_errors("looking for a prepared transaction"),
             ):
                 return transactions.is_prepared(connection, self._handle)
 
@@ -152,7 +152,7 @@ def begin_on_planned_shape(
             target.shape_query(),
         ]
     )
-    with mapped(f"beginning to write to table {target.table.label}"):
+    with translate_errors(f"beginning to write to table {target.table.label}"):
         try:
             cursor = connection.execute(statements)
         except psycopg.errors.UndefinedTable:

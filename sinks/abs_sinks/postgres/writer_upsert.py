@@ -18,7 +18,7 @@ from psycopg import Connection, sql
 from psycopg.pq import TransactionStatus
 
 from abs_clients.postgres.connection import Tag, or_close
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import pool
 from abs_core.codec import state_from_text
@@ -100,7 +100,7 @@ class UpsertingWriter:
         copy.finish()
         reached(CrashPoint.BEFORE_PRE_COMMIT)
         doing = f"upserting rows into table {copy.plan.table.label}"
-        with or_close(copy.connection), mapped(doing):
+        with or_close(copy.connection), translate_errors(doing):
             changed = self._upsert(copy.connection, copy.plan)
             if changed < copy.rows:
                 self._check_may_write(copy.connection)
@@ -125,7 +125,7 @@ class UpsertingWriter:
             self._may_write(target), inserting(plan, source, target.key)
         )
         connection = pool(self._options.server).take(self._tag)
-        with or_close(connection), mapped("creating a temporary table"):
+        with or_close(connection), translate_errors("creating a temporary table"):
             connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
         return CopyIn(connection, plan, plan.copy_statement(staged), self._options)
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from abs_clients.postgres.connection import Tag, or_close
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import pool
 from abs_core.contracts import Task
@@ -54,7 +54,7 @@ class StagingWriter:
         copy, self._copy = self._copy, None
         copy.finish()
         reached(CrashPoint.BEFORE_PRE_COMMIT)
-        with or_close(copy.connection), mapped("committing staged rows"):
+        with or_close(copy.connection), translate_errors("committing staged rows"):
             copy.connection.execute("COMMIT")
         pool(self._options.server).give_back(copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
@@ -68,7 +68,7 @@ class StagingWriter:
         plan = resolve(self._options, self._schema).plan
         staging = Staging(self._options)
         connection = pool(self._options.server).take(self._tag)
-        with or_close(connection), mapped("creating a staging table"):
+        with or_close(connection), translate_errors("creating a staging table"):
             MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
             creating = staging.creating(self._handle, plan, logged=self._logged)
             connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))

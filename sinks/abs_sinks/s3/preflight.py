@@ -13,7 +13,7 @@ from awscrt.checksums import crc64nvme
 from botocore.exceptions import ClientError
 
 from abs_clients.s3.client import client
-from abs_clients.s3.errors import code_of, mapped, status_of
+from abs_clients.s3.errors import code_of, status_of, translate_errors
 from abs_clients.s3.location import Location
 from abs_clients.s3.objects import Objects
 from abs_core.errors import RefusedError
@@ -55,7 +55,7 @@ def preflight(options: S3Options, job: str | None) -> list[Finding]:
 
 def _exists(options: S3Options) -> bool:
     """Whether the bucket is there; true too where that may not be asked."""
-    with mapped(f"looking for bucket {options.path.bucket}"):
+    with translate_errors(f"looking for bucket {options.path.bucket}"):
         try:
             client(options.server).head_bucket(Bucket=options.path.bucket)
         except ClientError as error:
@@ -189,7 +189,7 @@ def _others(options: S3Options, job: str) -> Iterator[Finding]:
 
 def _ask(options: S3Options, call: str) -> dict[str, Any]:
     """A bucket's setting; nothing where it has none, or may not be read."""
-    with mapped(f"reading the settings of bucket {options.path.bucket}"):
+    with translate_errors(f"reading the settings of bucket {options.path.bucket}"):
         try:
             answer: dict[str, Any] = getattr(client(options.server), call)(
                 Bucket=options.path.bucket

@@ -12,7 +12,7 @@ from typing import Any
 from botocore.exceptions import ClientError
 
 from abs_clients.s3.client import client
-from abs_clients.s3.errors import code_of, mapped, message_of, status_of
+from abs_clients.s3.errors import code_of, message_of, status_of, translate_errors
 from abs_clients.s3.objects import checksum_header, checksum_text
 from abs_core.errors import CorruptionError
 from abs_core.strictjson import NEWER, of, parse, shown, text, whole
@@ -118,7 +118,7 @@ class Uploads:
 
     def create(self, key: str, metadata: Mapping[str, str]) -> str:
         """Begin one; its id. Where the reply is lost one more stays behind, for the sweep."""
-        with mapped(f"beginning the upload of {self._name(key)}"):
+        with translate_errors(f"beginning the upload of {self._name(key)}"):
             answer = client(self._options.server).create_multipart_upload(
                 Bucket=self._bucket,
                 Key=key,
@@ -137,7 +137,7 @@ class Uploads:
         Args:
             crc: the part's CRC-64/NVME; the server checks it before it answers.
         """
-        with mapped(f"uploading part {number} of {self._name(key)}"):
+        with translate_errors(f"uploading part {number} of {self._name(key)}"):
             answer = client(self._options.server).upload_part(
                 Bucket=self._bucket,
                 Key=key,
@@ -155,7 +155,7 @@ class Uploads:
         complete by ETag.
         """
         sizes: dict[tuple[int, str], int] = {}
-        with mapped(f"looking at the upload of {self._name(key)}"):
+        with translate_errors(f"looking at the upload of {self._name(key)}"):
             pages = client(self._options.server).get_paginator("list_parts")
             try:
                 for page in pages.paginate(Bucket=self._bucket, Key=key, UploadId=upload_id):
@@ -178,7 +178,7 @@ class Uploads:
             UnavailableError: the outcome is not known: look at the object.
         """
         condition = {"IfNoneMatch": "*"} if if_absent else {}
-        with mapped(f"completing the upload of {self._name(upload.key)}"):
+        with translate_errors(f"completing the upload of {self._name(upload.key)}"):
             try:
                 answer = client(self._options.server).complete_multipart_upload(
                     Bucket=self._bucket,
@@ -199,7 +199,7 @@ class Uploads:
 
     def abort(self, key: str, upload_id: str) -> None:
         """Give it up; one that is gone is left alone."""
-        with mapped(f"aborting the upload of {self._name(key)}"):
+        with translate_errors(f"aborting the upload of {self._name(key)}"):
             try:
                 client(self._options.server).abort_multipart_upload(
                     Bucket=self._bucket, Key=key, UploadId=upload_id
@@ -216,7 +216,7 @@ class Uploads:
         """
         marker: dict[str, str] = {}
         while True:
-            with mapped(f"listing the uploads below {self._name(prefix)}"):
+            with translate_errors(f"listing the uploads below {self._name(prefix)}"):
                 answer = client(self._options.server).list_multipart_uploads(
                     Bucket=self._bucket, Prefix=prefix, **marker
                 )

@@ -1,4 +1,4 @@
-"""Where a log lies: a few small named cells that are written once, on disk, in a bucket, in memory."""
+"""Where a log lies: a few small named cells that are written once, on disk or in memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from typing import Protocol
 
 from abs_core.durable import flush_folder, make_durably
 from abs_core.errors import AbsError, RefusedError, UnavailableError
-from abs_sources.files.bucket import NotThereError, OtherContentError, Server, client, mapped
 
 
 class Cells(Protocol):
@@ -68,14 +67,14 @@ class FolderCells:
         return str(self.folder)
 
     def names(self) -> set[str]:
-        with self._mapped():
+        with self._translate_errors():
             if not self.folder.exists():
                 return set()
             found = {path.name for path in self.folder.iterdir()}
             return {name for name in found if not name.startswith(".")}
 
     def get(self, name: str) -> bytes | None:
-        with self._mapped():
+        with self._translate_errors():
             try:
                 content = (self.folder / name).read_bytes()
             except FileNotFoundError:
@@ -84,7 +83,7 @@ class FolderCells:
             return content
 
     def put_new(self, name: str, content: bytes) -> bool:
-        with self._mapped():
+        with self._translate_errors():
             make_durably(self.folder)
             aside = self.folder / f".{secrets.token_hex(8)}"
             try:
@@ -101,12 +100,12 @@ class FolderCells:
             return True
 
     def delete(self, names: Iterable[str]) -> None:
-        with self._mapped():
+        with self._translate_errors():
             for name in names:
                 (self.folder / name).unlink(missing_ok=True)
 
     @contextmanager
-    def _mapped(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         try:
             yield
         except AbsError:
@@ -120,61 +119,6 @@ class FolderCells:
             raise UnavailableError(
                 f"The log's folder {self.folder} does not answer: {error.strerror or error}."
             ) from error
-
-
-@dataclass(frozen=True)
-class BucketCells:
-    """One object each, put with ``If-None-Match: *``; ``SeenLog`` proves that the server honours it."""
-
-    server: Server
-    bucket: str
-    prefix: str
-
-    @property
-    def place(self) -> str:
-        return f"s3://{self.bucket}/{self.prefix}"
-
-    def names(self) -> set[str]:
-        with mapped(f"listing {self.place}"):
-            pages = client(self.server).get_paginator("list_objects_v2")
-            return {
-                item["Key"][len(self.prefix) + 1 :]
-                for page in pages.paginate(Bucket=self.bucket, Prefix=f"{self.prefix}/")
-                for item in page.get("Contents", ())
-            }
-
-    def get(self, name: str) -> bytes | None:
-        try:
-            with mapped(f"reading {self.place}/{name}"):
-                answer = client(self.server).get_object(Bucket=self.bucket, Key=self._key(name))
-                content: bytes = answer["Body"].read()
-                return content
-        except NotThereError:
-            return None
-
-    def put_new(self, name: str, content: bytes) -> bool:
-        try:
-            with mapped(f"writing {self.place}/{name}"):
-                client(self.server).put_object(
-                    Bucket=self.bucket, Key=self._key(name), Body=content, IfNoneMatch="*"
-                )
-        except (OtherContentError, UnavailableError) as error:
-            # boto3 sends again what got no answer: 412 can be said of our own.
-            there = self.get(name)
-            if there is None:
-                raise UnavailableError(
-                    f"S3: {self.place}/{name} may or may not be written."
-                ) from error
-            return there == content
-        return True
-
-    def delete(self, names: Iterable[str]) -> None:
-        for name in names:
-            with mapped(f"deleting {self.place}/{name}"):
-                client(self.server).delete_object(Bucket=self.bucket, Key=self._key(name))
-
-    def _key(self, name: str) -> str:
-        return f"{self.prefix}/{name}"
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -18,15 +19,14 @@ from abs_clients.options import (
     seconds,
     whole_number,
 )
-from abs_core.errors import OptionError
+from abs_clients.s3.server import Bucket, Server
+from abs_core.errors import ConfigError, OptionError
 from abs_core.source import Limit
-from abs_sources.files.bucket import Server
-from abs_sources.files.cells import BucketCells, Cells, FolderCells
+from abs_sources.files.cells import Cells, FolderCells
 from abs_sources.files.lines import CsvForm
 from abs_sources.files.local import LocalStore
 from abs_sources.files.model import Store
 from abs_sources.files.pattern import Pattern
-from abs_sources.files.s3 import S3Store
 
 NAME = "abs-files"
 FORMATS = ("parquet", "json", "csv", "arrow", "text")
@@ -262,7 +262,9 @@ class FileOptions:
         pattern = Pattern.parse(self.path.path, self.names, recursive=self.recursive)
         if self.path.bucket is None:
             return LocalStore(pattern)
-        return S3Store(self.server, self.path.bucket, pattern)
+        with _needs_boto3():
+            from abs_sources.files.s3 import S3Store
+        return S3Store(Bucket(self.server, self.path.bucket), pattern)
 
     def cells(self) -> Cells | None:
         """The place of the log; None where there is none."""
@@ -270,7 +272,19 @@ class FileOptions:
             return None
         if self.log.bucket is None:
             return FolderCells(Path(self.log.path))
-        return BucketCells(self.server, self.log.bucket, self.log.path)
+        with _needs_boto3():
+            from abs_sources.files.bucket_cells import BucketCells
+        return BucketCells(Bucket(self.server, self.log.bucket), self.log.path)
+
+
+@contextmanager
+def _needs_boto3() -> Iterator[None]:
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            "Files on S3 need boto3, which is not installed.", remedy="install abs-sinks[s3]."
+        ) from error
 
 
 def _log(values: Mapping[str, Any]) -> Place | None:

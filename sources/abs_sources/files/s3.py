@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 
-from abs_sources.files.bucket import NotThereError, OtherContentError, Server, client, mapped
-from abs_sources.files.faults import changed, gone
+from abs_clients.s3.objects import Head, Listed, Objects
+from abs_clients.s3.server import Bucket
+from abs_sources.files.errors import changed, gone
 from abs_sources.files.model import Found, OpenFile, Pin
 from abs_sources.files.pattern import Pattern
 
@@ -20,8 +19,7 @@ from abs_sources.files.pattern import Pattern
 class S3Store:
     """Objects below a prefix of a bucket; ``pattern.root`` is the prefix."""
 
-    server: Server
-    bucket: str
+    bucket: Bucket
     pattern: Pattern
 
     def find(self) -> list[Found]:
@@ -33,25 +31,21 @@ class S3Store:
         return [f for f in found if self.pattern.wants(f.pin.path)]
 
     def open(self, pin: Pin) -> OpenFile:
-        name = self.name(pin.path)
-        raw = _Ranges(client(self.server), self.bucket, self._key(pin.path), pin, name)
+        raw = _Ranges(Objects(self.bucket), self._key(pin.path), pin, self.name(pin.path))
         raw.look()
         return _S3File(raw)
 
     def name(self, path: str) -> str:
-        return f"s3://{self.bucket}/{self._key(path)}"
+        return f"s3://{self.bucket.name}/{self._key(path)}"
 
     def _key(self, path: str) -> str:
         return "/".join(part for part in (self.pattern.root, path) if part)
 
     def _list(self, prefix: str) -> Iterator[Found]:
-        with mapped(f"listing s3://{self.bucket}/{prefix}"):
-            pages = client(self.server).get_paginator("list_objects_v2")
-            for page in pages.paginate(Bucket=self.bucket, Prefix=prefix):
-                for item in page.get("Contents", ()):
-                    path = item["Key"][len(self.pattern.root) :].lstrip("/")
-                    if not item["Key"].endswith("/"):  # consoles make such objects for folders
-                        yield _found(path, item)
+        for listed in Objects(self.bucket).list(prefix):
+            path = listed.key[len(self.pattern.root) :].lstrip("/")
+            if not listed.key.endswith("/"):  # consoles make such objects for folders
+                yield _found(path, listed)
 
 
 class _S3File:
@@ -68,20 +62,19 @@ class _S3File:
 class _Ranges(io.RawIOBase):
     """A file of which every read is one ranged GET with ``If-Match``."""
 
-    def __init__(self, s3: Any, bucket: str, key: str, pin: Pin, name: str) -> None:
+    def __init__(self, objects: Objects, key: str, pin: Pin, name: str) -> None:
         super().__init__()
-        self._s3 = s3
-        self._object = {"Bucket": bucket, "Key": key}
+        self._objects = objects
+        self._key = key
         self._pin = pin
         self._name = name
         self._at = 0
 
     def look(self) -> None:
         """One HEAD: an empty file, too, must be the pinned one."""
-        with self._told("looking at"):
-            head = self._s3.head_object(**self._object)
-        if head["ETag"] != self._pin.stamp or head["ContentLength"] != self._pin.size:
-            raise changed(self._name, self._pin.stamp, head["ETag"])
+        head = self._head()
+        if head.etag != self._pin.stamp or head.size != self._pin.size:
+            raise changed(self._name, self._pin.stamp, head.etag)
 
     def readable(self) -> bool:
         return True
@@ -101,25 +94,19 @@ class _Ranges(io.RawIOBase):
         end = self._pin.size if size is None or size < 0 else min(self._at + size, self._pin.size)
         if self._at >= end:
             return b""
-        with self._told("reading"):
-            answer = self._s3.get_object(
-                **self._object, Range=f"bytes={self._at}-{end - 1}", IfMatch=self._pin.stamp
-            )
-            content: bytes = answer["Body"].read()
+        content = self._objects.get_range(self._key, self._at, end, self._pin.stamp)
+        if content is None:
+            raise changed(self._name, self._pin.stamp, self._head().etag)
         self._at += len(content)
         return content
 
-    @contextmanager
-    def _told(self, doing: str) -> Iterator[None]:
-        try:
-            with mapped(f"{doing} {self._name}"):
-                yield
-        except NotThereError as error:
-            raise gone(self._name) from error
-        except OtherContentError as error:
-            raise changed(self._name, f"ETag {self._pin.stamp}", "another") from error
+    def _head(self) -> Head:
+        head = self._objects.head(self._key)
+        if head is None:
+            raise gone(self._name)
+        return head
 
 
-def _found(path: str, item: Any) -> Found:
-    modified = int(item["LastModified"].timestamp() * 1_000_000_000)
-    return Found(Pin(path, item["Size"], item["ETag"]), modified)
+def _found(path: str, listed: Listed) -> Found:
+    modified = int(listed.modified.timestamp() * 1_000_000_000)
+    return Found(Pin(path, listed.size, listed.etag), modified)

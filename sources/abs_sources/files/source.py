@@ -13,7 +13,7 @@ from abs_core.errors import ConfigError, ReplayMismatchError, SchemaError, Unava
 from abs_core.source import Limit, Offsets, Reader, Split
 from abs_core.strictjson import fields, parse, text, whole
 from abs_sources.files.cells import Cells, MemoryCells
-from abs_sources.files.faults import changed
+from abs_sources.files.errors import changed
 from abs_sources.files.formats import is_divisible, stored_schema
 from abs_sources.files.log import SeenLog, seen_as
 from abs_sources.files.model import Found, Pin, Store

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
@@ -123,7 +123,7 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
     def commit(self, checkpoint: int) -> None:
         before, self._committed = self._committed, checkpoint
         values = self._values(before=before)
-        with leased(self.server) as connection, mapped("deleting superseded state"):
+        with leased(self.server) as connection, translate_errors("deleting superseded state"):
             connection.execute(self.sql(_HORIZON), values)
             connection.execute(self.sql(_SUPERSEDED), values)
 
@@ -133,7 +133,10 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
             "delete from {schema}.keyed_mvcc where scope = %(scope)s and version = %(version)s"
             " and generation = %(generation)s and key_group >= %(start)s and key_group < %(stop)s"
         )
-        with leased(self.server) as connection, mapped("deleting a failed checkpoint's state"):
+        with (
+            leased(self.server) as connection,
+            translate_errors("deleting a failed checkpoint's state"),
+        ):
             connection.execute(query, self._values(version=checkpoint))
 
     def _values(self, **others: object) -> dict[str, object]:

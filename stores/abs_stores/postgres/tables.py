@@ -14,7 +14,7 @@ from typing import Any, LiteralString
 
 from psycopg import Connection, sql
 
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema, in_turn
 from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
@@ -83,7 +83,7 @@ class StateTables:
             filter=sql.SQL(narrow),
         )
         parameters = {"scope": self.scope, **self.visible(), **values}
-        with leased(self.server) as connection, mapped("reading operators' state"):
+        with leased(self.server) as connection, translate_errors("reading operators' state"):
             rows = connection.execute(query, parameters, binary=True).fetchall()
         return [((bytes(key), bytes(sub)), bytes(value)) for key, sub, value in rows]
 
@@ -96,7 +96,7 @@ class StateTables:
         Raises:
             FencedError: a higher one is; nothing is written.
         """
-        with leased(self.server) as connection, mapped("writing operators' state"):
+        with leased(self.server) as connection, translate_errors("writing operators' state"):
             connection.execute("begin")
             fence = self.sql(
                 "select generation from {schema}.keyed_fence where scope = %s for share"
@@ -124,13 +124,13 @@ class StateTables:
         values = {"scope": self.scope, "job": place.job, "operator": place.operator}
         with leased(self.server) as connection:
             self._schema.ensure(connection)
-            with mapped("creating the tables of operators' state"):
+            with translate_errors("creating the tables of operators' state"):
                 in_turn(connection, lambda: connection.execute(self.sql(_FENCE + self.tables)))
             for last in [*[False] * (_RAISE_TRIES - 1), True]:
                 if clear is not None:
                     clear(connection)
                 try:
-                    with mapped("fencing older runs"):
+                    with translate_errors("fencing older runs"):
                         # Not where it is raised already: this run's own writers hold it.
                         row = connection.execute(look, (self.scope,)).fetchone()
                         if row is None or row[0] < place.generation:

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import Connection, sql
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random
 
-from abs_clients.postgres.errors import mapped
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
 from abs_core.errors import HandleLostError
@@ -87,7 +87,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
     def restore(self, handles: Sequence[StateHandle]) -> None:
         named = {gid for handle in handles for name, gid in handle.extra if name == "gid"}
         self.raise_fence(partial(self._settle, named))
-        with leased(self.server) as connection, mapped("looking for committed state"):
+        with leased(self.server) as connection, translate_errors("looking for committed state"):
             query = self.sql(
                 "select gid, checkpoint from {schema}.keyed_2pc_marker where scope = %s"
             )
@@ -122,7 +122,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
 
     def commit(self, checkpoint: int) -> None:
         self._end("COMMIT PREPARED {}")
-        with leased(self.server) as connection, mapped("deleting older markers"):
+        with leased(self.server) as connection, translate_errors("deleting older markers"):
             connection.execute(self.sql(_UNMARK), self._values(checkpoint))
 
     def abort(self, checkpoint: int) -> None:
@@ -136,7 +136,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
 
     def _settle(self, named: set[str], connection: Connection[Any]) -> None:
         """End what older runs left prepared: by the decision, which the handles are."""
-        with mapped("looking for prepared state"):
+        with translate_errors("looking for prepared state"):
             gids = [row[0] for row in connection.execute(_PREPARED)]
         for gid in gids:
             name = _GID.fullmatch(gid)
@@ -169,5 +169,5 @@ def _end(connection: Connection[Any], statement: LiteralString, gid: str) -> Non
         stop=stop_after_delay(10.0),
         reraise=True,
     )
-    with mapped("ending prepared state"), suppress(psycopg.errors.UndefinedObject):
+    with translate_errors("ending prepared state"), suppress(psycopg.errors.UndefinedObject):
         waiting(lambda: connection.execute(sql.SQL(statement).format(gid)))

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from abs_clients.postgres.errors import cannot_connect, mapped, to_abs_error
+from abs_clients.postgres.errors import cannot_connect, to_abs_error, translate_errors
 from abs_core.errors import (
     AbsError,
     ContentionError,
@@ -75,14 +75,14 @@ def test_what_each_kind_of_state_becomes(state: str, kind: type[AbsError], retry
     [k for k in vars(psycopg).values() if isinstance(k, type) and issubclass(k, psycopg.Error)],
 )
 def test_every_class_of_the_driver_is_mapped_without_a_state(kind: type[psycopg.Error]) -> None:
-    with pytest.raises(AbsError), mapped("testing"):
+    with pytest.raises(AbsError), translate_errors("testing"):
         raise kind("no state")
 
 
 def test_a_lost_connection_is_unavailable() -> None:
     with (
         pytest.raises(UnavailableError, match="went away while testing") as caught,
-        mapped("testing"),
+        translate_errors("testing"),
     ):
         raise psycopg.OperationalError("server closed the connection unexpectedly")
     assert isinstance(caught.value.__cause__, psycopg.OperationalError)

@@ -5,19 +5,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 
-import botocore.exceptions as boto
 import pytest
 
-from abs_clients.s3.errors import to_abs_error
 from abs_clients.s3.location import Location
-from abs_core.errors import (
-    AbsError,
-    ContentionError,
-    OptionError,
-    RefusedError,
-    TargetError,
-    UnavailableError,
-)
+from abs_core.errors import OptionError
 from abs_sinks.s3 import S3Options
 
 PATH = {"path": "s3://bucket/some/where"}
@@ -82,45 +73,3 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         S3Options.parse({"partsize": "1", "fileformat": "orc", "nothing": "x"})
     for name in ("partsize", "fileformat", "nothing", "path"):
         assert name in str(raised.value)
-
-
-@pytest.mark.parametrize(
-    ("code", "status", "kind"),
-    [
-        ("SlowDown", 503, UnavailableError),
-        ("InternalError", 200, UnavailableError),
-        ("NoSuchBucket", 404, RefusedError),
-        ("AccessDenied", 403, RefusedError),
-        ("403", 403, RefusedError),
-        ("RequestTimeTooSkewed", 403, RefusedError),
-        ("ConditionalRequestConflict", 409, ContentionError),
-        ("SomethingNew", 400, RefusedError),
-        ("SomethingNew", 502, UnavailableError),
-        ("SomethingNew", 304, TargetError),
-    ],
-)
-def test_every_answer_of_a_server_has_its_error(
-    code: str, status: int, kind: type[AbsError]
-) -> None:
-    response = {
-        "Error": {"Code": code, "Message": "m"},
-        "ResponseMetadata": {"HTTPStatusCode": status},
-    }
-    found = to_abs_error(boto.ClientError(response, "PutObject"), "testing")
-    assert type(found) is kind
-    assert code in str(found)
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (boto.EndpointConnectionError(endpoint_url="http://x"), UnavailableError),
-        (boto.ReadTimeoutError(endpoint_url="http://x"), UnavailableError),
-        (boto.ConnectionClosedError(endpoint_url="http://x"), UnavailableError),
-        (boto.NoCredentialsError(), RefusedError),
-        (boto.NoRegionError(), RefusedError),
-        (boto.ParamValidationError(report="r"), TargetError),
-    ],
-)
-def test_every_failure_of_the_client_has_its_error(error: Exception, kind: type[AbsError]) -> None:
-    assert type(to_abs_error(error, "testing")) is kind

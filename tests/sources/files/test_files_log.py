@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from abs_clients.s3.server import Bucket, Server
 from abs_core.errors import CorruptionError, IdentityError, RefusedError, ReplayMismatchError
 from abs_core.source import Limit
 from abs_services import S3Service
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files import log as logs
-from abs_sources.files.bucket import Server
-from abs_sources.files.cells import BucketCells, Cells, FolderCells, MemoryCells
+from abs_sources.files.bucket_cells import BucketCells
+from abs_sources.files.cells import Cells, FolderCells, MemoryCells
 from abs_sources.files.log import KEPT, SeenLog, seen_as
 from abs_sources.files.model import Pin
 from tests.sources.files.fill import TEXT, Folder, credentials
@@ -109,7 +110,7 @@ def test_of_writers_that_race_each_entry_has_one_and_no_file_is_taken_twice_or_l
     server = Server(s3.endpoint, s3.region, pathstyle=True)
     cells: Cells = FolderCells(tmp_path / "log")
     if kind == "bucket":
-        cells = BucketCells(server, s3.bucket, f"{prefix}/log")
+        cells = BucketCells(Bucket(server, s3.bucket), f"{prefix}/log")
     pins = [pin(number) for number in range(60)]
     views = [SeenLog(cells, "/data") for _ in range(3)]
 

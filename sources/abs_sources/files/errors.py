@@ -41,7 +41,7 @@ def not_text(name: str) -> RefusedError:
 
 
 @contextmanager
-def mapped_os(name: str) -> Iterator[None]:
+def translate_os_errors(name: str) -> Iterator[None]:
     """Errors of the operating system; FileNotFoundError passes.
 
     Raises:
