@@ -166,11 +166,11 @@ def _nearest(key: str, by_name: Mapping[str, Option]) -> str:
     return f"known are: {', '.join(sorted(option.name for option in by_name.values()))}."
 
 
-def a_text(text: str) -> str:
+def text(given: str) -> str:
     """Any text but the empty one."""
-    if not text.strip():
+    if not given.strip():
         raise ValueError("given where it is named")
-    return text
+    return given
 
 
 def one_of(*choices: str) -> Callable[[str], str]:
@@ -187,7 +187,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
     return read
 
 
-def a_flag(text: str) -> bool:
+def boolean(text: str) -> bool:
     """true or false, as Spark writes them."""
     words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
     if text.strip().lower() not in words:

@@ -242,7 +242,7 @@ def kafka_options(url: str, **more: str) -> KafkaOptions:
 
 
 def _s3(url: str) -> State:
-    from abs_sinks.s3.epochs import S3CoCommitter
+    from abs_sinks.s3.manifest_commit import S3CoCommitter
     from abs_sinks.s3.options import S3Options
     from abs_sinks.s3.register import S3Register
 

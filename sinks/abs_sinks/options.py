@@ -9,12 +9,12 @@ from typing import Any
 from abs_clients.options import (
     Option,
     Problems,
-    a_flag,
-    a_text,
+    boolean,
     duration,
     one_of,
     read_options,
     seconds,
+    text,
     whole_number,
 )
 from abs_core.model import job_key
@@ -27,12 +27,12 @@ __all__ = [
     "CommonOptions",
     "Option",
     "Problems",
-    "a_flag",
-    "a_text",
+    "boolean",
     "duration",
     "one_of",
     "read_options",
     "seconds",
+    "text",
     "whole_number",
 ]
 
@@ -80,18 +80,18 @@ class CommonOptions:
         )
 
 
-def _job_name(text: str) -> str:
-    job_key(a_text(text))
-    return text
+def _job_name(given: str) -> str:
+    job_key(text(given))
+    return given
 
 
 COMMON = (
     Option("protocol", one_of(*PROTOCOLS), "2pc"),
     Option("job", _job_name),
-    Option("epoch", a_text),
-    Option("adopt", a_text),
-    Option("wal", a_text),
-    Option("checkpointLocation", a_text),
+    Option("epoch", text),
+    Option("adopt", text),
+    Option("wal", text),
+    Option("checkpointLocation", text),
     Option("patience", duration(1.0, 86_400.0), DEFAULT_SECONDS),
     Option("replay", one_of(*REPLAYS), "digest"),
     # Spark adds it to a query that has a name.

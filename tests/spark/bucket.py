@@ -14,7 +14,7 @@ from abs_clients.s3.location import OURS
 from abs_clients.s3.objects import Objects
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, committed_files
-from abs_sinks.s3.epochs import S3CoCommitter
+from abs_sinks.s3.manifest_commit import S3CoCommitter
 from abs_sinks.s3.uploads import Uploads
 
 

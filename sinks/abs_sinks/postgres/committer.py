@@ -19,12 +19,12 @@ from abs_core.contracts import Conflict, Version
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.postgres.doubt import in_doubt
-from abs_sinks.postgres.epoch import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.register import persistently
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.target import Target, resolve
+from abs_sinks.postgres.wal_commit import EpochTransaction
 
 MANY_HANDLES = 8
 """From so many on, handles are committed over several connections."""

@@ -19,8 +19,8 @@ from abs_sinks.arrow import cast_plain, plain_type
 from abs_sinks.jsontext import json_text
 from abs_sinks.postgres.checks import check_values
 from abs_sinks.postgres.copytext import copy_text
-from abs_sinks.postgres.fit import Conversion, Wire
 from abs_sinks.postgres.payload import payload
+from abs_sinks.postgres.type_mapping import Conversion, Wire
 from abs_sinks.postgres.types import Column, becomes_json
 from abs_sinks.refusals import row_error
 

@@ -17,11 +17,11 @@ from abs_sinks.options import (
     CommonOptions,
     Option,
     Problems,
-    a_flag,
-    a_text,
+    boolean,
     one_of,
     read_options,
     seconds,
+    text,
     whole_number,
 )
 
@@ -69,15 +69,15 @@ def _identifier(text: str) -> str:
 
 
 _OWN = (
-    Option("url", a_text, secret=True),
+    Option("url", text, secret=True),
     Option("dbtable", TableName.parse),
-    Option("user", a_text),
+    Option("user", text),
     Option("password", str, secret=True),
     Option("write", one_of("append", "upsert"), "append"),
     Option("key", column_list, ()),
     Option("orderby", column_list, ()),
     Option("batchsize", whole_number(1, 10_000_000), 65_536),
-    Option("createtable", a_flag, False),
+    Option("createtable", boolean, False),
     Option("stateschema", _identifier, "abs"),
     Option("locktimeout", seconds(0.1, 600.0), 10.0),
     Option("connecttimeout", seconds(1.0, 600.0), 10.0),

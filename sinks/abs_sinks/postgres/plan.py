@@ -9,8 +9,8 @@ import pyarrow as pa
 from psycopg import sql
 
 from abs_sinks.postgres.encode import BinaryEncoder, Encoder, PlannedColumn, TextEncoder
-from abs_sinks.postgres.fit import Wire
 from abs_sinks.postgres.table import Table
+from abs_sinks.postgres.type_mapping import Wire
 
 
 @dataclass(frozen=True, slots=True)

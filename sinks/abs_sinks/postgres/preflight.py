@@ -27,7 +27,7 @@ from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.schema import left_empty
 from abs_sinks.postgres.table import Table, read_table
 from abs_sinks.postgres.target import identity_of, plan_for
-from abs_sinks.postgres.writer_2pc import RAISE_OR_WAL
+from abs_sinks.postgres.twophase import RAISE_OR_WAL
 
 OLDEST_VERSION = 140000
 """PostgreSQL 14: the oldest whose functions and catalogs are used here."""

@@ -16,13 +16,13 @@ from abs_core.model import Finding, Guarantee, JobState
 from abs_sinks.postgres.committer import PostgresCoCommitter, PostgresCommitter
 from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.guarantee import guarantee
+from abs_sinks.postgres.idempotent import UpsertingWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.preflight import preflight
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.target import resolve
-from abs_sinks.postgres.writer_2pc import PreparingWriter
-from abs_sinks.postgres.writer_upsert import UpsertingWriter
-from abs_sinks.postgres.writer_wal import StagingWriter
+from abs_sinks.postgres.twophase import PreparingWriter
+from abs_sinks.postgres.wal import StagingWriter
 
 log = logging.getLogger(__name__)
 

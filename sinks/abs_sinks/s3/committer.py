@@ -16,8 +16,8 @@ from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobStat
 from abs_sinks.s3.compose import compose
 from abs_sinks.s3.layout import handle_of
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.pending import PendingUploads
 from abs_sinks.s3.segments import S3Segments, segment_handle
+from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import Pending, Upload, Uploads, uploads_from_text
 
 MANY_HANDLES = 4

@@ -13,7 +13,7 @@ from abs_core.wal import read_segment
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
 from abs_sinks.s3.taskfiles import TaskFiles
-from abs_sinks.s3.writer_2pc import committable
+from abs_sinks.s3.twophase import committable
 
 
 def compose(

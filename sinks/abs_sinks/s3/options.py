@@ -10,11 +10,11 @@ from typing import Any, Self
 from abs_clients.options import (
     Option,
     Problems,
-    a_flag,
-    a_text,
+    boolean,
     one_of,
     read_options,
     seconds,
+    text,
     whole_number,
 )
 from abs_clients.s3.location import OURS, Location
@@ -91,10 +91,10 @@ _OWN = (
         "compression", one_of("none", "uncompressed", "snappy", "zstd", "gzip", "lz4", "brotli")
     ),
     Option("endpoint", _endpoint),
-    Option("region", a_text),
-    Option("pathstyle", a_flag),
+    Option("region", text),
+    Option("pathstyle", boolean),
     Option("sse", _sse),
-    Option("ssekmskeyid", a_text),
+    Option("ssekmskeyid", text),
     Option("filename", _lead, "part"),
     Option("partsize", size(LEAST_PART, 1 << 30), 8 * MIB),
     Option("uploadthreads", whole_number(1, 64), 4),
@@ -102,7 +102,7 @@ _OWN = (
     Option("maxfilesize", size(MIB, 1 << 40), 1 << 30),
     Option("maxopenfiles", whole_number(1, 1000), 8),
     Option("targetfilesize", size(MIB, 1 << 40), 128 * MIB),
-    Option("header", a_flag, True),
+    Option("header", boolean, True),
     Option("statepath", Location.parse),
     Option("timeout", seconds(1.0, 600.0), 60.0),
 )

@@ -24,7 +24,7 @@ from abs_core.wal import Entry
 from abs_sinks.s3.layout import job_text
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.partfile import Lanes, PartFile
-from abs_sinks.s3.pending import PendingUploads
+from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import HANDLE
 
 FOLDER = "wal"

@@ -12,17 +12,17 @@ from abs_clients.s3.objects import Objects
 from abs_core.contracts import Task, Writer
 from abs_core.model import Finding, Guarantee, JobState
 from abs_sinks.s3.committer import S3Committer, S3Composer
-from abs_sinks.s3.epochs import S3CoCommitter
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.guarantee import guarantee
+from abs_sinks.s3.idempotent import publish
+from abs_sinks.s3.manifest_commit import S3CoCommitter
 from abs_sinks.s3.options import S3Options, check_partitioning
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.register import S3Register
+from abs_sinks.s3.twophase import leave_open
+from abs_sinks.s3.wal import SegmentingWriter
 from abs_sinks.s3.writer import StreamingWriter
-from abs_sinks.s3.writer_2pc import leave_open
-from abs_sinks.s3.writer_idempotent import publish
-from abs_sinks.s3.writer_wal import SegmentingWriter
 
 
 class S3Sink:

@@ -20,7 +20,7 @@ class StreamingWriter:
     """A ``Writer``. The first row begins the first file; no row, no handle.
 
     Args:
-        seal: of the protocol: ``writer_2pc.leave_open``, ``writer_idempotent.publish``.
+        seal: of the protocol: ``twophase.leave_open``, ``idempotent.publish``.
     """
 
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task, seal: Seal) -> None:

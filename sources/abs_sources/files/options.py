@@ -12,11 +12,11 @@ from typing import Any, Self
 from abs_clients.options import (
     Option,
     Problems,
-    a_flag,
-    a_text,
+    boolean,
     one_of,
     read_options,
     seconds,
+    text,
     whole_number,
 )
 from abs_clients.s3.server import Bucket, Server
@@ -52,22 +52,22 @@ class Place:
     path: str
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, given: str) -> Place:
         """From a path or URL, in any of the spellings that Spark takes.
 
         Raises:
             OptionError: it is neither local nor on S3.
         """
-        in_bucket = _S3.fullmatch(text.strip())
+        in_bucket = _S3.fullmatch(given.strip())
         if in_bucket is not None:
             return cls(in_bucket[1], (in_bucket[2] or "").strip("/"))
-        local = _FILE.fullmatch(text.strip())
-        if local is None and _SCHEME.match(text.strip()):
+        local = _FILE.fullmatch(given.strip())
+        if local is None and _SCHEME.match(given.strip()):
             raise OptionError(
-                f"{text.strip()} is not a place that abs-files can read.",
+                f"{given.strip()} is not a place that abs-files can read.",
                 remedy="write a local path, file:/... or s3://bucket/prefix.",
             )
-        path = local[1] if local is not None else a_text(text).strip()
+        path = local[1] if local is not None else text(given).strip()
         return cls(None, "/" + str(Path(path).absolute()).lstrip("/").rstrip("/"))
 
     @property
@@ -114,21 +114,21 @@ _OWN = (
     Option("checkpointLocation", Place.parse),
     Option("maxFilesPerTrigger", _COUNT),
     Option("maxBytesPerTrigger", _size),
-    Option("latestFirst", a_flag, False),
-    Option("pathGlobFilter", a_text),
-    Option("recursiveFileLookup", a_flag, False),
+    Option("latestFirst", boolean, False),
+    Option("pathGlobFilter", text),
+    Option("recursiveFileLookup", boolean, False),
     Option("changedFiles", one_of("error", "ignore"), "error"),
     Option("maxPartitionBytes", _size, 128 * MIB),
     Option("minPartitions", whole_number(1, 100_000), 8),
     Option("batchsize", whole_number(1, 10_000_000), 65_536),
-    Option("header", a_flag, False),
+    Option("header", boolean, False),
     Option("sep", _one_character, ","),
     Option("quote", _or_none(_one_character), '"'),
     Option("escape", _or_none(_one_character), ""),
     Option("nullValue", str, ""),
     Option("endpoint", _endpoint),
-    Option("region", a_text),
-    Option("pathstyle", a_flag),
+    Option("region", text),
+    Option("pathstyle", boolean),
     Option("timeout", seconds(1.0, 600.0), 60.0),
 )
 

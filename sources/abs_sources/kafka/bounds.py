@@ -38,14 +38,14 @@ def a_start(text: str) -> Bound:
     return Bound(offsets=_by_partition(text, least=EARLIEST, words="earliest, latest or "))
 
 
-def an_end(text: str) -> Bound:
+def end_offset(text: str) -> Bound:
     """``latest``, or JSON with an offset per partition (-1 latest)."""
     if text.strip().lower() == "latest":
         return Bound(everywhere=LATEST)
     return Bound(offsets=_by_partition(text, least=LATEST, words="latest or "))
 
 
-def a_time(text: str) -> Bound:
+def timestamp(text: str) -> Bound:
     """Milliseconds since 1970, for all partitions."""
     try:
         return Bound(times={None: decimal(text.strip())})

@@ -8,17 +8,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from abs_clients.options import Option, Problems, a_flag, one_of, read_options, whole_number
+from abs_clients.options import Option, Problems, boolean, one_of, read_options, whole_number
 from abs_core.source import Limit
 from abs_sources.kafka.bounds import (
     EARLIEST,
     LATEST,
     Bound,
     a_start,
-    a_time,
-    an_end,
     assigned,
+    end_offset,
     times,
+    timestamp,
 )
 from abs_sources.kafka.bounds import names as topic_names
 from abs_sources.kafka.client import PREFIX, client_settings
@@ -47,18 +47,18 @@ _OWN = (
     Option("assign", assigned),
     Option("subscribePattern", _pattern),
     Option("startingOffsets", a_start),
-    Option("startingTimestamp", a_time),
+    Option("startingTimestamp", timestamp),
     Option("startingOffsetsByTimestamp", times),
     Option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error"),
-    Option("endingOffsets", an_end),
-    Option("endingTimestamp", a_time),
+    Option("endingOffsets", end_offset),
+    Option("endingTimestamp", timestamp),
     Option("endingOffsetsByTimestamp", times),
     Option("maxOffsetsPerTrigger", whole_number(1, _MANY)),
     Option("minPartitions", whole_number(1, 1_000_000)),
     Option("maxRecordsPerPartition", whole_number(1, _MANY)),
-    Option("failOnDataLoss", a_flag, True),
-    Option("includeHeaders", a_flag, False),
-    Option("winners", a_flag),
+    Option("failOnDataLoss", boolean, True),
+    Option("includeHeaders", boolean, False),
+    Option("winners", boolean),
     Option("batchsize", whole_number(1, 10_000_000), 10_000),
 )
 _ELSEWHERE = {
@@ -164,7 +164,7 @@ def includes_headers(given: Mapping[str, str]) -> bool:
     """
     problems = Problems(NAME)
     mine = {name: text for name, text in given.items() if name.lower() == "includeheaders"}
-    values = read_options(mine, [Option("includeHeaders", a_flag, False)], problems)
+    values = read_options(mine, [Option("includeHeaders", boolean, False)], problems)
     problems.raise_any()
     return bool(values["includeHeaders"])
 

@@ -17,7 +17,7 @@ from abs_core.testing import SCHEMA
 from abs_core.testing.case import Case, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_services import S3Service
-from abs_sinks.s3 import S3Options, S3Sink, writer_2pc
+from abs_sinks.s3 import S3Options, S3Sink, twophase
 from abs_sinks.s3.committer import uploads_of
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.testing import FolderHarness
@@ -227,7 +227,7 @@ def test_an_upload_without_a_part_decides_nothing(harness: FolderHarness) -> Non
     uploads = uploads_of(share.committable)
     first = uploads[0]
     more = replace(first, etags=(*first.etags, "0" * 32), crcs=(*first.crcs, "0" * 16))
-    lacking = writer_2pc.committable(share.committable.handle, 3, [more])
+    lacking = twophase.committable(share.committable.handle, 3, [more])
     found = run.committer.inspect([lacking])
     assert found[lacking.handle].outcome is Outcome.UNKNOWN
     assert run.committer.commit([lacking]) == {lacking.handle: Outcome.UNKNOWN}

@@ -25,8 +25,8 @@ from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Register, S3Sink
 from abs_sinks.s3.committer import S3Committer
 from abs_sinks.s3.taskfiles import TaskFiles
+from abs_sinks.s3.twophase import committable
 from abs_sinks.s3.uploads import Uploads
-from abs_sinks.s3.writer_2pc import committable
 
 pytestmark = pytest.mark.services
 

@@ -16,11 +16,11 @@ from abs_services import S3Service
 from abs_sinks.s3 import S3Register, sink
 from abs_sinks.s3.committer import S3Committer
 from abs_sinks.s3.markers import Markers
-from abs_sinks.s3.pending import PendingUploads
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.testing import open_folder
+from abs_sinks.s3.twophase import leave_open
+from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import Upload, Uploads
-from abs_sinks.s3.writer_2pc import leave_open
 from tests.daily import cut
 from tests.sinks.s3.conftest import FolderOpener
 

@@ -16,7 +16,7 @@ from abs_core.testing import SCHEMA, Calls, Harness, Position, PositionOpener, c
 from abs_core.testing.calls import Loss
 from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
-from abs_sinks.s3.epochs import S3CoCommitter
+from abs_sinks.s3.manifest_commit import S3CoCommitter
 from abs_sinks.s3.manifests import Manifests
 from tests.daily import cut
 from tests.sinks.s3.conftest import FolderOpener

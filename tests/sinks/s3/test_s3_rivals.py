@@ -11,7 +11,7 @@ import pytest
 from abs_core.errors import FencedError
 from abs_core.testing.case import Case, rows
 from abs_core.testing.cuts import Cut, Halted
-from abs_sinks.s3.epochs import S3CoCommitter
+from abs_sinks.s3.manifest_commit import S3CoCommitter
 from abs_sinks.s3.testing import FolderHarness
 from tests.sinks.s3.clock import SetClock
 

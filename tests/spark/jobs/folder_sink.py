@@ -28,7 +28,7 @@ from abs_core.model import (
 )
 from abs_core.patience import Patience
 from abs_core.registers.file import FileRegister
-from abs_sinks.options import COMMON, CommonOptions, Option, Problems, a_text, read_options
+from abs_sinks.options import COMMON, CommonOptions, Option, Problems, read_options, text
 from abs_spark.source import AbsDataSource
 from abs_spark.target import Format
 
@@ -46,7 +46,7 @@ class FolderOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> FolderOptions:
         problems = Problems("abs-folder")
-        own = (Option("path", a_text), Option("fail", a_text))
+        own = (Option("path", text), Option("fail", text))
         values = read_options(given, (*COMMON, *own), problems)
         problems.raise_any()
         return cls(values["path"], values["fail"], CommonOptions.of(values))

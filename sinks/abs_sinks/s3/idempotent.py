@@ -9,10 +9,10 @@ from abs_core.errors import FencedError
 from abs_core.model import Committable, HandleName, Outcome
 from abs_sinks.s3.markers import Markers
 from abs_sinks.s3.options import S3Options
-from abs_sinks.s3.pending import PendingUploads
 from abs_sinks.s3.taskfiles import TaskFiles
+from abs_sinks.s3.twophase import digest_of
+from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import uploads_to_text
-from abs_sinks.s3.writer_2pc import digest_of
 
 
 def publish(options: S3Options, handle: HandleName, files: TaskFiles) -> Committable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from abs_sinks.postgres.fit import Wire, fit
+from abs_sinks.postgres.type_mapping import Wire, fit
 from abs_sinks.postgres.types import PgType
 from abs_sinks.refusals import MisfitError
 
