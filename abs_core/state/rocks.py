@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import io
 import shutil
-import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -41,6 +40,7 @@ from abs_core.state.contracts import (
 )
 from abs_core.state.keygroups import groups_of
 from abs_core.state.savepoint import CHUNK, FORMAT, Entries, blob_prefix, overlapping, read, write
+from abs_core.state.scratch import ScratchFolder
 from abs_core.state.shapes import Shapes, nests
 
 ROCKS = "rocksdb"
@@ -66,16 +66,20 @@ class RocksBackends:
     """Builds the backends of this process (a ``NewBackend``).
 
     Args:
-        folder: on a local disk; each backend has a folder of its own in it, deleted on close.
+        folder: on a local disk; each backend has a folder of its own in it. It is deleted on close; if
+            the process was killed, by the next backend that is made in ``folder``.
     """
 
     folder: Path
     tuning: Tuning = Tuning()
 
     def __call__(self, store: SnapshotStore, place: Place) -> RocksBackend:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        own = tempfile.mkdtemp(prefix=f"{place.operator}.{place.subtask}-", dir=self.folder)
-        return RocksBackend(store, place, Path(own), self.tuning)
+        own = ScratchFolder(self.folder, f"{place.operator}.{place.subtask}-")
+        try:
+            return RocksBackend(store, place, own, self.tuning)
+        except BaseException:
+            own.remove()
+            raise
 
 
 class RocksTable(Table):
@@ -191,17 +195,20 @@ class RocksSnapshot:
 class RocksBackend:
     """Keyed state of one subtask in RocksDB. See ``StateBackend``; use ``RocksBackends``."""
 
-    def __init__(self, store: SnapshotStore, place: Place, folder: Path, tuning: Tuning) -> None:
+    def __init__(
+        self, store: SnapshotStore, place: Place, scratch: ScratchFolder, tuning: Tuning
+    ) -> None:
         self.store = store
         self.place = place
-        self._folder = folder
+        self._scratch = scratch
+        self._folder = scratch.path
         self._tuning = tuning
         self._shapes = Shapes()
         self._base: dict[str, BlobRef] = {}
         self._pending: dict[int, tuple[RocksSnapshot, Any]] = {}
         self.committed: int | None = -1
         self._tables: dict[str, RocksTable] = {}
-        self.db = self._open(folder / "db")
+        self.db = self._open(self._folder / "db")
         self._committed = self.db.snapshot()
 
     def is_private(self) -> bool:
@@ -276,7 +283,7 @@ class RocksBackend:
         # A restore failed half-way, or it is the second time.
         with suppress(rocksdict.DbClosedError):
             self.db.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.remove()
 
     def _entries(self, name: str) -> RocksTable:
         if name not in self._tables:

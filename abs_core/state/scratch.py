@@ -1,0 +1,78 @@
+"""Folders on a local disk that live as long as their process, and are removed after it.
+
+Each folder has a file ``owner``, locked (``flock``) by the process that made it: the system frees the
+lock however the process ends. Making a folder removes those beside it whose lock nobody holds. A
+folder without that file is left alone: an earlier release made it, and may still use it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import secrets
+import shutil
+from pathlib import Path
+
+from abs_core.durable import disk_errors
+
+_OWNER = "owner"
+_NEW = ".new-"
+"""How the name of a folder begins that is not locked yet."""
+_log = logging.getLogger("abs_core.state")
+
+
+class ScratchFolder:
+    """A new folder in ``parent``, this process's own until ``remove`` or its end.
+
+    Raises:
+        RefusedError, UnavailableError: see ``disk_errors``.
+    """
+
+    def __init__(self, parent: Path, prefix: str) -> None:
+        name = f"{prefix}{secrets.token_hex(8)}"
+        self.path, new = parent / name, parent / f"{_NEW}{name}"
+        with disk_errors(f"The folder {parent}"):
+            parent.mkdir(parents=True, exist_ok=True)
+            _remove_orphans(parent)
+            new.mkdir(mode=0o700)
+            self._lock: int | None = os.open(new / _OWNER, os.O_CREAT | os.O_RDWR, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            new.rename(self.path)  # nobody looks at it before it is locked
+
+    def remove(self) -> None:
+        """Delete it; a second time is nothing. What cannot be deleted is left to the next start."""
+        if self._lock is not None:
+            with contextlib.suppress(OSError):
+                _remove(self.path)
+            os.close(self._lock)
+            self._lock = None
+
+
+def _remove_orphans(parent: Path) -> None:
+    for owner in parent.glob(f"*/{_OWNER}"):
+        if owner.parent.name.startswith(_NEW):
+            continue
+        with contextlib.suppress(OSError):  # another user's
+            opened = os.open(owner, os.O_RDWR)
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _log.info("removing %s: the process that made it has died", owner.parent)
+                _remove(owner.parent)
+            except BlockingIOError:
+                pass  # its process lives
+            finally:
+                os.close(opened)
+
+
+def _remove(folder: Path) -> None:
+    """The file ``owner`` last: what is left where this process dies meanwhile is found by it."""
+    for path in folder.iterdir():
+        if path.name == _OWNER:
+            continue
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    shutil.rmtree(folder, ignore_errors=True)
