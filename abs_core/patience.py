@@ -26,7 +26,7 @@ DEFAULT_SECONDS = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to try. All limits of waiting follow from ``seconds``: see docs/operations.md.
+    """How long to try. All limits of waiting follow from ``seconds``: see docs/how-to/operations.md.
 
     Args:
         seconds: for how long a target that does not answer is tried again, with backoff and jitter.

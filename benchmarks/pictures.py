@@ -1,4 +1,4 @@
-"""``python -m benchmarks.pictures``: one checkpoint of each algorithm as a timeline, for docs/abs.md.
+"""``python -m benchmarks.pictures``: a timeline of one checkpoint of each algorithm.
 
 The job of ``snapshot_ways``, and for algorithm 2 a loop that halves numbers. Of each run the checkpoint
 in the middle is drawn, as ``abs trace`` draws it.

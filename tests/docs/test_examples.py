@@ -60,5 +60,5 @@ def test_an_example_with_s3_runs(
 
 
 def test_the_page_on_the_runtime_names_every_example() -> None:
-    page = (DOCS / "abs.md").read_text()
-    assert [name for name in EXAMPLES if f"(examples/{name})" not in page] == []
+    page = (DOCS / "explanation" / "abs.md").read_text()
+    assert [name for name in EXAMPLES if f"(../examples/{name})" not in page] == []

@@ -34,7 +34,7 @@ WRITES = allow("TOPIC", TARGET, "WRITE", "DESCRIBE")
 ENDS = allow("TRANSACTIONAL_ID", "abs1:*", "WRITE", "DESCRIBE")
 CELL = allow("TRANSACTIONAL_ID", "abs-register.*", "WRITE", "DESCRIBE")
 CELLS = allow("TOPIC", REGISTER, "CREATE", "READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS")
-"""What ``docs/kafka.md`` and ``docs/kafka-source.md`` list for protocol 2pc, and nothing more."""
+"""What the pages on Kafka in ``docs/reference`` list for protocol 2pc, and nothing more."""
 
 
 def test_a_job_through_spark_writes_each_record_once_with_what_is_documented(

@@ -44,7 +44,7 @@ NEEDED = {
     "wal": (WRITES, CELL, CELLS),
     "idempotent": (WRITES, CONFIGS, WINNERS, CELL, CELLS),
 }
-"""What ``docs/kafka.md`` lists, protocol by protocol, and nothing more."""
+"""What ``docs/reference/kafka.md`` lists, protocol by protocol, and nothing more."""
 
 Client = dict[str, str]
 

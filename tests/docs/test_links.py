@@ -1,0 +1,66 @@
+"""Every relative link of the README and the docs leads to a file, and to a heading of it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted(
+    [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "benchmarks").glob("*.md")]
+)
+FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
+KINDS = ("how-to", "reference", "explanation")
+
+
+def text_of(page: Path) -> str:
+    return FENCED.sub("", page.read_text())
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of its headings, as GitHub makes them."""
+    seen, found = Counter[str](), set[str]()
+    for heading in HEADING.findall(text_of(page)):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).lower()
+        name = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found.add(f"{name}-{seen[name]}" if seen[name] else name)
+        seen[name] += 1
+    return found
+
+
+def broken(page: Path) -> list[str]:
+    wrong = []
+    for target in LINK.findall(text_of(page)):
+        if re.match(r"[a-z]+:", target):
+            continue  # another site: not asked here
+        path, _, anchor = target.partition("#")
+        aim = (page.parent / path).resolve() if path else page
+        if not aim.exists() or (anchor and anchor not in anchors(aim)):
+            wrong.append(target)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    assert not broken(page)
+
+
+def test_a_link_to_nowhere_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# A `b` c\n[1](#a-b-c) [2](#a) [3](page.md#a-b-c) [4](none.md) [5](http://x)\n"
+    )
+    assert broken(page) == ["#a", "none.md"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_readme_leads_to_every_page_of_each_kind(kind: str) -> None:
+    readme = text_of(ROOT / "README.md")
+    pages = [page.relative_to(ROOT).as_posix() for page in (ROOT / "docs" / kind).glob("*.md")]
+    assert pages
+    assert [page for page in pages if f"({page}" not in readme] == []
