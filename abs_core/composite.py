@@ -59,7 +59,7 @@ class RoutedCommitter:
         # A system that is away stops its own sweep, not the others'.
         attempt_all(partial(abort, committer) for committer in self._committers.values())
 
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         told = [doubt for c in self._committers.values() for doubt in c.in_doubt(job)]
         # Two sinks on one server see the same handles.
         return list({doubt.handle: doubt for doubt in told}.values())

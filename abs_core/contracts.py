@@ -139,9 +139,10 @@ class Committer(Protocol):
         """
         ...
 
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
-        """All that the target holds pre-committed under exactly this job key, for any register.
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        """Everything pre-committed in the target under exactly this job key, or under any (None).
 
+        Whichever register it belongs to.
         By the handle's name, or by the bounded one under which the target holds it
         (``Committable.held_as``) where this process does not know whose it is.
         """

@@ -26,6 +26,9 @@ RECENT_MAX = 16
 HELD_AS = "held_as"
 """In a committable's ``extra``: the bounded name under which the target holds it."""
 
+PROTOCOL = "protocol"
+"""In a committable's ``extra``: the protocol by which it was made."""
+
 AND = " + "
 """Between the targets of a job that has several: their identities make one."""
 
@@ -141,6 +144,11 @@ class Committable:
     rows: int
     digest: str
     extra: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def protocol(self) -> str:
+        """The protocol by which it was made: what it does not say itself was made by ``2pc``."""
+        return dict(self.extra).get(PROTOCOL, "2pc")
 
     @property
     def held_as(self) -> HandleName:

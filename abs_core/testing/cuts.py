@@ -87,7 +87,7 @@ class CutCommitter:
         self._pass("abort")
         self._committer.abort(handles)
 
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         self._pass("in_doubt")
         return self._committer.in_doubt(job)
 

@@ -129,7 +129,7 @@ class FaultyCommitter:
         for one in handles:
             self._wire.write("abort", partial(self._committer.abort, [one]))
 
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return self._wire.read("in_doubt", lambda: self._committer.in_doubt(job))
 
     def forget(self, state: JobState) -> None:

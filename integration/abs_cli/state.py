@@ -188,12 +188,12 @@ def _postgres(url: str, schema: str) -> State:
     import pyarrow as pa
 
     from abs_sinks.postgres import PostgresOptions, PostgresRegister
-    from abs_sinks.postgres.committer import PostgresCommitter
+    from abs_sinks.postgres.committer import committer_of
 
     # The table is not looked at: handles are ended by name.
     named = {"url": url, "dbtable": f'"{schema}".register', "stateschema": schema}
     options = PostgresOptions.parse(named)
-    return State(PostgresRegister(options), PostgresCommitter(options, pa.schema([])), "postgres")
+    return State(PostgresRegister(options), committer_of(options, pa.schema([])), "postgres")
 
 
 def _kafka(url: str) -> State:
@@ -242,11 +242,11 @@ def kafka_options(url: str, **more: str) -> KafkaOptions:
 
 
 def _s3(url: str) -> State:
-    from abs_sinks.s3.manifest_commit import S3CoCommitter
     from abs_sinks.s3.options import S3Options
     from abs_sinks.s3.register import S3Register
+    from abs_sinks.s3.sink import looking_after_any
 
     path, _, query = url.partition("?")
     options = S3Options.parse({**dict(parse_qsl(query)), "path": path})
     # It ends what any protocol left: which one a job used does not matter here.
-    return State(S3Register(options), S3CoCommitter(options, sized=True), "s3")
+    return State(S3Register(options), looking_after_any(options, sized=True), "s3")

@@ -57,7 +57,7 @@ class Expiring:
     def abort(self, handles: Sequence[HandleName]) -> None:
         self._committer.abort(handles)
 
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return self._committer.in_doubt(job)
 
     def forget(self, state: JobState) -> None:

@@ -48,7 +48,7 @@ class HandleCommitter:
 
         abort_each(handles, abort)
 
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         with self._target.transaction() as db:
             return [InDoubt(name, None, f"prepared {name}") for name in _names(db, "prepared", job)]
 
@@ -112,7 +112,7 @@ class NothingToCommit:
     def abort(self, handles: Sequence[HandleName]) -> None:
         pass
 
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return []
 
     def forget(self, state: JobState) -> None:
@@ -128,7 +128,8 @@ def _outcome(db: sqlite3.Connection, committable: Committable) -> Outcome:
     return Outcome.UNKNOWN if marker is None else Outcome.COMMITTED
 
 
-def _names(db: sqlite3.Connection, table: str, job: str) -> list[HandleName]:
-    found = db.execute(f"SELECT handle FROM {table} WHERE job = ?", [job]).fetchall()
+def _names(db: sqlite3.Connection, table: str, job: str | None) -> list[HandleName]:
+    query = f"SELECT handle FROM {table} WHERE job = coalesce(?, job)"
+    found = db.execute(query, [job]).fetchall()
     names = (HandleName.parse(handle) for (handle,) in found)
     return sorted(name for name in names if name is not None)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from confluent_kafka import Producer
 
 from abs_clients.kafka.attempts import BEGINNING, Decided
-from abs_core.contracts import Committer, Conflict, Version
+from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
@@ -24,53 +24,49 @@ class WinnersCommitter:
     """A ``CoCommitter``: the register must lie in the same cluster.
 
     Attempts leave nothing that could be aborted: a loser's records stay, and are not read.
-
-    Args:
-        others: acts on what the job left under other protocols.
     """
 
-    def __init__(self, options: KafkaOptions, others: Committer) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         self._options = options
-        self._others = others
         self._register = KafkaRegister(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``. Records that were acknowledged are there: as good as prepared."""
-        mine, theirs = _split(committables)
-        found = dict(self._others.inspect(theirs)) if theirs else {}
-        return found | {c.handle: Inspection(Outcome.PREPARED) for c in mine}
+        return {c.handle: Inspection(Outcome.PREPARED) for c in committables}
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        """See ``Committer``. For other protocols' handles: attempts are decided by ``co_commit``.
+        """See ``Committer``. For none: attempts are committed by ``co_commit``.
 
         Raises:
-            ProtocolError: an attempt is among them.
+            ProtocolError: an attempt was given.
         """
-        mine, theirs = _split(committables)
-        if mine:
-            raise _wrong_protocol(mine[0])
-        return self._others.commit(theirs) if theirs else {}
+        for committable in committables:
+            raise ProtocolError(
+                "A decision names an attempt of protocol=idempotent, which only the transaction of "
+                "its epoch's winners commits.",
+                job=committable.handle.job,
+                epoch=committable.handle.epoch,
+                handle=str(committable.handle),
+                remedy="restart the query: its epoch is written again.",
+            )
+        return {}
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        if handles:
-            self._others.abort(handles)
+        """Nothing: a loser's records stay, and are not read."""
 
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
-        return self._others.in_doubt(job)
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        return []
 
     def forget(self, state: JobState) -> None:
-        self._others.forget(state)
+        """Nothing: the winners' records are the proof, and the topic's retention ends them."""
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
         """See ``CoCommitter``. An epoch without rows has its winners record, too: its losers end."""
-        mine, theirs = _split(committables)
-        if theirs:
-            raise _wrong_protocol(theirs[0])
         if state.frontier is None:
             raise ProtocolError("A co-commit that finishes no epoch.", job=state.job)
-        winners = tuple(sorted(c.handle for c in mine))
+        winners = tuple(sorted(c.handle for c in committables))
         place = state.generation, state.frontier
         before = [each.epoch for each in state.recent if each.epoch < state.frontier]
         after = max(before, default=BEGINNING)
@@ -83,18 +79,3 @@ class WinnersCommitter:
         return self._register.swap(
             state.job, expected, state, send, point=CrashPoint.INSIDE_CO_COMMIT
         )
-
-
-def _split(committables: Sequence[Committable]) -> tuple[list[Committable], list[Committable]]:
-    mine = [c for c in committables if dict(c.extra).get("protocol") == "idempotent"]
-    return mine, [c for c in committables if c not in mine]
-
-
-def _wrong_protocol(committable: Committable) -> ProtocolError:
-    return ProtocolError(
-        "A handle was not made under the protocol that is to commit it.",
-        job=committable.handle.job,
-        epoch=committable.handle.epoch,
-        handle=str(committable.handle),
-        remedy="restart the query: its epoch is written again.",
-    )

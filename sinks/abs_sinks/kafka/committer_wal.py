@@ -15,10 +15,10 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from abs_core import strictjson
-from abs_core.aborting import abort_each, attempt_all
-from abs_core.contracts import Committer, Conflict, Version
+from abs_core.aborting import abort_each
+from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint
-from abs_core.errors import AbsError, CorruptionError, ProtocolError
+from abs_core.errors import AbsError, CorruptionError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import sweepable
 from abs_core.wal import SegmentStore
@@ -33,17 +33,15 @@ LEDGER_FORMAT = 1
 
 
 class WalCommitter:
-    """A ``Committer`` for segments, and for what the job left under other protocols.
+    """A ``Committer`` for segments.
 
     Args:
         store: where the segments are.
-        others: acts on handles of other protocols.
     """
 
-    def __init__(self, options: KafkaOptions, store: SegmentStore, others: Committer) -> None:
+    def __init__(self, options: KafkaOptions, store: SegmentStore) -> None:
         self._options = options
         self._store = store
-        self._others = others
         self._register = KafkaRegister(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
@@ -52,10 +50,8 @@ class WalCommitter:
         Raises:
             CorruptionError: a segment is damaged.
         """
-        mine, theirs = _split(committables)
-        found = dict(self._others.inspect(theirs)) if theirs else {}
-        gone = [c for c in mine if not is_whole(self._store, c)]
-        found |= {c.handle: Inspection(Outcome.PREPARED) for c in mine}
+        gone = [c for c in committables if not is_whole(self._store, c)]
+        found = {c.handle: Inspection(Outcome.PREPARED) for c in committables}
         for committable in gone:
             done = committable.handle in self._ledger(committable.handle.job)[1]
             outcome = Outcome.COMMITTED if done else Outcome.UNKNOWN
@@ -64,28 +60,20 @@ class WalCommitter:
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         """See ``Committer``. All segments of one job are committed in one transaction, or none."""
-        mine, theirs = _split(committables)
-        found = dict(self._others.commit(theirs)) if theirs else {}
-        for job in sorted({c.handle.job for c in mine}):
-            of_job = [c for c in mine if c.handle.job == job]
+        found: dict[HandleName, Outcome] = {}
+        for job in sorted({c.handle.job for c in committables}):
+            of_job = [c for c in committables if c.handle.job == job]
             found |= self._options.patience.retry(lambda of=of_job, job=job: self._commit(job, of))  # type: ignore[misc]
-        self._delete([c.handle for c in mine if found[c.handle] is Outcome.COMMITTED])
+        self._delete([c.handle for c in committables if found[c.handle] is Outcome.COMMITTED])
         return found
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         listed = {e.handle for job in {h.job for h in handles} for e in self._store.list(job)}
         mine = [handle for handle in handles if handle in listed]
-        theirs = [handle for handle in handles if handle not in listed]
-        attempt_all(
-            [
-                lambda: abort_each(mine, lambda handle: self._store.delete([handle])),
-                lambda: self._others.abort(theirs) if theirs else None,
-            ]
-        )
+        abort_each(mine, lambda handle: self._store.delete([handle]))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        """See ``Committer``; with None, of every job."""
-        mine = [
+        return [
             InDoubt(
                 entry.handle,
                 entry.age_seconds,
@@ -94,11 +82,9 @@ class WalCommitter:
             )
             for entry in self._store.list(job)
         ]
-        return [*mine, *self._others.in_doubt(job)]  # type: ignore[arg-type]
 
     def forget(self, state: JobState) -> None:
         """Take handles out of the ledger that nobody can ask for again."""
-        self._others.forget(state)
         try:
             version, done = self._ledger(state.job)
             kept = {h for h in done if not sweepable(state, state.generation, h)}
@@ -144,7 +130,6 @@ class WalCoCommitter(WalCommitter):
 
     def forget(self, state: JobState) -> None:
         """The register is the proof: there is no ledger, and none is looked for at each epoch."""
-        self._others.forget(state)
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
@@ -155,15 +140,7 @@ class WalCoCommitter(WalCommitter):
             CorruptionError: a segment is damaged; nothing was changed.
             RefusedError: the records take longer than the transaction may be open.
         """
-        mine, theirs = _split(committables)
-        if theirs:
-            raise ProtocolError(
-                "A handle was not made under protocol=wal.",
-                job=state.job,
-                handle=str(theirs[0].handle),
-                remedy="restart the query: its epoch is written again.",
-            )
-        rows = sending(self._options, self._store, mine) if mine else None
+        rows = sending(self._options, self._store, committables) if committables else None
         swapped = self._register.swap(
             state.job,
             expected,
@@ -173,14 +150,8 @@ class WalCoCommitter(WalCommitter):
             CrashPoint.INSIDE_CO_COMMIT,
         )
         if not isinstance(swapped, Conflict):
-            self._delete([c.handle for c in mine])
+            self._delete([c.handle for c in committables])
         return swapped
-
-
-def _split(committables: Sequence[Committable]) -> tuple[list[Committable], list[Committable]]:
-    """Those of segments, and the others."""
-    mine = [c for c in committables if dict(c.extra).get("protocol") == "wal"]
-    return mine, [c for c in committables if c not in mine]
 
 
 def _ledger_of(job: str) -> str:

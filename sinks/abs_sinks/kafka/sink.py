@@ -12,6 +12,7 @@ import pyarrow as pa
 from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
+from abs_core.routing import ByProtocol, by_protocol
 from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.committer import TransactionCommitter
 from abs_sinks.kafka.committer_idempotent import WinnersCommitter
@@ -88,16 +89,18 @@ class KafkaSink:
             case _:
                 return AttemptWriter(self._options, self._schema, task)
 
-    def committer(self) -> Committer:
+    def committer(self) -> ByProtocol:
         """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this cluster."""
-        transactions = TransactionCommitter(self._options, self._all_producers)
-        if self._options.protocol == "idempotent":
-            return WinnersCommitter(self._options, transactions)
-        wal = self._options.protocol == "wal"
-        if not wal and self._options.common.wal is None:
-            return transactions
-        kind = WalCoCommitter if wal and self._co_commit else WalCommitter
-        return kind(self._options, store_of(self._options), transactions)
+        committers: dict[str, Committer] = {
+            "2pc": TransactionCommitter(self._options, self._all_producers)
+        }
+        match self._options.protocol:
+            case "wal":
+                kind = WalCoCommitter if self._co_commit else WalCommitter
+                committers["wal"] = kind(self._options, store_of(self._options))
+            case "idempotent":
+                committers["idempotent"] = WinnersCommitter(self._options)
+        return by_protocol(self._options.protocol, committers)
 
     def register(self) -> RegisterStore:
         return KafkaRegister(self._options)

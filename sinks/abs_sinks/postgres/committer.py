@@ -1,7 +1,6 @@
-"""What the coordinator acts with: one committer for the handles of every protocol.
+"""What the coordinator acts with: one committer for each protocol, and one over all of them.
 
-A job may change its protocol between runs: what the old one left, decided or in doubt, is committed
-or swept like its own. Each committable says by which protocol it was made.
+``committer_of`` makes the one over all: a job may change its protocol between runs.
 """
 
 from __future__ import annotations
@@ -15,10 +14,10 @@ import pyarrow as pa
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.aborting import abort_each
-from abs_core.contracts import Conflict, Version
+from abs_core.contracts import Committer, Conflict, Version
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_sinks.postgres.doubt import in_doubt
+from abs_core.routing import ByProtocol, by_protocol
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.register import persistently
@@ -34,80 +33,71 @@ COMMIT_SESSIONS = 4
 log = logging.getLogger(__name__)
 
 
-class PostgresCommitter:
-    """A ``Committer`` for prepared transactions and staging tables.
+def committer_of(
+    options: PostgresOptions, schema: pa.Schema, *, co_commit: bool = False
+) -> ByProtocol:
+    """A committer for the handles of every protocol.
 
     Args:
         schema: of the batches; needed to apply staged rows.
+        co_commit: whether the register lies in this database, and the protocol has it decided in one
+            transaction with the rows: then it is a ``CoCommitter`` for ``wal`` and ``idempotent``.
     """
+    committers: dict[str, Committer] = {
+        "2pc": PreparedCommitter(options),
+        "wal": StagedCommitter(options, schema),
+        "idempotent": UpsertedCommitter(),
+    }
+    if co_commit and options.protocol == "wal":
+        committers["wal"] = StagedCoCommitter(options, schema)
+    if co_commit and options.protocol == "idempotent":
+        committers["idempotent"] = UpsertedCoCommitter(options, schema)
+    return by_protocol(options.protocol, committers)
 
-    def __init__(self, options: PostgresOptions, schema: pa.Schema) -> None:
+
+class PreparedCommitter:
+    """Protocol 2pc: a ``Committer`` for prepared transactions."""
+
+    def __init__(self, options: PostgresOptions) -> None:
         self._options = options
-        self._schema = schema
         self._prepared = PreparedTransactions(options)
-        self._staging = Staging(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        """See ``Committer``. What ``idempotent`` reports is evidence, as good as prepared."""
-        seen = {
-            handle: Inspection(Outcome.PREPARED) for handle in _made_by("idempotent", committables)
-        }
-        prepared, staged = _made_by("2pc", committables), _made_by("wal", committables)
-        if not prepared and not staged:
-            return seen
         with leased(self._options.server) as connection, translate_errors("inspecting handles"):
-            seen |= self._prepared.inspect(connection, prepared)
-            there = self._staging.existing(connection, staged)
-            seen |= {handle: Inspection(Outcome.PREPARED) for handle in there}
-            gone = [handle for handle in staged if handle not in there]
-            seen |= self._prepared.inspect(connection, gone)
-        if staged and not gone:
-            # What a decision names must be able to be applied; a constraint may object.
-            EpochTransaction(self._options, self._target()).rehearse(_of("wal", committables))
-        return seen
+            return self._prepared.inspect(connection, [c.handle for c in committables])
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        done = dict.fromkeys(_made_by("idempotent", committables), Outcome.COMMITTED)
-        prepared = _made_by("2pc", committables)
+        prepared = [c.handle for c in committables]
         if len(prepared) < MANY_HANDLES:
-            done |= self._commit_prepared(prepared)
-        else:
-            # Each waits for the disk; the server flushes for several sessions at once.
-            with ThreadPoolExecutor(COMMIT_SESSIONS) as pool:
-                shares = [prepared[n::COMMIT_SESSIONS] for n in range(COMMIT_SESSIONS)]
-                for outcomes in pool.map(self._commit_prepared, shares):
-                    done |= outcomes
-        staged = _of("wal", committables)
-        if staged:
-            done |= EpochTransaction(self._options, self._target()).apply_with_markers(staged)
+            return self._commit(prepared)
+        done: dict[HandleName, Outcome] = {}
+        # Each waits for the disk; the server flushes for several sessions at once.
+        with ThreadPoolExecutor(COMMIT_SESSIONS) as pool:
+            shares = [prepared[n::COMMIT_SESSIONS] for n in range(COMMIT_SESSIONS)]
+            for outcomes in pool.map(self._commit, shares):
+                done |= outcomes
         return done
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        if not handles:
-            return
         with leased(self._options.server) as connection:
             with translate_errors("looking for handles to abort"):
-                prepared = self._prepared.existing(connection, handles)
-                staged = self._staging.existing(connection, handles)
+                mine = self._prepared.existing(connection, handles)
 
             def abort(handle: HandleName) -> None:
                 with translate_errors(f"aborting {handle}"):
-                    if handle in prepared:
-                        self._prepared.abort(connection, handle)
-                    else:
-                        self._staging.abort(connection, handle)
+                    self._prepared.abort(connection, handle)
 
-            abort_each([h for h in handles if h in prepared or h in staged], abort)
+            abort_each([handle for handle in handles if handle in mine], abort)
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        """See ``Committer``; with None, of every job."""
         with (
             leased(self._options.server) as connection,
             translate_errors("listing what is in doubt"),
         ):
-            return in_doubt(connection, self._options, job)
+            return self._prepared.in_doubt(connection, job)
 
     def forget(self, state: JobState) -> None:
+        """Delete markers. Those of ``wal`` are the same table's."""
         try:
             with leased(self._options.server) as connection, translate_errors("deleting markers"):
                 self._prepared.forget(connection, state)
@@ -115,46 +105,125 @@ class PostgresCommitter:
             # They are deleted with the next epoch's.
             log.debug("markers of job %s stay for now: %s", state.job, error)
 
-    def _commit_prepared(self, handles: Sequence[HandleName]) -> dict[HandleName, Outcome]:
-        if not handles:
-            return {}
+    def _commit(self, handles: Sequence[HandleName]) -> dict[HandleName, Outcome]:
         with (
             leased(self._options.server) as connection,
             translate_errors("committing prepared transactions"),
         ):
             return self._prepared.commit(connection, handles)
 
+
+class StagedCommitter:
+    """Protocol wal: a ``Committer`` for staging tables, with a marker as the proof of a commit."""
+
+    def __init__(self, options: PostgresOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._staging = Staging(options)
+        self._prepared = PreparedTransactions(options)
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        """See ``Committer``.
+
+        Raises:
+            DataError, RefusedError: the table would not take the rows.
+        """
+        staged = [c.handle for c in committables]
+        with leased(self._options.server) as connection, translate_errors("inspecting handles"):
+            there = self._staging.existing(connection, staged)
+            gone = [handle for handle in staged if handle not in there]
+            seen = self._prepared.inspect(connection, gone)
+        if not gone:
+            # What a decision names must be able to be applied; a constraint may object.
+            EpochTransaction(self._options, self._target()).rehearse(committables)
+        return seen | {handle: Inspection(Outcome.PREPARED) for handle in there}
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        return EpochTransaction(self._options, self._target()).apply_with_markers(committables)
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        with leased(self._options.server) as connection:
+            with translate_errors("looking for handles to abort"):
+                mine = self._staging.existing(connection, handles)
+
+            def abort(handle: HandleName) -> None:
+                with translate_errors(f"aborting {handle}"):
+                    self._staging.abort(connection, handle)
+
+            abort_each([handle for handle in handles if handle in mine], abort)
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        with (
+            leased(self._options.server) as connection,
+            translate_errors("listing what is in doubt"),
+        ):
+            return self._staging.in_doubt(connection, job)
+
+    def forget(self, state: JobState) -> None:
+        """Nothing: its markers are deleted with those of ``2pc``."""
+
     def _target(self) -> Target:
         return resolve(self._options, self._schema)
 
 
-class PostgresCoCommitter(PostgresCommitter):
-    """A ``CoCommitter`` for ``wal`` and ``idempotent``: the register lies in the same database."""
+class StagedCoCommitter(StagedCommitter):
+    """Protocol wal, a ``CoCommitter``: the register lies in the same database."""
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
         """See ``CoCommitter``.
 
-        Under ``wal``, all rows and the register are one transaction. Under ``idempotent`` the rows
-        are there already, and the register alone is changed.
-
         Raises:
             DataError: under ``upsert``, two rows of the epoch have one key.
         """
-        staged = _of("wal", committables)
-
-        def once() -> Version | Conflict:
-            return EpochTransaction(self._options, self._target()).co_commit(
-                staged, expected, state
-            )
-
-        return persistently(self._options, state, once)
+        return _co_commit(self._options, self._schema, committables, expected, state)
 
 
-def _of(protocol: str, committables: Sequence[Committable]) -> list[Committable]:
-    return [c for c in committables if dict(c.extra).get("protocol", "2pc") == protocol]
+class UpsertedCommitter:
+    """Protocol idempotent: the rows are in the table before a committable exists."""
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        """See ``Committer``. What a task reports is evidence, as good as prepared."""
+        return {c.handle: Inspection(Outcome.PREPARED) for c in committables}
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        return {c.handle: Outcome.COMMITTED for c in committables}
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        """Nothing: a row cannot be taken back; the epoch is written again over it."""
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        return []
+
+    def forget(self, state: JobState) -> None:
+        """Nothing: there is no marker."""
 
 
-def _made_by(protocol: str, committables: Sequence[Committable]) -> list[HandleName]:
-    return [c.handle for c in _of(protocol, committables)]
+class UpsertedCoCommitter(UpsertedCommitter):
+    """Protocol idempotent, a ``CoCommitter``: the register alone is changed."""
+
+    def __init__(self, options: PostgresOptions, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        return _co_commit(self._options, self._schema, [], expected, state)
+
+
+def _co_commit(
+    options: PostgresOptions,
+    schema: pa.Schema,
+    staged: Sequence[Committable],
+    expected: Version | None,
+    state: JobState,
+) -> Version | Conflict:
+    """One transaction of what is staged and the register; tried again where sessions collide."""
+
+    def once() -> Version | Conflict:
+        transaction = EpochTransaction(options, resolve(options, schema))
+        return transaction.co_commit(staged, expected, state)
+
+    return persistently(options, state, once)

@@ -17,11 +17,18 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ContentionError, RefusedError
-from abs_core.model import Committable, HandleName, Inspection, JobState, Outcome
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.postgres.options import PostgresOptions
 
 _LISTED = """
 select gid from pg_prepared_xacts where database = current_database() and gid = any(%s)
+"""
+
+_HELD = """
+select gid, extract(epoch from clock_timestamp() - prepared)::float8,
+       format('prepared transaction %L of role %s', gid, owner)
+  from pg_prepared_xacts
+ where database = current_database() and gid like 'abs1:%'
 """
 
 _MARK = """
@@ -117,6 +124,17 @@ class PreparedTransactions:
         """Those that are prepared now."""
         by_gid = {str(handle): handle for handle in handles}
         return {by_gid[row[0]] for row in connection.execute(_LISTED, (list(by_gid),))}
+
+    def in_doubt(self, connection: Connection[Any], job: str | None) -> list[InDoubt]:
+        """Those whose gid parses as a handle of exactly this job, or of any where it is None."""
+        named = (
+            (HandleName.parse(gid), age, detail) for gid, age, detail in connection.execute(_HELD)
+        )
+        return [
+            InDoubt(handle, age, detail)
+            for handle, age, detail in named
+            if handle is not None and job in (None, handle.job)
+        ]
 
     def abort(self, connection: Connection[Any], handle: HandleName) -> None:
         """ROLLBACK PREPARED; nothing where it is gone."""

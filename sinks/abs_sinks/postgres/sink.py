@@ -13,7 +13,8 @@ from abs_clients.postgres.pool import leased
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
-from abs_sinks.postgres.committer import PostgresCoCommitter, PostgresCommitter
+from abs_core.routing import ByProtocol
+from abs_sinks.postgres.committer import committer_of
 from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.guarantee import guarantee
 from abs_sinks.postgres.idempotent import UpsertingWriter
@@ -76,11 +77,9 @@ class PostgresSink:
             case _:
                 return PreparingWriter(self._options, self._schema, task)
 
-    def committer(self) -> PostgresCommitter:
+    def committer(self) -> ByProtocol:
         """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this database."""
-        if self._co_commit and self._options.protocol != "2pc":
-            return PostgresCoCommitter(self._options, self._schema)
-        return PostgresCommitter(self._options, self._schema)
+        return committer_of(self._options, self._schema, co_commit=self._co_commit)
 
     def register(self) -> PostgresRegister:
         return PostgresRegister(self._options)

@@ -16,10 +16,17 @@ from typing import Any
 
 from psycopg import Connection, sql
 
-from abs_core.model import HandleName
+from abs_core.model import HandleName, InDoubt
 from abs_sinks.postgres.apply import staging_columns
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
+
+_HELD = """
+select d.description, c.relname, format('staging table %s', c.oid::regclass)
+  from pg_class c
+  join pg_description d on d.objoid = c.oid and d.classoid = 'pg_class'::regclass and d.objsubid = 0
+ where c.relnamespace = to_regnamespace({schema}) and c.relkind = 'r' and c.relname like 'staged\\_%'
+"""
 
 _EXISTING = "select t from unnest(%s::text[]) t where to_regclass(t) is not null"
 
@@ -60,6 +67,16 @@ class Staging:
         by_name = {self.table(handle).as_string(): handle for handle in handles}
         return {by_name[row[0]] for row in connection.execute(_EXISTING, (list(by_name),))}
 
+    def in_doubt(self, connection: Connection[Any], job: str | None) -> list[InDoubt]:
+        """Those that bear the name of the handle in their comment: of exactly this job, or of any."""
+        schema = sql.Identifier(self._schema).as_string()
+        found = []
+        for name, relation, detail in connection.execute(sql.SQL(_HELD).format(schema=schema)):
+            handle = HandleName.parse(name)
+            if handle is not None and job in (None, handle.job) and _table_name(handle) == relation:
+                found.append(InDoubt(handle, None, detail))
+        return found
+
     def rows(self, connection: Connection[Any], handle: HandleName) -> int:
         """How many rows the table holds."""
         query = sql.SQL("select count(*) from {}").format(self.table(handle))
@@ -73,11 +90,6 @@ class Staging:
     def abort(self, connection: Connection[Any], handle: HandleName) -> None:
         """Drop the table; nothing where it is gone."""
         connection.execute(sql.SQL("drop table if exists {}").format(self.table(handle)))
-
-
-def is_table_of(name: str, handle: HandleName) -> bool:
-    """Whether this is the name of the handle's staging table."""
-    return name == _table_name(handle)
 
 
 def _table_name(handle: HandleName) -> str:

@@ -1,4 +1,4 @@
-"""What the coordinator acts with: uploads that are completed on decision, or aborted."""
+"""What the coordinator acts with: uploads that are completed on decision, or aborted, and segments."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ THREADS = 8
 T = TypeVar("T")
 
 
-class S3Committer:
-    """A ``Committer`` for open uploads and segments. A handle's files appear one by one, each whole.
+class UploadCommitter:
+    """Protocol 2pc: a ``Committer`` for open uploads. A handle's files appear one by one, each whole.
 
-    A job may change its protocol between runs: what the old one left is committed or swept alike.
+    It aborts open uploads of every kind: also that of a segment larger than a part.
 
     Args:
         sized: whether ``in_doubt`` says how large everything is, by a request for each upload: for
@@ -43,11 +43,9 @@ class S3Committer:
         self._sized = sized
         self._pending = PendingUploads(options)
         self._uploads = Uploads(options)
-        self._segments = S3Segments(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        found = _each(committables, self._inspect)
-        return {c.handle: Inspection(o) for c, o in zip(committables, found, strict=True)}
+        return inspected(committables, self._inspect)
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         if len(committables) >= MANY_HANDLES:
@@ -61,65 +59,37 @@ class S3Committer:
         return outcomes
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        if handles:
-            pending = self._pending_of(handles)
-            abort_each(handles, lambda handle: self._abort(handle, pending.get(handle, ())))
+        wanted = set(handles)
+        pending: dict[HandleName, list[Pending]] = defaultdict(list)
+        for each in self._list():
+            owner = _owner(each.key)
+            if owner in wanted:
+                pending[owner].append(each)
+        abort_each([h for h in handles if h in pending], lambda h: self._abort(pending[h]))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        """See ``Committer``; with None, of every job."""
         by_handle: dict[HandleName, list[Pending]] = defaultdict(list)
         for pending in self._list():
             handle = _owner(pending.key)
             if handle is not None and job in (None, handle.job):
                 by_handle[handle].append(pending)
-        doubts = [self._doubt(handle, found) for handle, found in by_handle.items()]
-        for entry in self._segments.list(job):
-            if entry.handle not in by_handle:
-                detail = f"segment of {entry.size} bytes in {self._segments.url}"
-                doubts.append(InDoubt(entry.handle, entry.age_seconds, detail, entry.size))
-        return doubts
+        return [self._doubt(handle, found) for handle, found in by_handle.items()]
 
     def forget(self, state: JobState) -> None:
         """Nothing: the object itself is the proof of its commit."""
 
-    def _pending_of(self, handles: Sequence[HandleName]) -> Mapping[HandleName, Sequence[Pending]]:
-        """Which uploads of these handles are open."""
-        wanted = set(handles)
-        found: dict[HandleName, list[Pending]] = defaultdict(list)
-        for pending in self._list():
-            owner = _owner(pending.key)
-            if owner in wanted:
-                found[owner].append(pending)
-        return found
-
-    def _abort(self, handle: HandleName, open_uploads: Sequence[Pending]) -> None:
-        """End its uploads; where it has none, delete its segment: that is under one key."""
+    def _abort(self, open_uploads: Sequence[Pending]) -> None:
         for number, pending in enumerate(open_uploads):
             if number:
                 reached(CrashPoint.BETWEEN_ABORTS)
             self._uploads.abort(pending.key, pending.upload_id)
-        if not open_uploads:
-            self._segments.delete([handle])
 
     def _inspect(self, committable: Committable) -> Outcome:
         """Prepared where some of its files still are, and none is lost."""
-        if _is_segment(committable):
-            there = self._segments.has(committable.handle)
-            return Outcome.PREPARED if there else Outcome.UNKNOWN
         uploads = uploads_of(committable)
-        if protocol_of(committable) == "idempotent":
-            there = all(self._pending.is_there(committable.handle, u) for u in uploads)
-            return Outcome.PREPARED if there and uploads else Outcome.UNKNOWN
         return _together({self._pending.inspect(committable.handle, u) for u in uploads})
 
     def _commit(self, committable: Committable) -> Outcome:
-        if _is_segment(committable):
-            raise ProtocolError(
-                "A decision names a segment of the write-ahead log, not the files composed of it.",
-                job=committable.handle.job,
-                handle=str(committable.handle),
-                remedy="this is a defect of the engine, which must call `compose` before it decides.",
-            )
         outcomes: set[Outcome] = set()
         for upload in uploads_of(committable):
             if outcomes:
@@ -148,23 +118,62 @@ class S3Committer:
             yield from self._uploads.list(state)
 
 
-class S3Composer(S3Committer):
-    """A ``Composer``, for protocol wal."""
+class SegmentCommitter:
+    """Protocol wal: a ``Composer`` of segments. What it composes is committed as ``2pc``'s uploads are.
+
+    Args:
+        schema: of the batches.
+    """
 
     def __init__(self, options: S3Options, schema: pa.Schema) -> None:
-        super().__init__(options)
+        self._options = options
         self._schema = schema
+        self._segments = S3Segments(options)
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``: the segments among them become the uploads of one handle.
+        """See ``Composer``: the segments become the uploads of one handle.
 
         Raises:
             NotPreparedError: a segment is not there any more.
             CorruptionError: a segment is not what was pre-committed.
         """
-        segments = [c for c in committables if _is_segment(c)]
-        others = [c for c in committables if not _is_segment(c)]
-        return [*others, *compose(self._options, self._schema, segments)]
+        return compose(self._options, self._schema, committables)
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        return inspected(committables, self._inspect)
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        """See ``Committer``. For none: a decision names what was composed of segments.
+
+        Raises:
+            ProtocolError: a segment was given.
+        """
+        for committable in committables:
+            raise ProtocolError(
+                "A decision names a segment of the write-ahead log, not the files composed of it.",
+                job=committable.handle.job,
+                handle=str(committable.handle),
+                remedy="this is a defect of the engine, which must call `compose` before it decides.",
+            )
+        return {}
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        # A segment is under one key: it is deleted unseen. To list a job's costs more.
+        abort_each(handles, lambda handle: self._segments.delete([handle]))
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        url = self._segments.url
+        return [
+            InDoubt(e.handle, e.age_seconds, f"segment of {e.size} bytes in {url}", e.size)
+            for e in self._segments.list(job)
+        ]
+
+    def forget(self, state: JobState) -> None:
+        """Nothing: segments of finished epochs are in doubt until they are swept."""
+
+    def _inspect(self, committable: Committable) -> Outcome:
+        there = self._segments.has(committable.handle)
+        return Outcome.PREPARED if there else Outcome.UNKNOWN
 
 
 def uploads_of(committable: Committable) -> tuple[Upload, ...]:
@@ -172,13 +181,12 @@ def uploads_of(committable: Committable) -> tuple[Upload, ...]:
     return uploads_from_text(dict(committable.extra).get("uploads", "[]"))
 
 
-def protocol_of(committable: Committable) -> str:
-    """The protocol by which it was made."""
-    return dict(committable.extra).get("protocol", "2pc")
-
-
-def _is_segment(committable: Committable) -> bool:
-    return protocol_of(committable) == "wal"
+def inspected(
+    committables: Sequence[Committable], outcome_of: Callable[[Committable], Outcome]
+) -> dict[HandleName, Inspection]:
+    """What each is, by several threads where there are many. Nothing here expires on its own."""
+    found = _each(committables, outcome_of)
+    return {c.handle: Inspection(o) for c, o in zip(committables, found, strict=True)}
 
 
 def _owner(key: str) -> HandleName | None:

@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import NotPreparedError
-from abs_core.model import Committable, HandleName, InDoubt, JobState, Outcome
-from abs_sinks.s3.committer import S3Committer, uploads_of
+from abs_core.errors import NotPreparedError, ProtocolError
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_sinks.s3.committer import inspected, uploads_of
 from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.markers import Markers
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import S3Register
+from abs_sinks.s3.upload_commit import PendingUploads
 
 
-class S3CoCommitter(S3Committer):
+class ManifestCommitter:
     """A ``CoCommitter``: objects are there since pre-commit; the register's list makes them count.
 
-    It ends what the other protocols left, too: for commands that look after any job.
+    Args:
+        sized: as for ``UploadCommitter``.
     """
 
     def __init__(self, options: S3Options, *, sized: bool = False) -> None:
-        super().__init__(options, sized=sized)
         self._options = options
+        self._sized = sized
+        self._pending = PendingUploads(options)
         self._register = S3Register(options)
         self._markers = Markers(options)
 
@@ -56,25 +59,34 @@ class S3CoCommitter(S3Committer):
         # these manifests. They are left to ``forget``, which knows what the register will never list.
         return self._register.swap(state.job, expected, state, listed)
 
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        return inspected(committables, self._inspect)
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        """See ``Committer``. For none: an epoch's objects are committed by ``co_commit``.
+
+        Raises:
+            ProtocolError: objects of this protocol were given.
+        """
+        for committable in committables:
+            raise ProtocolError(
+                "A decision names objects of protocol=idempotent, which only the register's list of "
+                "manifests commits.",
+                job=committable.handle.job,
+                epoch=committable.handle.epoch,
+                handle=str(committable.handle),
+                remedy="restart the query: its epoch is written again.",
+            )
+        return {}
+
     def abort(self, handles: Sequence[HandleName]) -> None:
-        if not handles:
-            return
-        pending = self._pending_of(handles)
         marked = {doubt.handle for doubt in self._markers.list(None)}
-
-        def abort(handle: HandleName) -> None:
-            if handle in pending or handle not in marked:
-                self._abort(handle, pending.get(handle, ()))
-            if handle in marked:
-                self._markers.undo(handle, self._committed(handle))
-
-        abort_each(handles, abort)
+        mine = [handle for handle in handles if handle in marked]
+        abort_each(mine, lambda handle: self._markers.undo(handle, self._committed(handle)))
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        found = list(super().in_doubt(job))
-        known = {doubt.handle for doubt in found}
-        marked = (doubt for doubt in self._markers.list(job) if doubt.handle not in known)
-        return [*found, *(self._measured(doubt) if self._sized else doubt for doubt in marked)]
+        marked = self._markers.list(job)
+        return [self._measured(doubt) for doubt in marked] if self._sized else list(marked)
 
     def forget(self, state: JobState) -> None:
         """Delete the markers of committed handles, and manifests that were folded or never counted."""
@@ -96,6 +108,12 @@ class S3CoCommitter(S3Committer):
                 if self._markers.is_committed(doubt.handle, committed[doubt.handle.epoch])
             ]
         )
+
+    def _inspect(self, committable: Committable) -> Outcome:
+        """Prepared where all of its objects are there, as they were sent."""
+        uploads = uploads_of(committable)
+        there = all(self._pending.is_there(committable.handle, u) for u in uploads)
+        return Outcome.PREPARED if there and uploads else Outcome.UNKNOWN
 
     def _measured(self, marked: InDoubt) -> InDoubt:
         """What a marker stands for; nothing where its objects are committed and it is left over."""

@@ -9,13 +9,14 @@ import pyarrow as pa
 
 from abs_clients.s3.location import OURS
 from abs_clients.s3.objects import Objects
-from abs_core.contracts import Task, Writer
+from abs_core.contracts import Committer, Task, Writer
 from abs_core.model import Finding, Guarantee, JobState
-from abs_sinks.s3.committer import S3Committer, S3Composer
+from abs_core.routing import ByProtocol, by_protocol
+from abs_sinks.s3.committer import SegmentCommitter, UploadCommitter
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.guarantee import guarantee
 from abs_sinks.s3.idempotent import publish
-from abs_sinks.s3.manifest_commit import S3CoCommitter
+from abs_sinks.s3.manifest_commit import ManifestCommitter
 from abs_sinks.s3.options import S3Options, check_partitioning
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.preflight import preflight
@@ -60,15 +61,15 @@ class S3Sink:
             case _:
                 return StreamingWriter(self._options, self._schema, task, leave_open)
 
-    def committer(self) -> S3Committer:
+    def committer(self) -> ByProtocol:
         """A ``Composer`` for ``wal``, a ``CoCommitter`` for ``idempotent``."""
-        match self._options.protocol:
-            case "wal":
-                return S3Composer(self._options, self._schema)
-            case "idempotent":
-                return S3CoCommitter(self._options)
-            case _:
-                return S3Committer(self._options)
+        committers: dict[str, Committer] = {
+            "2pc": UploadCommitter(self._options),
+            "wal": SegmentCommitter(self._options, self._schema),
+        }
+        if self._options.protocol == "idempotent":
+            committers["idempotent"] = ManifestCommitter(self._options)
+        return by_protocol(self._options.protocol, committers)
 
     def register(self) -> S3Register:
         return S3Register(self._options)
@@ -90,3 +91,18 @@ class S3Sink:
 
     def close(self) -> None:
         """Nothing: the process's client is kept for the next sink."""
+
+
+def looking_after_any(options: S3Options, *, sized: bool = False) -> ByProtocol:
+    """A committer for what any job left under any protocol, for commands.
+
+    Args:
+        sized: as for ``UploadCommitter``.
+    """
+    return ByProtocol(
+        {
+            "2pc": UploadCommitter(options, sized=sized),
+            "wal": SegmentCommitter(options, pa.schema([])),
+            "idempotent": ManifestCommitter(options, sized=sized),
+        }
+    )

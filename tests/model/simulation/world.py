@@ -140,7 +140,7 @@ class Target:
             self._world.point()
             self._world.prepared.pop(handle, None)
 
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return [InDoubt(handle, None, "") for handle in sorted(self._world.prepared)]
 
     def forget(self, state: JobState) -> None:

@@ -14,7 +14,7 @@ from abs_core.testing.check_register import CHECKS as REGISTER_CHECKS
 from abs_core.testing.checks import CHECKS
 from abs_services import S3Service
 from abs_sinks.s3 import S3Register, sink
-from abs_sinks.s3.committer import S3Committer
+from abs_sinks.s3.committer import UploadCommitter
 from abs_sinks.s3.markers import Markers
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.testing import open_folder
@@ -34,7 +34,7 @@ def completes_too_early(patch: pytest.MonkeyPatch) -> None:
 
     def early(handle: HandleName, files: TaskFiles) -> Committable:
         committable = leave_open(handle, files)
-        S3Committer(files._options).commit([committable])
+        UploadCommitter(files._options).commit([committable])
         return committable
 
     patch.setattr(sink, "leave_open", early)
@@ -52,11 +52,11 @@ def takes_what_is_gone_for_committed(patch: pytest.MonkeyPatch) -> None:
 def sweeps_whatever_it_finds(patch: pytest.MonkeyPatch) -> None:
     """Not by the exact handle: uploads of other jobs and of later runs go as well."""
 
-    def abort(self: S3Committer, handles: Sequence[HandleName]) -> None:
+    def abort(self: UploadCommitter, handles: Sequence[HandleName]) -> None:
         for pending in self._list():
             Uploads(self._options).abort(pending.key, pending.upload_id)
 
-    patch.setattr(S3Committer, "abort", abort)
+    patch.setattr(UploadCommitter, "abort", abort)
 
 
 def puts_the_register_on_no_condition(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from abs_core.testing import SCHEMA, Calls, Harness, Position, PositionOpener, c
 from abs_core.testing.calls import Loss
 from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
-from abs_sinks.s3.manifest_commit import S3CoCommitter
+from abs_sinks.s3.manifest_commit import ManifestCommitter
 from abs_sinks.s3.manifests import Manifests
 from tests.daily import cut
 from tests.sinks.s3.conftest import FolderOpener
@@ -86,10 +86,10 @@ def test_no_request_at_any_position_can_be_lost(
 
 def takes_a_conflict_for_another_winner(patch: pytest.MonkeyPatch) -> None:
     """The register's put came twice and won; what it lists is deleted at the second answer."""
-    right = S3CoCommitter.co_commit
+    right = ManifestCommitter.co_commit
 
     def co_commit(
-        self: S3CoCommitter,
+        self: ManifestCommitter,
         committables: Sequence[Committable],
         expected: Version | None,
         state: JobState,
@@ -102,7 +102,7 @@ def takes_a_conflict_for_another_winner(patch: pytest.MonkeyPatch) -> None:
             manifests._objects.delete([f"{manifests._folder}{name}" for name in mine])
         return answer
 
-    patch.setattr(S3CoCommitter, "co_commit", co_commit)
+    patch.setattr(ManifestCommitter, "co_commit", co_commit)
 
 
 def first_epochs_decision(found: Sequence[Position]) -> list[Position]:

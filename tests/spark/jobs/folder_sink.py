@@ -108,11 +108,11 @@ class FolderCommitter:
         for handle in handles:
             self._at("staged", handle).unlink(missing_ok=True)
 
-    def in_doubt(self, job: str) -> Sequence[InDoubt]:
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         found = []
         for path in (self._folder / "staged").glob("*.arrow"):
             handle = HandleName.parse(unquote(path.name.removesuffix(".arrow")))
-            if handle is not None and handle.job == job:
+            if handle is not None and job in (None, handle.job):
                 found.append(InDoubt(handle, None, path.name))
         return found
 

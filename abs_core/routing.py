@@ -1,0 +1,156 @@
+"""One committer over the committers of several protocols: a job may change its protocol.
+
+What a job left under an earlier protocol, decided or in doubt, is committed or swept like the handles
+of its present one. A committable says by which protocol it was made (``Committable.protocol``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from abs_core.aborting import attempt_all
+from abs_core.contracts import CoCommitter, Committer, Composer, Conflict, Version
+from abs_core.errors import ProtocolError
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+
+
+class ByProtocol:
+    """A ``Committer`` that gives each handle to the committer of its protocol.
+
+    Args:
+        committers: by protocol. Each ignores handles that its own protocol has not made.
+    """
+
+    def __init__(self, committers: Mapping[str, Committer]) -> None:
+        self._committers = dict(committers)
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        """See ``Committer``.
+
+        Raises:
+            ProtocolError: there is no committer for a handle's protocol; nothing is known of it.
+        """
+        found: dict[HandleName, Inspection] = {}
+        for committer, share in self._shares(committables):
+            found |= committer.inspect(share)
+        return found
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        """See ``Committer``.
+
+        Raises:
+            ProtocolError: there is no committer for a handle's protocol; nothing is committed.
+        """
+        found: dict[HandleName, Outcome] = {}
+        for committer, share in self._shares(committables):
+            found |= committer.commit(share)
+        return found
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        """See ``Committer``. A name does not say its protocol: each committer ends what it holds."""
+        if handles:
+            attempt_all(partial(each.abort, handles) for each in self._committers.values())
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        """See ``Committer``. A handle that two protocols' committers hold is told once."""
+        found: dict[HandleName, InDoubt] = {}
+        for committer in self._committers.values():
+            for doubt in committer.in_doubt(job):
+                found.setdefault(doubt.handle, doubt)
+        return list(found.values())
+
+    def forget(self, state: JobState) -> None:
+        for committer in self._committers.values():
+            committer.forget(state)
+
+    def _shares(
+        self, committables: Sequence[Committable]
+    ) -> list[tuple[Committer, Sequence[Committable]]]:
+        """What each committer is to act on, in the order of the committers."""
+        for committable in committables:
+            if committable.protocol not in self._committers:
+                raise _no_committer(committable)
+        shares = (
+            (committer, [c for c in committables if c.protocol == protocol])
+            for protocol, committer in self._committers.items()
+        )
+        return [(committer, share) for committer, share in shares if share]
+
+
+class CoCommittingByProtocol(ByProtocol):
+    """A ``CoCommitter``: the present protocol's committer applies an epoch and the register in one."""
+
+    def __init__(self, present: str, own: CoCommitter, committers: Mapping[str, Committer]) -> None:
+        super().__init__(committers)
+        self._present = present
+        self._own = own
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        """See ``CoCommitter``.
+
+        Raises:
+            ProtocolError: a handle was made under another protocol; nothing was changed.
+        """
+        for committable in committables:
+            if committable.protocol != self._present:
+                raise _not_made_by(self._present, committable)
+        return self._own.co_commit(committables, expected, state)
+
+
+class ComposingByProtocol(ByProtocol):
+    """A ``Composer``: the present protocol's committer composes what its tasks pre-committed."""
+
+    def __init__(self, present: str, own: Composer, committers: Mapping[str, Committer]) -> None:
+        super().__init__(committers)
+        self._present = present
+        self._own = own
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        """See ``Composer``. Handles of other protocols stay as they are."""
+        mine = [c for c in committables if c.protocol == self._present]
+        others = [c for c in committables if c.protocol != self._present]
+        return [*others, *self._own.compose(mine)]
+
+
+def by_protocol(present: str, committers: Mapping[str, Committer]) -> ByProtocol:
+    """A committer for all these protocols, that decides an epoch as the present one's does.
+
+    Args:
+        present: the protocol under which the job writes now.
+        committers: by protocol, the present one among them.
+
+    Returns:
+        A ``CoCommitter`` or ``Composer`` where the present protocol's committer is one.
+    """
+    own = committers[present]
+    if isinstance(own, CoCommitter):
+        return CoCommittingByProtocol(present, own, committers)
+    if isinstance(own, Composer):
+        return ComposingByProtocol(present, own, committers)
+    return ByProtocol(committers)
+
+
+def _no_committer(committable: Committable) -> ProtocolError:
+    return ProtocolError(
+        f"A handle was made under protocol={committable.protocol}, and nothing here can tell what "
+        "became of it, or end it.",
+        job=committable.handle.job,
+        epoch=committable.handle.epoch,
+        handle=str(committable.handle),
+        remedy=f"start the job with the options that it had under protocol={committable.protocol}: "
+        "that ends what is decided. Then change the protocol.",
+    )
+
+
+def _not_made_by(protocol: str, committable: Committable) -> ProtocolError:
+    return ProtocolError(
+        f"A handle was made under protocol={committable.protocol}, and protocol={protocol} is to "
+        "commit it.",
+        job=committable.handle.job,
+        epoch=committable.handle.epoch,
+        handle=str(committable.handle),
+        remedy="restart the query: its epoch is written again.",
+    )
