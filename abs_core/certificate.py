@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
-from abs_core.contracts import RegisterStore, Stored
+from abs_core.contracts import Inventory, RegisterStore
 from abs_core.errors import CorruptionError
 from abs_core.strictjson import HIGHEST, NEWER, fields, parse, text, version, whole
 
@@ -85,29 +84,9 @@ class MemoryCertificates:
         self.certificate = certificate
 
 
-@runtime_checkable
-class Placed(Protocol):
-    """A register store that can say to people where a job's cell lies."""
-
-    def place(self, job: str) -> str:
-        """Without a secret (I9)."""
-        ...
-
-
-@runtime_checkable
-class Neighbours(Protocol):
-    """A register store that knows which other jobs write to a target."""
-
-    def load(self, job: str) -> Stored | None: ...
-
-    def others_on(self, target: str, job: str) -> Sequence[str]:
-        """Their names; the tokens of one batch job count as one."""
-        ...
-
-
 def place_of(store: RegisterStore, job: str) -> str:
     """Where the job's register lies, as far as the store tells."""
-    return store.place(job) if isinstance(store, Placed) else type(store).__name__
+    return store.place(job) if isinstance(store, Inventory) else type(store).__name__
 
 
 def to_text(certificate: Certificate) -> str:

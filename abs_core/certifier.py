@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from abs_core import births
 from abs_core.cell import Cell
-from abs_core.certificate import CertificateStore, Neighbours
-from abs_core.contracts import RegisterStore
+from abs_core.certificate import CertificateStore
+from abs_core.contracts import Inventory, RegisterStore
 from abs_core.errors import TargetError
 from abs_core.events import NotCertified, Observer
 from abs_core.model import JobState
@@ -45,7 +45,7 @@ class Certifier:
             IdentityError: it is, and the target is not empty.
         """
         store, who = self._store, self._who
-        if who.checkpoint is None or not isinstance(store, Neighbours):
+        if who.checkpoint is None or not isinstance(store, Inventory):
             return
 
         def others() -> list[JobState]:

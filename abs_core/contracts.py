@@ -83,6 +83,58 @@ class Punctual(Protocol):
         ...
 
 
+@runtime_checkable
+class Inventory(RegisterStore, Protocol):
+    """A register store that can be looked through, as the register of every sink can.
+
+    Optional for a store that only an engine uses. It is what ``abs register``, ``abs in-doubt`` and a
+    preflight ask, and what tells a deleted checkpoint from a new job.
+    """
+
+    def jobs(self) -> Sequence[Stored]:
+        """Every job that has a cell here, by name."""
+        ...
+
+    def others_on(self, target: str, job: str) -> Sequence[str]:
+        """Other jobs whose register says that they write to ``target``, by name.
+
+        The tokens of one batch job (``job@token``) count as one job, named without a token.
+        """
+        ...
+
+    def retire(self, job: str) -> bool:
+        """Delete a job's cell, for good: the job forgets what it has committed.
+
+        A version of the deleted cell never matches a later cell of that job.
+
+        Returns:
+            whether there was one.
+
+        Raises:
+            ProtocolError: it holds a decision that is not finished, or says of something what nothing
+                else does.
+            ContentionError: the job is running.
+        """
+        ...
+
+    def place(self, job: str) -> str:
+        """Where the job's cell lies, for people; without a secret (I9)."""
+        ...
+
+
+@runtime_checkable
+class Bound(Protocol):
+    """A register store whose cells say more than a state, which cannot always be moved."""
+
+    def check_movable(self, job: str) -> None:
+        """Raise where the job's cell cannot be moved.
+
+        Raises:
+            ProtocolError: it says of something what nothing else does.
+        """
+        ...
+
+
 class Writer(Protocol):
     """Writes one task's share of one epoch. Not thread-safe; used once.
 
@@ -142,9 +194,9 @@ class Committer(Protocol):
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         """Everything pre-committed in the target under exactly this job key, or under any (None).
 
-        Whichever register it belongs to.
-        By the handle's name, or by the bounded one under which the target holds it
-        (``Committable.held_as``) where this process does not know whose it is.
+        Whichever register it belongs to; a job key that begins like this one is another job. By the
+        handle's name, or by the bounded one under which the target holds it (``Committable.held_as``)
+        where this process does not know whose it is.
         """
         ...
 
@@ -159,7 +211,12 @@ class Committer(Protocol):
 
 @runtime_checkable
 class CoCommitter(Committer, Protocol):
-    """A committer whose target holds the register too and can change both in one transaction."""
+    """A committer whose target holds the register too and can change both in one transaction.
+
+    A sink returns one where the protocol commits so and the register is its own. Where it is not, as
+    for an epoch over several sinks, the engine builds the sink so that it returns a plain
+    ``Committer`` (the sinks of this project take ``co_commit=False``), or the sink refuses.
+    """
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
@@ -254,11 +311,16 @@ class Sink(Protocol):
     def committer(self) -> Committer: ...
 
     def register(self) -> RegisterStore:
-        """The register in the sink's own system."""
+        """The register in the sink's own system; an ``Inventory`` where ``abs`` is to look after it."""
         ...
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
-        """Look whether the target can keep the promise, without changing anything.
+        """Look whether the target can keep the promise.
+
+        It changes nothing that a reader, a job or another preflight could see. What can only be told by
+        doing may be tried with probes of the sink's own, in its own place (S3: objects in the folder of
+        its state, as few servers say which conditions they keep): they are deleted before it returns,
+        and what a preflight that was killed has left is in nobody's way.
 
         Args:
             job: the register key that will be used.
@@ -276,5 +338,9 @@ class Sink(Protocol):
         ...
 
     def close(self) -> None:
-        """Release connections. Handles stay as they are."""
+        """This sink is not used any more: release what it holds and nobody else uses.
+
+        Handles stay as they are. Connections belong to the process: other sinks of it, on the same
+        server too, go on as before. Can be repeated.
+        """
         ...

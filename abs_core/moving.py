@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import secrets
 from dataclasses import replace
-from typing import Protocol, runtime_checkable
 
-from abs_core.contracts import Committer, Conflict, RegisterStore
+from abs_core.contracts import Bound, Committer, Conflict, Inventory, RegisterStore
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError, ContentionError
 from abs_core.model import JobState
@@ -20,34 +19,7 @@ _MOVED = "moved to "
 """Begins the lineage of a register whose job is being moved: no query has it, so none can start."""
 
 
-@runtime_checkable
-class Retiring(RegisterStore, Protocol):
-    """A register store that can delete a cell."""
-
-    def retire(self, job: str) -> bool:
-        """Delete a job's cell; whether there was one.
-
-        Raises:
-            ProtocolError: it says of something what nothing else does.
-            ContentionError: the job is running.
-        """
-        ...
-
-
-@runtime_checkable
-class Bound(Protocol):
-    """A register store whose cells say more than a state, which cannot always be moved."""
-
-    def check_movable(self, job: str) -> None:
-        """Raise where the job's cell cannot be moved.
-
-        Raises:
-            ProtocolError: it says of something what nothing else does.
-        """
-        ...
-
-
-def rename(register: Retiring, committer: Committer, job: str, new: str) -> JobState:
+def rename(register: Inventory, committer: Committer, job: str, new: str) -> JobState:
     """Give the job another register key, with all that it has committed; the state under it.
 
     Args:
@@ -89,7 +61,7 @@ def rename(register: Retiring, committer: Committer, job: str, new: str) -> JobS
     return moved if there is None else there.state
 
 
-def reset(register: Retiring, committer: Committer, job: str) -> JobState:
+def reset(register: Inventory, committer: Committer, job: str) -> JobState:
     """Forget the job, so that it begins again from nothing; what it was.
 
     Raises:

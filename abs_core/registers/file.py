@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.durable import disk_errors, flush_folder, make_durably, owners_alone
 from abs_core.errors import CorruptionError
+from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
 from abs_core.strictjson import NEWER, fields, parse, text, version, whole
 
@@ -60,6 +61,28 @@ class FileRegister:
                 cell = {"cell": number, "format": FORMAT, "state": state_to_text(state)}
                 self._replace(job, json.dumps(cell))
                 return _version(state, number)
+
+    def jobs(self) -> Sequence[Stored]:
+        """See ``Inventory``."""
+        found = (self.load(path.name.removesuffix(".json")) for path in self._folder.glob("*.json"))
+        return sorted((s for s in found if s is not None), key=lambda stored: stored.state.job)
+
+    def others_on(self, target: str, job: str) -> Sequence[str]:
+        return others_among((stored.state for stored in self.jobs()), target, job)
+
+    def retire(self, job: str) -> bool:
+        """See ``Inventory``. The file of its lock stays: another process may be waiting for it."""
+        with self._mapped(job):
+            if not self._folder.exists():
+                return False
+            with self._locked(job):
+                stored = self._read(job)
+                if stored is None:
+                    return False
+                check_finished(stored.state)
+                self._path(job).unlink()
+                flush_folder(self._folder)
+                return True
 
     def place(self, job: str) -> str:
         """The job's file."""

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
-from abs_core.contracts import Conflict, RegisterStore, Stored, Version
+from abs_core.contracts import Conflict, Inventory, RegisterStore, Stored, Version
+from abs_core.errors import ProtocolError
 from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent, job_key
 from abs_core.parent import TOKENS_MAX, parent_key
 
@@ -31,12 +32,13 @@ def check_register(new_store: NewStore) -> list[str]:
     Raises:
         AssertionError: a rule is broken; its name is in the message.
     """
-    for check in CHECKS:
+    checks = (*CHECKS, *INVENTORY_CHECKS) if isinstance(new_store(), Inventory) else CHECKS
+    for check in checks:
         try:
             check(new_store)
         except AssertionError as broken:
             raise AssertionError(f"{check.__name__}: {broken}") from broken
-    return [check.__name__ for check in CHECKS]
+    return [check.__name__ for check in checks]
 
 
 def a_job_that_never_ran_has_no_cell(new_store: NewStore) -> None:
@@ -144,6 +146,60 @@ def no_change_is_lost_among_many_writers(new_store: NewStore) -> None:
     assert counted == writers * times, f"{counted} of {writers * times} changes are there"
 
 
+def every_job_is_listed_by_name(new_store: NewStore) -> None:
+    salt = secrets.token_hex(4)
+    states = [_state(f"{salt}{name}") for name in ("b", "a", "b@1", "ab")]
+    for state in states:
+        _put(new_store(), None, state)
+    names = [stored.state.job for stored in _inventory(new_store).jobs()]
+    mine = [name for name in names if name.startswith(salt)]
+    assert mine == sorted(state.job for state in states), f"the jobs listed are {mine}"
+    assert names == sorted(names), "jobs are not listed by name"
+
+
+def others_on_a_target_are_told_and_tokens_are_one_job(new_store: NewStore) -> None:
+    salt = secrets.token_hex(4)
+    where = {"a": "here", "b@1": "here", "b@2": "here", "c": "elsewhere", "aa": "here"}
+    for name, target in where.items():
+        _put(new_store(), None, replace(_state(f"{salt}{name}"), target=f"{salt}{target}"))
+    for job, others in {"a": ["aa", "b"], "a@9": ["aa", "b"], "b@3": ["a", "aa"]}.items():
+        found = _inventory(new_store).others_on(f"{salt}here", f"{salt}{job}")
+        wanted = [f"{salt}{other}" for other in others]
+        assert list(found) == wanted, f"beside {job!r} write {found}, not {wanted}"
+
+
+def a_retired_job_is_gone_and_so_are_its_versions(new_store: NewStore) -> None:
+    state = _state(_job())
+    old = _put(new_store(), None, state)
+    assert _inventory(new_store).retire(state.job), "a job that was there was not retired"
+    assert new_store().load(state.job) is None, "a retired job has a state"
+    assert not _inventory(new_store).retire(state.job), "a job was retired that was not there"
+    anew = replace(state, register="fedcba9876543210", run="anew")
+    _put(new_store(), None, anew)
+    late = replace(state, generation=9)
+    assert _conflicts(new_store(), old, late), (
+        "a late request found the retired job's version again"
+    )
+    assert _load(new_store(), state.job).state == anew, "a late request changed the new cell"
+
+
+def a_job_with_an_open_decision_is_not_retired(new_store: NewStore) -> None:
+    state = _state(_job())
+    state = replace(state, open=(Decision(state.lineage, 0, state.generation, ()),))
+    _put(new_store(), None, state)
+    try:
+        _inventory(new_store).retire(state.job)
+    except ProtocolError:
+        pass
+    else:
+        raise AssertionError("a job was retired that has decided something and not finished it")
+    assert _load(new_store(), state.job).state == state, "the decision is gone"
+
+
+def a_store_says_where_a_cell_lies(new_store: NewStore) -> None:
+    assert _inventory(new_store).place(_job()), "where a job's cell lies is not told"
+
+
 CHECKS: tuple[Callable[[NewStore], None], ...] = (
     a_job_that_never_ran_has_no_cell,
     a_cell_is_created_once,
@@ -158,6 +214,15 @@ CHECKS: tuple[Callable[[NewStore], None], ...] = (
     no_change_is_lost_among_many_writers,
 )
 """Every rule; each takes a job name of its own."""
+
+INVENTORY_CHECKS: tuple[Callable[[NewStore], None], ...] = (
+    every_job_is_listed_by_name,
+    others_on_a_target_are_told_and_tokens_are_one_job,
+    a_retired_job_is_gone_and_so_are_its_versions,
+    a_job_with_an_open_decision_is_not_retired,
+    a_store_says_where_a_cell_lies,
+)
+"""Every rule of an ``Inventory``, which the register of a sink is."""
 
 
 def _job() -> str:
@@ -190,6 +255,12 @@ def _load(store: RegisterStore, job: str) -> Stored:
     stored = store.load(job)
     assert stored is not None, f"the cell of job {job!r} is gone"
     return stored
+
+
+def _inventory(new_store: NewStore) -> Inventory:
+    store = new_store()
+    assert isinstance(store, Inventory), "the store cannot be looked through"
+    return store
 
 
 def _put(store: RegisterStore, expected: Version | None, state: JobState) -> Version:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import parse_qsl
 
 import typer
@@ -26,11 +26,10 @@ from abs_sinks.shown import parts_of, scheme_of
 
 if TYPE_CHECKING:
     # Drivers and Arrow take a second to import; `abs --help` shall not wait for them.
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from abs_core.contracts import Conflict, Stored, Version
+    from abs_core.contracts import Committer, Inventory, Stored
     from abs_core.coordinator import Coordinator
-    from abs_core.model import Committable, HandleName, InDoubt, Inspection, Outcome
     from abs_sinks.kafka.options import KafkaOptions
 
 SYSTEMS = ("postgres", "kafka", "s3", "s3a", "s3n")
@@ -56,34 +55,6 @@ Schema = Annotated[
 Job = Annotated[str, typer.Argument(help="The job's key, as `abs register list` shows it.")]
 
 
-class Register(Protocol):
-    """A ``RegisterStore`` that can be looked through."""
-
-    def load(self, job: str) -> Stored | None: ...
-
-    def compare_and_set(
-        self, job: str, expected: Version | None, state: JobState
-    ) -> Version | Conflict: ...
-
-    def jobs(self) -> Sequence[Stored]: ...
-
-    def retire(self, job: str) -> bool: ...
-
-
-class AnyCommitter(Protocol):
-    """A ``Committer`` that knows what is in doubt of every job."""
-
-    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]: ...
-
-    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]: ...
-
-    def abort(self, handles: Sequence[HandleName]) -> None: ...
-
-    def in_doubt(self, job: str | None) -> Sequence[InDoubt]: ...
-
-    def forget(self, state: JobState) -> None: ...
-
-
 @dataclass(frozen=True, slots=True)
 class State:
     """The registers of one place, and what acts on their handles.
@@ -93,8 +64,8 @@ class State:
         check_place: raises where the place that the URL names is not there; asked where it is empty.
     """
 
-    register: Register
-    committer: AnyCommitter
+    register: Inventory
+    committer: Committer
     system: str
     check_place: Callable[[], None] | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import secrets
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from abs_core import births, protocol
 from abs_core.certificate import Origin
 from abs_core.certifier import Certifier
 from abs_core.errors import TargetError
-from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.model import Committable, Finding, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import Identity, Verdict
 from abs_core.testing import ForkServer, check_crashes, run_check
 from abs_core.testing.checks import CHECKS
@@ -37,6 +38,33 @@ def in_doubt_by_prefix(patch: Patch) -> None:
         return [InDoubt(name, None, "") for name in names if name is not None]
 
     patch.setattr(HandleCommitter, "in_doubt", in_doubt)
+
+
+def in_doubt_of_no_job_is_nothing(patch: Patch) -> None:
+    right = HandleCommitter.in_doubt
+
+    def in_doubt(self: HandleCommitter, job: str | None) -> Sequence[InDoubt]:
+        return [] if job is None else right(self, job)
+
+    patch.setattr(HandleCommitter, "in_doubt", in_doubt)
+
+
+def leaves_what_its_preflight_tried(patch: Patch) -> None:
+    def preflight(self: FakeSink, job: str, tasks: int | None = None) -> Sequence[Finding]:
+        probe = HandleName("0" * 16, job, 0, 0, 0, secrets.token_hex(6))
+        with self._target.transaction() as db:
+            db.execute("INSERT INTO prepared VALUES (?, ?, 1)", [str(probe), job])
+        return []
+
+    patch.setattr(FakeSink, "preflight", preflight)
+
+
+def ends_its_handles_when_it_is_closed(patch: Patch) -> None:
+    def close(self: FakeSink) -> None:
+        with self._target.transaction() as db:
+            db.execute("DELETE FROM prepared")
+
+    patch.setattr(FakeSink, "close", close)
 
 
 def in_doubt_never(patch: Patch) -> None:
@@ -229,6 +257,13 @@ def tells_epochs_by_their_count(patch: Patch) -> None:
 
 BROKEN: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
     in_doubt_by_prefix: ("2pc", "append", {"in_doubt_is_exactly_the_jobs_own"}),
+    in_doubt_of_no_job_is_nothing: ("2pc", "append", {"in_doubt_of_no_job_is_everything"}),
+    leaves_what_its_preflight_tried: ("2pc", "append", {"a_preflight_changes_nothing"}),
+    ends_its_handles_when_it_is_closed: (
+        "2pc",
+        "append",
+        {"a_closed_sink_leaves_its_handles_and_other_sinks_alone"},
+    ),
     in_doubt_never: ("2pc", "append", {"the_loser_of_a_retried_task_changes_nothing"}),
     commits_again: ("2pc", "append", {"epochs_of_one_task_are_there_once"}),
     takes_absence_for_a_commit: (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abs_core.certificate import Certificate, MemoryCertificates, Placed
+from abs_core.certificate import Certificate, MemoryCertificates
+from abs_core.contracts import Inventory
 from abs_core.errors import IdentityError, RegisterLostError
 from abs_core.model import job_key
 from abs_core.parent_certificates import ParentCertificates
@@ -21,7 +22,7 @@ def a_register_that_is_not_there_is_not_minted_beside_a_certificate(case: Case) 
     checkpoint = MemoryCertificates(Certificate(JOB, "0" * 16, "elsewhere", 1, None, 0))
     run = case.run(certificates=checkpoint)
     error = raises(RegisterLostError, lambda: run.begin(1))
-    place = run.store.place(JOB) if isinstance(run.store, Placed) else ""
+    place = run.store.place(JOB) if isinstance(run.store, Inventory) else ""
     assert place in error.what, f"where it was looked for is not told: {error.what}"
     assert run.store.load(JOB) is None, "a register was minted"
     case.finished(when="after a start beside a certificate, without a register")

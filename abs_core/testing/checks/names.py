@@ -29,6 +29,18 @@ def in_doubt_is_exactly_the_jobs_own(case: Case) -> None:
         assert found == handles, f"in doubt for job {name!r}: {found}, not {handles}"
 
 
+@rule(hiding)
+def in_doubt_of_no_job_is_everything(case: Case) -> None:
+    written = set()
+    for number, name in enumerate(("a", "b@2024-01-01")):
+        share = case.run(name).attempt(0).write(*rows(100 * number, 1)).pre_commit()
+        assert share.committable is not None
+        written.add(share.committable.held_as)
+    # Not only these: the target's system may hold others'.
+    found = {doubt.handle for doubt in case.sink().committer().in_doubt(None)}
+    assert found >= written, f"in doubt for any job are {found}, and not {written - found}"
+
+
 @rule()
 def jobs_never_touch_each_other(case: Case) -> None:
     waiting = {}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 
 from abs_core.codec import committable_from_json, committable_to_json
-from abs_core.model import Committable, Wrote
+from abs_core.model import Committable, HandleName, Share, Wrote
 from abs_core.testing.case import JOB, Case, rows
+from abs_core.testing.engine import Run
 from abs_core.testing.harness import batch_of
 from abs_core.testing.rules import Rules, hiding, upserting
 
@@ -46,6 +49,34 @@ def each_step_may_be_done_by_another_process(case: Case) -> None:
     share = case.run(run="one").task(0, 0, rows(0, 3))
     case.run(run="one").commit(0, [share])
     case.finished(rows(0, 3), when="after an epoch whose steps were in three processes")
+
+
+@rule()
+def a_preflight_changes_nothing(case: Case) -> None:
+    run = case.run(run="one")
+    run.epoch(0, rows(0, 3))
+    shares = run.tasks(1, rows(10, 2))
+    before, held = run.state(), _in_doubt(run, shares)
+    for job in (JOB, "another"):
+        case.sink().preflight(job)
+        case.sink().preflight(job, tasks=4)
+    assert run.store.load("another") is None, "a preflight made a register"
+    assert run.state() == before, "a preflight changed the register"
+    assert _in_doubt(run, shares) == held, "a preflight ended what is in doubt"
+    run.commit(1, shares)
+    case.finished(rows(0, 3), rows(10, 2), when="after preflights beside a job that runs")
+    case.is_clean("another", when="after a preflight of a job that never ran")
+
+
+@rule()
+def a_closed_sink_leaves_its_handles_and_other_sinks_alone(case: Case) -> None:
+    first, second = case.run(run="one"), case.run(run="one")
+    share = first.task(0, 0, rows(0, 3))
+    other = second.attempt(0, 1).write(*rows(10, 2))
+    first.sink.close()
+    first.sink.close()
+    second.commit(0, [share, other.write(*rows(20, 1)).pre_commit()])
+    case.finished(rows(0, 3), rows(10, 2), rows(20, 1), when="after one of two sinks was closed")
 
 
 @rule()
@@ -184,3 +215,10 @@ def no_rows() -> pa.RecordBatch:
 def _committable(share: Wrote) -> Committable:
     assert share.committable is not None, "pre_commit of a writer with rows gave no handle"
     return share.committable
+
+
+def _in_doubt(run: Run, shares: Sequence[Share]) -> set[HandleName]:
+    """Which of these are in doubt. (The target's system may hold others'.)"""
+    wrote = [s.committable for s in shares if isinstance(s, Wrote) and s.committable is not None]
+    names = {name for committable in wrote for name in (committable.handle, committable.held_as)}
+    return names & {doubt.handle for doubt in run.committer.in_doubt(JOB)}

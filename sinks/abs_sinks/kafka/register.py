@@ -31,10 +31,10 @@ from abs_core.errors import (
     CorruptionError,
     FencedError,
     NotPreparedError,
-    ProtocolError,
     TargetError,
     UnavailableError,
 )
+from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_cells import Cell, Record, records_of, version_after
@@ -186,24 +186,11 @@ class KafkaRegister:
         return sorted(found, key=lambda stored: stored.state.job)
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
-        """Other jobs whose register says that they write to ``target``.
-
-        The tokens of one batch job (``job@token``) count as one job.
-        """
-        mine = job.partition("@")[0]
-        names = {s.state.job.partition("@")[0] for s in self.jobs() if s.state.target == target}
-        return sorted(names - {mine})
+        """See ``Inventory``."""
+        return others_among((stored.state for stored in self.jobs()), target, job)
 
     def retire(self, job: str) -> bool:
-        """Delete a job's register, for good: the job forgets what it has committed.
-
-        Returns:
-            whether there was one.
-
-        Raises:
-            ProtocolError: it holds a decision that is not finished.
-            ContentionError: the job is running.
-        """
+        """See ``Inventory``."""
         with self._session.turn(job):
             if self.load(job) is None:
                 return False
@@ -212,14 +199,7 @@ class KafkaRegister:
             if cell is None:
                 return False
             state = self._state(job, cell)
-            if state.open:
-                raise ProtocolError(
-                    f"The job has {len(state.open)} decided epoch(s) that are not finished.",
-                    job=job,
-                    epoch=state.open[0].epoch,
-                    remedy="start the job once more, so that they are committed, then retire it; if "
-                    "it stops because handles are lost, see `abs in-doubt accept-loss`.",
-                )
+            check_finished(state)
             try:
                 producer.prepare(
                     None, [(job.encode(), None), *_tombstones(cell)], partition_of(job)

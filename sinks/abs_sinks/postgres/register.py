@@ -18,7 +18,8 @@ from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
-from abs_core.errors import ContentionError, CorruptionError, ProtocolError
+from abs_core.errors import ContentionError, CorruptionError
+from abs_core.inventory import check_finished
 from abs_core.model import JobState
 from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.options import PostgresOptions
@@ -86,10 +87,7 @@ class PostgresRegister:
         return [Stored(self._state(row[2], row[0]), row[1]) for row in rows]
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
-        """Other jobs whose register says that they write to ``target``.
-
-        The tokens of one batch job (``job@token``) count as one job.
-        """
+        """See ``Inventory``."""
         query = self._sql(
             "select distinct split_part(job, '@', 1) from {register}"
             " where target = {target} and split_part(job, '@', 1) <> split_part({job}, '@', 1)"
@@ -107,25 +105,11 @@ class PostgresRegister:
                 return []
 
     def retire(self, job: str) -> bool:
-        """Delete a job's register, for good: the job forgets what it has committed.
-
-        Returns:
-            whether there was one.
-
-        Raises:
-            ProtocolError: it holds a decision that is not finished.
-        """
+        """See ``Inventory``."""
         stored = self.load(job)
         if stored is None:
             return False
-        if stored.state.open:
-            raise ProtocolError(
-                f"The job has {len(stored.state.open)} decided epoch(s) that are not finished.",
-                job=job,
-                epoch=stored.state.open[0].epoch,
-                remedy="start the job once more, so that they are committed, then retire it; if it "
-                "stops because handles are lost, see `abs in-doubt accept-loss`.",
-            )
+        check_finished(stored.state)
         query = self._sql(
             "delete from {register} where job = {job} and version = {version}",
             job=job,

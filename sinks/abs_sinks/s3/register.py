@@ -17,6 +17,7 @@ from abs_clients.s3.objects import CELL_MAX, Objects
 from abs_core.codec import state_from_json, state_to_text, unreadable
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import ContentionError, CorruptionError, ProtocolError
+from abs_core.inventory import check_finished
 from abs_core.model import JobState
 from abs_core.strictjson import fields, of, parse, text, version
 from abs_sinks.s3.layout import job_of, job_text
@@ -122,10 +123,7 @@ class S3Register:
         return [found for found in stored if found is not None]
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
-        """Other jobs whose register says that they write to ``target``.
-
-        The tokens of one batch job (``job@token``) count as one job, and one of them is looked at.
-        """
+        """See ``Inventory``. Of a batch job's tokens one is looked at."""
         mine = job.partition("@")[0]
         others = {name.partition("@")[0]: name for name in self.names()}
         others.pop(mine, None)
@@ -133,29 +131,15 @@ class S3Register:
         return [name for name, stored in found if stored and stored.state.target == target]
 
     def retire(self, job: str) -> bool:
-        """Delete a job's register, for good: the job forgets what it has committed.
+        """See ``Inventory``. Refused where it names committed files.
 
         Nothing keeps a run that is alive from making it anew: stop the job first.
-
-        Returns:
-            whether there was one.
-
-        Raises:
-            ProtocolError: it holds a decision that is not finished, or names committed files.
-            ContentionError: it changed meanwhile.
         """
         found = self.cell(job)
         if found is None:
             return False
         cell, version = found
-        if cell.state.open:
-            raise ProtocolError(
-                f"The job has {len(cell.state.open)} decided epoch(s) that are not finished.",
-                job=job,
-                epoch=cell.state.open[0].epoch,
-                remedy="start the job once more, so that they are committed, then retire it; if it "
-                "stops because handles are lost, see `abs in-doubt accept-loss`.",
-            )
+        check_finished(cell.state)
         self._check_movable(job, cell)
         # Not every server deletes on a condition: so it is looked at twice, and the job must be still.
         again = self.cell(job)
