@@ -20,7 +20,7 @@ from abs_core.model import JobState
 from abs_core.parent_certificates import ParentCertificates
 from abs_core.patience import Patience
 from abs_core.preflight import check
-from abs_core.protocol import Identity, Refused, Skip, Write, generation_of
+from abs_core.protocol import Identity, Refused, Skip, Write, generation_of, has_started
 from abs_spark.certificates import CheckpointCertificates
 from abs_spark.message import RunName
 from abs_spark.progress import observer
@@ -143,10 +143,7 @@ class Run:
         job = self._identity.job
         register = self.sink.register()
         stored = self.patience.retry(lambda: register.load(job))
-        if stored is not None and self._identity.run in (
-            stored.state.run,
-            *stored.state.superseded,
-        ):
+        if has_started(None if stored is None else stored.state, self._identity):
             return  # another task has started this run, or it is fenced
         findings = self.patience.retry(lambda: self.sink.preflight(job))
         self.warnings = check(findings, job, _start)

@@ -21,11 +21,12 @@ from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import pool
+from abs_core import births, protocol
 from abs_core.codec import state_from_text
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import AbandonedError, FencedError, RegisterLostError
 from abs_core.model import Committable
+from abs_core.protocol import Refused
 from abs_sinks.postgres.apply import (
     columns_of,
     duplicate_key,
@@ -53,9 +54,9 @@ select from {register}
                       and (o ->> 'epoch')::bigint >= {epoch})
    and not exists (select from jsonb_array_elements(state -> 'abandoned') a
                     where a::bigint <= {epoch})
-   and ({shape_query}) = {shape}
-   for share
 """
+
+_MAY = "with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
 
 class UpsertingWriter:
@@ -121,24 +122,16 @@ class UpsertingWriter:
             columns_of(target.key),
         )
         self._target = target
-        self._apply = sql.SQL("with may as materialized ({}) {}; COMMIT").format(
-            self._may_write(target), inserting(plan, source, target.key)
+        self._apply = sql.SQL(_MAY).format(
+            may_write(self._register, self._task),
+            target.shape_query(),
+            target.shape,
+            inserting(plan, source, target.key),
         )
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a temporary table"):
             connection.execute(sql.SQL(_STAGE).format(staged, staging_columns(plan)))
         return CopyIn(connection, plan, plan.copy_statement(staged), self._options)
-
-    def _may_write(self, target: Target) -> sql.Composed:
-        return sql.SQL(_MAY_WRITE).format(
-            shape_query=target.shape_query(),
-            shape=target.shape,
-            register=self._register,
-            job=self._task.job,
-            id=self._task.register,
-            generation=self._task.generation,
-            epoch=self._task.epoch,
-        )
 
     def _upsert(self, connection: Connection[Any], plan: CopyPlan) -> int:
         """Run the statement and its COMMIT; how many rows it changed.
@@ -192,29 +185,27 @@ class UpsertingWriter:
         row = connection.execute(query.format(self._register, task.job)).fetchone()
         state = None if row is None else state_from_text(row[0], f"job {task.job}")
         if state is None or state.register != task.register:
-            raise RegisterLostError(
-                "The job's register was deleted while the job ran.",
-                job=task.job,
-                epoch=task.epoch,
-                remedy="restore it from a backup before you restart: it says what is committed.",
-            )
-        if state.generation != task.generation:
-            raise FencedError(
-                f"A newer run has taken over (generation {state.generation}); generation "
-                f"{task.generation} must stop.",
-                job=task.job,
-                epoch=task.epoch,
-                remedy="none, if the job was restarted; otherwise two drivers share one checkpoint "
-                "or one job name: stop one of them.",
-            )
-        over = state.last_decided is not None and task.epoch <= state.last_decided
-        if not over and any(epoch <= task.epoch for epoch in state.abandoned):
-            raise AbandonedError(
-                "The epoch was given up by this run.",
-                job=task.job,
-                epoch=task.epoch,
-                remedy="restart the query; the new run writes the epoch again.",
-            )
+            place = self._register.as_string()
+            raise births.gone(task.job, "was deleted while the job runs", place)
+        # Whether there is a gap was asked when the task began.
+        planned = protocol.plan(state, task.generation, task.epoch, gaps_allowed=True)
+        if isinstance(planned, Refused):
+            raise planned.error
+
+
+def may_write(register: sql.Identifier, task: Task) -> sql.Composed:
+    """The query that finds the register's row while the task may write its epoch.
+
+    It is ``protocol.plan`` in SQL, for a task that has begun: the two are held against each other by
+    a test.
+    """
+    return sql.SQL(_MAY_WRITE).format(
+        register=register,
+        job=task.job,
+        id=task.register,
+        generation=task.generation,
+        epoch=task.epoch,
+    )
 
 
 def _staged(plan: CopyPlan) -> sql.Identifier:
