@@ -9,11 +9,12 @@ from urllib.parse import parse_qsl
 
 from abs_audit.contracts import Relation
 from abs_audit.files import Files
+from abs_audit.others import TargetOfOthers
 from abs_audit.postgres import PostgresTable
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
 from abs_core.errors import OptionError
-from abs_sinks.shown import parts_of
+from abs_sinks.shown import parts_of, scheme_of
 
 _TOPIC = "kafka://"
 _BUCKET = "s3://"
@@ -38,7 +39,8 @@ def relation(
             objects, ``winners=true`` where ``protocol=idempotent`` wrote it, and ``config=FILE`` for
             settings of the client, passwords among them), one
             prefix of a bucket (``s3://bucket/prefix``, with ``?endpoint=`` and
-            ``&region=`` for servers that are not Amazon's), or one or more paths.
+            ``&region=`` for servers that are not Amazon's), one URL of a format of another package
+            (``abs_core.formats``), or one or more paths.
         table: the table, for PostgreSQL; quoted as in SQL.
         null: the text that stands for NULL in CSV files.
         stateschema: where the sinks keep registers and staging, for PostgreSQL.
@@ -53,6 +55,8 @@ def relation(
         return _topic(where, table)
     if any(text.startswith(_BUCKET) for text in where):
         return _objects(where, table, null)
+    if (other := _other(where, table)) is not None:
+        return other
     if not databases:
         if table is not None:
             raise OptionError(
@@ -67,6 +71,19 @@ def relation(
     if table is None:
         raise OptionError("A database is named, and no table.", remedy=_NAME_TABLE)
     return PostgresTable(Address.parse(databases[0]), TableName.parse(table), stateschema)
+
+
+def _other(where: Sequence[str], table: str | None) -> Relation | None:
+    """What a sink of another package writes to; None where the URL is not one of its."""
+    from abs_core.formats import format_of
+
+    schemes = {scheme_of(text) for text in where} - {"", "postgresql", "postgres", "jdbc"}
+    formats = [found for scheme in sorted(schemes) if (found := format_of(scheme)) is not None]
+    if not formats:
+        return None
+    if len(where) > 1:
+        raise OptionError("A target is named together with something else.", remedy="name one.")
+    return TargetOfOthers(formats[0], where[0], table)
 
 
 def _topic(where: Sequence[str], table: str | None) -> Relation:

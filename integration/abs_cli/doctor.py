@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,16 +23,14 @@ from abs_core.model import Finding, Guarantee, Severity, job_key
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from abs_core.formats import SinkFormat
     from abs_sinks.options import CommonOptions
 
 
-class Sink(StrEnum):
-    """The formats that can be looked at."""
+DOCTOR = "doctor"
+"""The job whose register a sink of others is asked for, where the options name no job."""
 
-    POSTGRES = "abs-postgres"
-    KAFKA = "abs-kafka"
-    S3 = "abs-s3"
-
+Look = Callable[[dict[str, str], "pa.Schema | None", "int | None"], tuple[list[Finding], Guarantee]]
 
 _COLOUR = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
@@ -57,11 +55,13 @@ def doctor(
     ] = None,
     tasks: Annotated[int | None, typer.Option(help="How many tasks write an epoch.", min=1)] = None,
     sink: Annotated[
-        Sink | None,
+        str | None,
         typer.Option(
             "--format",
-            help="What the job writes to. Default: by the options: topic and kafka.* are of abs-kafka, "
-            "path of abs-s3, url and dbtable of abs-postgres.",
+            metavar="NAME",
+            help="What the job writes to: abs-postgres, abs-kafka, abs-s3, or a format of "
+            "another package. Default: by the options: topic and kafka.* are of abs-kafka, path of "
+            "abs-s3, url and dbtable of abs-postgres.",
         ),
     ] = None,
     as_json: AsJson = False,
@@ -72,7 +72,7 @@ def doctor(
     """
     given = _pairs(option)
     columns = _columns(sample, schema)
-    findings, promise = _LOOK[sink or _meant(given)](given, columns, tasks)
+    findings, promise = _look(sink or _meant(given))(given, columns, tasks)
     if as_json:
         listed = [dataclasses.asdict(finding) for finding in findings]
         print_json({"findings": listed, "guarantee": dataclasses.asdict(promise)})
@@ -128,14 +128,45 @@ def _s3(
     return findings, guarantee(options)
 
 
-_LOOK: dict[Sink, Callable[..., tuple[list[Finding], Guarantee]]] = {
-    Sink.POSTGRES: _postgres,
-    Sink.KAFKA: _kafka,
-    Sink.S3: _s3,
-}
+def _other(
+    format_: SinkFormat, given: dict[str, str], schema: pa.Schema | None, tasks: int | None
+) -> tuple[list[Finding], Guarantee]:
+    """A sink of another package: as an engine that builds it."""
+    import pyarrow as pa
+
+    names = {name.lower(): text for name, text in given.items()}
+    sink = format_.sink(given, pa.schema([]) if schema is None else schema)
+    try:
+        job = job_key(names.get("job", DOCTOR), names.get("epoch"))
+        return list(sink.preflight(job, tasks)), sink.guarantee()
+    finally:
+        sink.close()
 
 
-def _meant(given: dict[str, str]) -> Sink:
+_LOOK: dict[str, Look] = {"abs-postgres": _postgres, "abs-kafka": _kafka, "abs-s3": _s3}
+
+
+def _look(name: str) -> Look:
+    """What looks at the format.
+
+    Raises:
+        ConfigError: there is no such format, or it cannot be loaded.
+    """
+    if name in _LOOK:
+        return _LOOK[name]
+    from abs_core.formats import GROUP, format_named, format_names
+
+    found = format_named(name)
+    if found is None:
+        raise ConfigError(
+            f"There is no format {name}.",
+            remedy=f"take one of {', '.join([*_LOOK, *format_names()])}; another package's is found by "
+            f"its entry point of the group {GROUP}.",
+        )
+    return partial(_other, found)
+
+
+def _meant(given: dict[str, str]) -> str:
     """The sink whose options these are.
 
     Raises:
@@ -143,14 +174,14 @@ def _meant(given: dict[str, str]) -> Sink:
     """
     names = {name.lower() for name in given}
     if "topic" in names or any(name.startswith("kafka.") for name in names):
-        return Sink.KAFKA
+        return "abs-kafka"
     if "path" in names:
-        return Sink.S3
+        return "abs-s3"
     if names & {"url", "dbtable"}:
-        return Sink.POSTGRES
+        return "abs-postgres"
     raise ConfigError(
         "The options do not tell what the job writes to.",
-        remedy=f"name it: --format {', '.join(Sink)}.",
+        remedy=f"name it: --format {', '.join(_LOOK)}.",
     )
 
 

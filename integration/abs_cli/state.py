@@ -84,10 +84,7 @@ class State:
             case "" | "postgres" | "postgresql" | "jdbc":
                 return _postgres(url, schema)
             case scheme:
-                raise OptionError(
-                    f"The URL begins with {scheme}:, which names no system that holds registers.",
-                    remedy="begin it with postgresql://, kafka:// or s3://.",
-                )
+                return _other(url, scheme)
 
     def jobs(self) -> Sequence[Stored]:
         """Every job here.
@@ -125,9 +122,12 @@ class State:
 
     def targets_elsewhere(self, state: JobState) -> list[str]:
         """Targets of the job in another system: what its decisions name there nobody here knows."""
-        targets = state.target.split(AND)
-        others = tuple(f"{name}:" for name in SYSTEMS if not name.startswith(self.system))
-        return [target for target in targets if target.startswith(others)]
+        systems = ((target, target.partition(":")[0]) for target in state.target.split(AND))
+        return [
+            target
+            for target, system in systems
+            if not system.startswith(self.system) and _is_system(system)
+        ]
 
     def check_whole(self, state: JobState) -> None:
         """Raise where the job has a target in another system.
@@ -153,6 +153,28 @@ class State:
 
         who = Identity(state.job, state.lineage, state.run, state.target)
         return Coordinator(who, self.register, self.committer)
+
+
+def _is_system(name: str) -> bool:
+    """Whether identities of targets begin so."""
+    from abs_core.formats import format_of
+
+    return name in SYSTEMS or format_of(name) is not None
+
+
+def _other(url: str, scheme: str) -> State:
+    """What a sink of another package left; see ``abs_core.formats``."""
+    from abs_core.formats import GROUP, format_of
+
+    found = format_of(scheme)
+    if found is None:
+        raise OptionError(
+            f"The URL begins with {scheme}:, which names no system that holds registers.",
+            remedy="begin it with postgresql://, kafka:// or s3://; another package's sink is found by "
+            f"its entry point of the group {GROUP}.",
+        )
+    register, committer = found.look_after(url)
+    return State(register, committer, scheme)
 
 
 def _postgres(url: str, schema: str) -> State:

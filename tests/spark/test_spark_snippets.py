@@ -52,6 +52,7 @@ JOBS = {
 ELSEWHERE = {
     ("README.md", "make demo     #"): "CI, and tests/demo",
     ("README.md", "pip install"): "tests/spark/test_spark_discovery.py",
+    ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
 }
 
 

@@ -1,0 +1,84 @@
+"""Sinks of others, as commands know them: an entry point of the group ``abs_sinks`` names a format.
+
+    [project.entry-points.abs_sinks]
+    abs-sqlite = "abs_sqlite:FORMAT"
+
+The entry point's name is the format's, as users write it; its object is a ``SinkFormat``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+
+import pyarrow as pa
+
+from abs_core.contracts import Committer, Inventory, Sink
+from abs_core.errors import ConfigError
+
+GROUP = "abs_sinks"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkFormat:
+    """A kind of sink, and what ``abs`` needs to look after what its jobs leave.
+
+    Args:
+        schemes: how URLs of its system begin, before ``://``. The identity of each of its targets
+            (``Sink.target``) begins with one of them and a colon.
+        sink: builds a sink from a job's options and the schema of its input, without connecting; it
+            raises ``OptionError`` with all that is wrong.
+        look_after: the registers at a URL, and a committer that knows the handles of every job there.
+        read: what a reader sees at a URL, in the table of that name where one is named.
+    """
+
+    schemes: tuple[str, ...]
+    sink: Callable[[Mapping[str, str], pa.Schema], Sink]
+    look_after: Callable[[str], tuple[Inventory, Committer]]
+    read: Callable[[str, str | None], pa.RecordBatchReader]
+
+
+def format_names() -> list[str]:
+    """The names of the formats that are installed, besides this project's own."""
+    return sorted({entry.name for entry in entry_points(group=GROUP)})
+
+
+def format_named(name: str) -> SinkFormat | None:
+    """The format of that name; None where none is installed.
+
+    Raises:
+        ConfigError: it is installed, and cannot be loaded.
+    """
+    for entry in entry_points(group=GROUP):
+        if entry.name == name:
+            return _loaded(entry)
+    return None
+
+
+def format_of(scheme: str) -> SinkFormat | None:
+    """The format whose URLs begin so; None where none is installed.
+
+    Raises:
+        ConfigError: an installed format cannot be loaded.
+    """
+    formats = (_loaded(entry) for entry in entry_points(group=GROUP))
+    return next((found for found in formats if scheme in found.schemes), None)
+
+
+def _loaded(entry: EntryPoint) -> SinkFormat:
+    whose = f"The entry point {entry.name} = {entry.value} of the group {GROUP}"
+    try:
+        found = entry.load()
+    except Exception as error:
+        # Whatever another's module raises when it is imported.
+        raise ConfigError(
+            f"{whose} cannot be loaded: {type(error).__name__}: {error}.",
+            remedy="mend the package that has it, or uninstall it.",
+        ) from error
+    if not isinstance(found, SinkFormat):
+        raise ConfigError(
+            f"{whose} is a {type(found).__name__}, not a SinkFormat.",
+            remedy="let it name an object of abs_core.formats.SinkFormat.",
+        )
+    return found

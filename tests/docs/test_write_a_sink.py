@@ -1,0 +1,180 @@
+"""The SQLite sink of docs/how-to/write-a-sink.md keeps the contract, and `abs` finds it by its entry point."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from abs_core.testing import SCHEMA
+from abs_core.testing.engine import Run
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "how-to" / "write-a-sink.md"
+PACKAGE = ROOT / "docs" / "examples" / "abs-sqlite"
+ROWS = [(1, "a"), (2, "b"), (3, "c")]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where databases lie: in memory where there is such a folder. Nothing here cuts the power."""
+    memory = Path("/dev/shm")
+    at = memory if os.access(memory, os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="abs-sqlite-", dir=at) as place:
+        yield Path(place)
+
+
+@pytest.fixture
+def proofs(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The package's own tests, importable here and in processes that are started."""
+    monkeypatch.setenv("PYTHONPATH", str(PACKAGE))
+    monkeypatch.syspath_prepend(str(PACKAGE))
+    yield importlib.import_module("test_abs_sqlite")
+    for name in ("test_abs_sqlite", "abs_sqlite"):
+        sys.modules.pop(name)
+
+
+PROOFS = (
+    "test_the_sink_keeps_every_rule",
+    "test_a_crash_at_any_point_loses_and_doubles_nothing",
+    "test_the_register_is_one_cell_for_each_job",
+)
+
+
+@pytest.mark.parametrize("proof", PROOFS)
+def test_the_packages_own_test_passes(proof: str, proofs: ModuleType, folder: Path) -> None:
+    getattr(proofs, proof)(folder)
+
+
+def test_every_test_of_the_package_is_run_here(proofs: ModuleType) -> None:
+    assert sorted(name for name in vars(proofs) if name.startswith("test_")) == sorted(PROOFS)
+
+
+def test_what_the_page_shows_is_in_the_package() -> None:
+    files = "\n".join(path.read_text() for path in sorted(PACKAGE.iterdir()) if path.is_file())
+    shown = re.findall(
+        r"^```(?:python|toml)\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert len(shown) > 3
+    assert [text for text in shown if text not in files] == []
+
+
+def test_a_constraint_stops_an_epoch_before_it_is_decided(proofs: ModuleType, folder: Path) -> None:
+    from abs_core.errors import RefusedError
+
+    with proofs.open_table(folder) as harness:
+        sink = harness.new_sink()
+        with proofs.transaction(sink._options.path) as db:
+            db.execute("CREATE UNIQUE INDEX one ON sales (id)")
+        run = Run(sink, "shop")
+        run.epoch(0, ROWS)
+        with pytest.raises(RefusedError, match="UNIQUE"):
+            run.epoch(1, [(1, "again")])
+        assert (run.state().open, run.state().frontier) == ((), 0)
+        assert sorted(harness.read()) == ROWS
+
+
+class Abs:
+    """The command, in a process that has the package installed: code and metadata on its path."""
+
+    def __init__(self, site: Path, folder: Path) -> None:
+        self._environment = {**os.environ, "PYTHONPATH": str(site)}
+        self._folder = folder
+
+    def __call__(self, *arguments: str, fails: int = 0) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "abs_cli", *arguments],
+            cwd=self._folder,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+        )
+        assert done.returncode == fails, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+
+@pytest.fixture
+def command(tmp_path: Path, folder: Path) -> Abs:
+    site = tmp_path / "site-packages"
+    install(PACKAGE, site)
+    return Abs(site, folder)
+
+
+def install(package: Path, site: Path) -> None:
+    """What an installer writes: the module, and the metadata from pyproject.toml."""
+    project: dict[str, Any] = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+    info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir(parents=True)
+    named = f"Name: {project['name']}\nVersion: {project['version']}\n"
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\n{named}")
+    groups = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in entries.items())
+        for group, entries in project["entry-points"].items()
+    ]
+    (info / "entry_points.txt").write_text("\n".join(groups))
+    (site / "abs_sqlite.py").write_text((package / "abs_sqlite.py").read_text())
+
+
+@pytest.fixture
+def shop(proofs: ModuleType, folder: Path) -> Path:
+    """A database as a job left it: one epoch committed, and what a stopped run prepared too late."""
+    path = folder / "shop.db"
+    harness = proofs.SqliteHarness(path)
+    run = Run(harness.new_sink(), "shop")
+    run.epoch(0, ROWS[:2])
+    late = run.attempt(1).write(*ROWS[2:])
+    Run(harness.new_sink(), "shop").begin(1)
+    late.pre_commit()
+    return path
+
+
+def test_abs_looks_after_the_jobs_of_the_sink(command: Abs, shop: Path) -> None:
+    url = f"sqlite://{shop}"
+    (listed,) = json.loads(command("register", "list", "--url", url, "--json"))
+    assert listed["job"] == "shop"
+    (doubt,) = json.loads(command("in-doubt", "list", "--url", url, "--json", fails=1))
+    assert "sales" in doubt["detail"]
+    pq.write_table(pa.Table.from_batches([batch(ROWS[:2])]), shop.parent / "expected.parquet")
+    against = "--expected", "expected.parquet", "--actual", url, "--table", "sales"
+    assert "unfinished" in command("audit", *against, fails=1)
+    command("in-doubt", "abort", "shop", "--url", url)
+    assert json.loads(command("in-doubt", "list", "--url", url, "--json")) == []
+    report = json.loads(command("audit", *against, "--json"))
+    assert report["clean"]
+
+
+def test_doctor_knows_the_sink_by_its_name(command: Abs, shop: Path) -> None:
+    given = "--format", "abs-sqlite", "-o", f"path={shop}", "-o"
+    assert "each task's rows at once" in command("doctor", *given, "dbtable=sales")
+    assert "There is no table other" in command("doctor", *given, "dbtable=other", fails=1)
+    wrong = command("doctor", "--format", "abs-nothing", "-o", "path=x", fails=2)
+    assert "abs-sqlite" in wrong, "formats that are installed are named"
+
+
+def test_a_package_that_cannot_be_imported_stops_only_who_asks_for_it(
+    command: Abs, shop: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "site-packages" / "abs_sqlite.py").write_text("import nothing_of_that_name\n")
+    said = command("register", "list", "--url", f"sqlite://{shop}", fails=2)
+    assert "nothing_of_that_name" in said
+    assert "abs-sqlite" in said
+    assert "no system" not in said
+
+
+def batch(rows: list[tuple[int, str]]) -> pa.RecordBatch:
+    ids, values = zip(*rows, strict=True)
+    return pa.record_batch([pa.array(ids), pa.array(values)], schema=SCHEMA)
