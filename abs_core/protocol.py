@@ -18,11 +18,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from abs_core import sinkmap
+from abs_core import refusals, sinkmap
 from abs_core.errors import (
-    AbandonedError,
     EpochGapError,
-    FencedError,
     IdentityError,
     ProtocolError,
     ReplayMismatchError,
@@ -106,7 +104,7 @@ def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
         sinks = sinkmap.first(who.sinks)
         return Changed(JobState(*who_is, 1, who.run, checkpoint=who.checkpoint, sinks=sinks))
     if who.run in state.superseded:
-        return Refused(_fenced(state, who.run))
+        return Refused(refusals.fenced(state, who.run))
     mapped = sinkmap.assign(state, who.sinks) if who.sinks else state.sinks
     if isinstance(mapped, IdentityError):
         return Refused(mapped)
@@ -114,11 +112,11 @@ def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
     same_target = state.target == who.target or bool(who.sinks)
     same = state.lineage == who.lineage and same_target
     if not same and who.adopt != adopt_token(state):
-        return Refused(_other_identity(state, who))
+        return _another_identity(state, who)
     if not same_target and state.open:
-        return Refused(_open_elsewhere(state))
+        return Refused(refusals.open_elsewhere(state))
     if state.run == who.run:
-        return Unchanged(state) if same else Refused(_other_identity(state, who))
+        return Unchanged(state) if same else _another_identity(state, who)
     superseded = (*state.superseded, state.run)[-SUPERSEDED_MAX:]
     raised = replace(
         state,
@@ -136,10 +134,14 @@ def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
     return Changed(raised)
 
 
+def _another_identity(state: JobState, who: Identity) -> Refused:
+    return Refused(refusals.other_identity(state, who, adopt_token(state)))
+
+
 def generation_of(state: JobState, who: Identity) -> int | Refused:
     """The generation that this run holds; refused where another run has taken over (I5)."""
     if state.run != who.run:
-        return Refused(_fenced(state, f"run {who.run}"))
+        return Refused(refusals.fenced(state, f"run {who.run}"))
     return state.generation
 
 
@@ -192,13 +194,13 @@ def plan(
 ) -> Write | Skip | Refused:
     """What a task of ``generation`` has to do with ``epoch``."""
     if state.generation != generation:
-        return Refused(_fenced(state, f"generation {generation}"))
+        return Refused(refusals.fenced(state, f"generation {generation}"))
     if _is_decided(state, epoch):
         return Skip()
     given_up = [abandoned for abandoned in state.abandoned if abandoned <= epoch]
     if given_up:
         # Not past it either: an abandoned epoch had rows, it is no gap that may be allowed.
-        return Refused(_abandoned(state, given_up[0]))
+        return Refused(refusals.abandoned(state, given_up[0]))
     last = state.last_decided
     if last is not None and epoch > last + 1 and not gaps_allowed:
         return Refused(
@@ -339,7 +341,7 @@ def abandon(state: JobState, generation: int, epoch: int) -> Verdict:
     decided epoch cannot be abandoned (``Unchanged``: look, then roll it forward).
     """
     if state.generation != generation:
-        return Refused(_fenced(state, f"generation {generation}"))
+        return Refused(refusals.fenced(state, f"generation {generation}"))
     if _is_decided(state, epoch) or epoch in state.abandoned:
         return Unchanged(state)
     return Changed(replace(state, abandoned=tuple(sorted((*state.abandoned, epoch)))))
@@ -393,61 +395,3 @@ def _unnameable(state: JobState, epoch: int, committables: Sequence[Committable]
                 )
             )
     return None
-
-
-def _fenced(state: JobState, who: str) -> FencedError:
-    return FencedError(
-        f"A newer run has taken over (generation {state.generation}); {who} must stop.",
-        job=state.job,
-        remedy="none, if the job was restarted; otherwise two drivers share one checkpoint or one "
-        "job name: stop one of them.",
-    )
-
-
-def _abandoned(state: JobState, epoch: int) -> AbandonedError:
-    return AbandonedError(
-        f"Epoch {epoch} failed in this run and was given up.",
-        job=state.job,
-        epoch=epoch,
-        remedy="restart the query; the new run writes the epoch again.",
-    )
-
-
-def _other_identity(state: JobState, who: Identity) -> IdentityError:
-    if state.lineage != who.lineage:
-        restore = "restore the checkpoint that belongs to it"
-        consent = (
-            "if all that this query will read is new to the target (what it reads is written, also "
-            "where the job wrote it before)"
-        )
-    else:
-        restore = "write to the target that belongs to it"
-        done = "nothing" if state.last_decided is None else f"all up to epoch {state.last_decided}"
-        consent = (
-            f"if the target was moved or renamed with its rows ({done} is taken to be there, and not "
-            "written again)"
-        )
-    differences = [
-        f"its {label} is {theirs}, this run's is {mine}"
-        for label, theirs, mine in (
-            ("lineage (query id)", state.lineage, who.lineage),
-            ("target", state.target, who.target),
-        )
-        if theirs != mine
-    ]
-    return IdentityError(
-        f"The job's register is another one's: {'; '.join(differences)}.",
-        job=state.job,
-        remedy=f"{restore}, or choose another `job` name; or, {consent}, set the option "
-        f"adopt={adopt_token(state)}.",
-    )
-
-
-def _open_elsewhere(state: JobState) -> IdentityError:
-    return IdentityError(
-        f"The job cannot move to another target while {len(state.open)} decided epoch(s) are not "
-        f"yet committed at {state.target}.",
-        job=state.job,
-        epoch=state.open[0].epoch,
-        remedy="start it once more at the old target, so that they are committed, then adopt.",
-    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-import abs_core.coordinator
+import abs_core.decider
 from abs_core.contracts import Committer, Conflict, RegisterStore, Stored, Version
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import HandleLostError, NotPreparedError, UnavailableError
@@ -246,7 +246,7 @@ class _NoAbandoning(Permission):
 
 @pytest.mark.parametrize("bug", [_NoDeadline, _NoSecondLook, _NoAbandoning])
 def test_planted_bugs_lose_an_epoch(bug: type[Permission], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abs_core.coordinator, "Permission", bug)
+    monkeypatch.setattr(abs_core.decider, "Permission", bug)
     with pytest.raises(HandleLostError):
         check_all()
 

@@ -216,7 +216,7 @@ class Book:
         return held if isinstance(held, int) else self.generation(state, run)
 
     def _as_run(self, key: tuple[Any, ...], rule: Callable[[JobState, int], Verdict]) -> Answer:
-        """As ``Coordinator._as_run``: a rule that only the run which holds the generation applies."""
+        """As ``Decider._as_run``: a rule that only the run which holds the generation applies."""
 
         def checked() -> Verdict:
             present = self.state(key[1])

@@ -80,7 +80,7 @@ def _shares(book: Book, world: World, run: int, epoch: int) -> Iterator[tuple[in
 
 
 def _load(book: Book, world: World, run: int, driver: DriverState) -> World:
-    """``Coordinator._mine``, and on."""
+    """``Decider.mine``, and on."""
     refused = book.fenced(world.register, run)
     if refused is not None:
         book.allow(refused)
@@ -108,7 +108,7 @@ def _go_on(
 
 
 def _known(book: Book, world: World, run: int, driver: DriverState, state: int) -> World:
-    """``Coordinator._is_known``: is the epoch decided, and is it the same one?"""
+    """``Decider.is_known``: is the epoch decided, and is it the same one?"""
     refused = book.fenced(state, run)
     planned = book.plan(state, run, driver.epoch) if refused is None else refused
     if planned is True:

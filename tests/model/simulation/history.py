@@ -12,10 +12,8 @@ from abs_core.runtime.checkpoint_rules import Settings
 from tests.model.simulation.dataflow import (
     Builder,
     Built,
-    expected,
-    in_order,
-    sequence,
 )
+from tests.model.simulation.expected import expected, in_order, sequence
 from tests.model.simulation.run import Bugs, Run
 from tests.model.simulation.world import Crash, Target, World
 

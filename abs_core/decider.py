@@ -1,0 +1,232 @@
+"""Decides an epoch: has its handles inspected, and puts the decision in place, in time.
+
+Only the run that holds the generation may (I5). What is decided is committed by ``rollforward``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from abs_core import births, protocol
+from abs_core.cell import Cell, Rule
+from abs_core.contracts import CoCommitter, Committer, Composer
+from abs_core.crash import CrashPoint, reached
+from abs_core.errors import NotPreparedError, ProtocolError
+from abs_core.events import Abandoned, Observer
+from abs_core.model import Drained, JobState, Wrote
+from abs_core.patience import Patience
+from abs_core.permission import Permission
+from abs_core.protocol import Identity, Refused, Skip, Verdict, Write
+from abs_core.report import Report
+from abs_core.rollforward import present
+from abs_core.rowdigest import RowDigest
+
+
+class Decider:
+    """For one run of a job.
+
+    Args:
+        co_commit: whether a ``CoCommitter`` decides and commits at once.
+        clock: seconds; by it handles that expire are decided in time, or not at all.
+    """
+
+    def __init__(
+        self,
+        who: Identity,
+        cell: Cell,
+        committer: Committer,
+        patience: Patience,
+        observe: Observer,
+        *,
+        co_commit: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._who = who
+        self._cell = cell
+        self._committer = committer
+        self._co_committer = committer if co_commit and isinstance(committer, CoCommitter) else None
+        self._patience = patience
+        self._observe = observe
+        self._clock = clock
+
+    def expected(self, report: Report) -> JobState | None:
+        """The state that this process saw last, where by it the epoch is simply the next one.
+
+        That saves a look. Nothing rests on it: the decision's compare-and-set tells whether it is
+        still the present state, and if it is not the epoch is decided, or refused, by that one.
+        """
+        last = self._cell.last
+        if last is None or last.open or any(isinstance(s, Drained) for s in report.shares):
+            return None
+        generation = protocol.generation_of(last, self._who)
+        if isinstance(generation, Refused):
+            return None
+        planned = protocol.plan(last, generation, report.epoch, gaps_allowed=report.gaps_allowed)
+        return last if isinstance(planned, Write) else None
+
+    def is_known(self, state: JobState, report: Report) -> bool:
+        """Whether the epoch is decided already, having checked that it is the same one."""
+        planned = self._plan(state, report)
+        if isinstance(planned, Write):
+            if any(isinstance(share, Drained) for share in report.shares):
+                raise ProtocolError(
+                    "A task skipped this epoch, but the register does not hold it as committed.",
+                    job=self._who.job,
+                    epoch=report.epoch,
+                    remedy="restart the query; if it comes again, the register was restored from "
+                    "an old backup: restore the target and the checkpoint with it.",
+                )
+            return False
+        refused = protocol.same_epoch(state, report.epoch, *report.known_by(state))
+        if refused is not None:
+            raise refused.error
+        return True
+
+    def decide(self, report: Report, *, known: bool) -> JobState:
+        """The state with the decision, or, where the target co-commits, after it.
+
+        Args:
+            known: the epoch is decided already: its decision stands.
+
+        Raises:
+            NotPreparedError: a handle is not prepared any more, or would not be for long enough;
+                nothing is decided.
+        """
+        if self._co_committer is not None:
+            return self._co_commit(self._co_committer, report)
+        state = self._put(report if known else self._composed(report), known=known)
+        reached(CrashPoint.AFTER_DECIDE)
+        return state
+
+    def abandoned(self, epoch: int) -> JobState:
+        """The state after the epoch was given up, unless it is decided."""
+        state = self._cell.change(self._as_run(lambda s, g: protocol.abandon(s, g, epoch)))
+        if epoch in state.abandoned:
+            reached(CrashPoint.AFTER_ABANDON)
+            self._observe(Abandoned(self._who.job, epoch))
+        return state
+
+    def mine(self) -> JobState:
+        """The present state, where this run still holds the generation."""
+        state = present(self._cell, self._who)
+        generation = protocol.generation_of(state, self._who)
+        if isinstance(generation, Refused):
+            raise generation.error
+        return state
+
+    def _composed(self, report: Report) -> Report:
+        """The report with the handles that the decision will name, where the sink composes them."""
+        if not isinstance(self._committer, Composer):
+            return report
+        committer = self._committer
+        try:
+            made = self._patience.retry(lambda: committer.compose(report.committables))
+        except NotPreparedError:
+            self.mine()  # a successor may have swept it: then being fenced is the reason to name
+            raise
+        rows = sum(committable.rows for committable in made)
+        if rows != report.rows:
+            raise ProtocolError(
+                f"The sink composed {rows} rows of the {report.rows} that were pre-committed.",
+                job=self._who.job,
+                epoch=report.epoch,
+                remedy="this is a defect of the sink: please report it. Nothing is committed.",
+            )
+        if (digest := report.digest) is None:
+            return replace(report, shares=[Wrote(c.rows, c) for c in made])
+        # The composed rows are those of all tasks, and so is their digest.
+        composed = [Wrote(c.rows, c, RowDigest(0)) for c in made]
+        return replace(report, shares=[Wrote(0, None, digest), *composed])
+
+    def _put(self, report: Report, *, known: bool) -> JobState:
+        """The state with the decision, which is in place in time for all handles to be committed.
+
+        Where it could not be put in place in time the epoch is abandoned, as what was sent may still
+        be on its way; if that one was faster, the decision stands.
+        """
+        deciding = self._deciding(protocol.decide, report)
+        permission = None if known else self._permission(report)
+        try:
+            return self._cell.change(deciding, permission=permission)
+        except NotPreparedError:
+            assert permission is not None
+            if permission.tries == 1:
+                self.mine()  # nothing was sent. To be fenced would be the reason to name
+                raise
+            state = self.abandoned(report.epoch)
+            if report.epoch in state.abandoned:
+                raise
+            return state
+
+    def _permission(self, report: Report) -> Permission | None:
+        """Before the decision: every handle must still be prepared, with time left to commit it.
+
+        Returns:
+            None where a successor has decided, and swept, while this run looked.
+        """
+        permission = Permission(
+            self._who.job,
+            report.epoch,
+            self._committer,
+            report.committables,
+            self._patience,
+            self._clock,
+        )
+        try:
+            self._patience.retry(permission.inspect)
+        except NotPreparedError:
+            # A successor may have swept it: then being fenced is the reason to name.
+            if isinstance(self._plan(present(self._cell, self._who), report), Skip):
+                return None
+            raise
+        reached(CrashPoint.AFTER_INSPECT)
+        return permission
+
+    def _co_commit(self, committer: CoCommitter, report: Report) -> JobState:
+        try:
+            state = self._cell.change(
+                self._deciding(protocol.co_commit, report),
+                lambda expected, new: committer.co_commit(report.committables, expected, new),
+            )
+        except NotPreparedError:
+            self.mine()  # a successor may have swept it: then being fenced is the reason to name
+            raise
+        reached(CrashPoint.AFTER_CO_COMMIT)
+        return state
+
+    def _deciding(self, rule: Callable[..., Verdict], report: Report) -> Rule:
+        def deciding(state: JobState, generation: int) -> Verdict:
+            fingerprint, rows = report.known_by(state)
+            return rule(
+                state,
+                generation,
+                report.epoch,
+                report.committables,
+                fingerprint=fingerprint,
+                rows=rows,
+                gaps_allowed=report.gaps_allowed,
+            )
+
+        return self._as_run(deciding)
+
+    def _as_run(self, rule: Callable[[JobState, int], Verdict]) -> Rule:
+        """A rule that only the run which holds the generation may apply (I5)."""
+
+        def checked(state: JobState | None) -> Verdict:
+            if state is None:
+                return births.missing(self._who, self._cell.place)
+            generation = protocol.generation_of(state, self._who)
+            return generation if isinstance(generation, Refused) else rule(state, generation)
+
+        return checked
+
+    def _plan(self, state: JobState, report: Report) -> Write | Skip:
+        generation = protocol.generation_of(state, self._who)
+        if isinstance(generation, Refused):
+            raise generation.error
+        planned = protocol.plan(state, generation, report.epoch, gaps_allowed=report.gaps_allowed)
+        if isinstance(planned, Refused):
+            raise planned.error
+        return planned

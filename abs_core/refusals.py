@@ -1,0 +1,77 @@
+"""The errors of what the rules of ``protocol`` refuse."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from abs_core.errors import AbandonedError, FencedError, IdentityError
+from abs_core.model import JobState
+
+if TYPE_CHECKING:
+    from abs_core.protocol import Identity
+
+
+def fenced(state: JobState, who: str) -> FencedError:
+    """Another run has taken over."""
+    return FencedError(
+        f"A newer run has taken over (generation {state.generation}); {who} must stop.",
+        job=state.job,
+        remedy="none, if the job was restarted; otherwise two drivers share one checkpoint or one "
+        "job name: stop one of them.",
+    )
+
+
+def abandoned(state: JobState, epoch: int) -> AbandonedError:
+    """The epoch was given up by this very run."""
+    return AbandonedError(
+        f"Epoch {epoch} failed in this run and was given up.",
+        job=state.job,
+        epoch=epoch,
+        remedy="restart the query; the new run writes the epoch again.",
+    )
+
+
+def other_identity(state: JobState, who: Identity, token: str) -> IdentityError:
+    """The register is another lineage's or another target's.
+
+    Args:
+        token: the consent that lets the run go on.
+    """
+    if state.lineage != who.lineage:
+        restore = "restore the checkpoint that belongs to it"
+        consent = (
+            "if all that this query will read is new to the target (what it reads is written, also "
+            "where the job wrote it before)"
+        )
+    else:
+        restore = "write to the target that belongs to it"
+        done = "nothing" if state.last_decided is None else f"all up to epoch {state.last_decided}"
+        consent = (
+            f"if the target was moved or renamed with its rows ({done} is taken to be there, and not "
+            "written again)"
+        )
+    differences = [
+        f"its {label} is {theirs}, this run's is {mine}"
+        for label, theirs, mine in (
+            ("lineage (query id)", state.lineage, who.lineage),
+            ("target", state.target, who.target),
+        )
+        if theirs != mine
+    ]
+    return IdentityError(
+        f"The job's register is another one's: {'; '.join(differences)}.",
+        job=state.job,
+        remedy=f"{restore}, or choose another `job` name; or, {consent}, set the option "
+        f"adopt={token}.",
+    )
+
+
+def open_elsewhere(state: JobState) -> IdentityError:
+    """The job would change its target while decisions for the old one are open."""
+    return IdentityError(
+        f"The job cannot move to another target while {len(state.open)} decided epoch(s) are not "
+        f"yet committed at {state.target}.",
+        job=state.job,
+        epoch=state.open[0].epoch,
+        remedy="start it once more at the old target, so that they are committed, then adopt.",
+    )

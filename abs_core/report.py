@@ -1,0 +1,54 @@
+"""What the tasks of an epoch have reported to the commit process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import add
+
+from abs_core.model import Committable, JobState, Share, Wrote
+from abs_core.rowdigest import RowDigest, is_row_digest
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that the tasks of one epoch have reported.
+
+    Args:
+        shares: one for each task.
+        fingerprint: digest of the epoch's input description; None where it cannot be read.
+        gaps_allowed: whether epochs may be left out before this one.
+        trusted: an epoch that is committed is taken for this one, whatever its rows are.
+    """
+
+    epoch: int
+    shares: Sequence[Share]
+    fingerprint: str | None
+    gaps_allowed: bool = False
+    trusted: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(share.rows for share in self.shares)
+
+    @property
+    def committables(self) -> list[Committable]:
+        return [s.committable for s in self.shares if isinstance(s, Wrote) and s.committable]
+
+    @property
+    def digest(self) -> RowDigest | None:
+        """Of all rows; None where a task made none."""
+        made = [share.digest for share in self.shares if share.digest is not None]
+        return reduce(add, made) if made and len(made) == len(self.shares) else None
+
+    def known_by(self, state: JobState) -> tuple[str | None, int]:
+        """Fingerprint and rows, of the kind in which this epoch is recorded if it is."""
+        recorded = state.record(self.epoch)
+        if recorded is not None and self.trusted:
+            return recorded.fingerprint, recorded.rows
+        by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
+        digest = self.digest
+        if digest is not None and (by_rows or self.fingerprint is None):
+            return digest.to_text(), self.rows
+        return self.fingerprint, self.rows
