@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from abs_core import births
+from abs_core._permission import Permission
 from abs_core.certificate import place_of
 from abs_core.contracts import Conflict, Punctual, RegisterStore, Stored, Version
 from abs_core.errors import ContentionError
 from abs_core.model import JobState
 from abs_core.patience import Patience
-from abs_core.permission import Permission
 from abs_core.protocol import Changed, Refused, Unchanged, Verdict
 
 Rule = Callable[[JobState | None], Verdict]

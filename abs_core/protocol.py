@@ -18,7 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
-from abs_core import refusals, sinkmap
+from abs_core import _refusals as refusals
+from abs_core import sinkmap
 from abs_core.errors import (
     EpochGapError,
     IdentityError,

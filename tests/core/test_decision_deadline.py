@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-import abs_core.decider
+import abs_core._decider
+from abs_core._permission import Permission
 from abs_core.contracts import Committer, Conflict, RegisterStore, Stored, Version
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import HandleLostError, NotPreparedError, UnavailableError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
-from abs_core.permission import Permission
 from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.fakes import FakeHarness
@@ -246,7 +246,7 @@ class _NoAbandoning(Permission):
 
 @pytest.mark.parametrize("bug", [_NoDeadline, _NoSecondLook, _NoAbandoning])
 def test_planted_bugs_lose_an_epoch(bug: type[Permission], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abs_core.decider, "Permission", bug)
+    monkeypatch.setattr(abs_core._decider, "Permission", bug)
     with pytest.raises(HandleLostError):
         check_all()
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from abs_core import births, protocol
+from abs_core._certifier import Certifier
 from abs_core.certificate import Origin
-from abs_core.certifier import Certifier
 from abs_core.errors import TargetError
 from abs_core.model import Committable, Finding, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import Identity, Verdict

@@ -1,4 +1,4 @@
-"""The SQLite sink of docs/how-to/write-a-sink.md keeps the contract, and `abs` finds it by its entry point."""
+"""The SQLite sink of docs/how-to/write-a-sink.md keeps the contract; `abs` finds its entry point."""
 
 from __future__ import annotations
 

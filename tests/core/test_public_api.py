@@ -1,0 +1,76 @@
+"""The names that others may rely on: a change of this file is a change of the public API."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+PUBLIC = {
+    "abs_core": """
+        aborting codec contracts coordinator crash errors events formats inventory model patience
+        protocol registers routing runtime source state testing wal
+    """,
+    "abs_core.runtime": """
+        STRATEGIES EventTime Graph Job Restore Settings Stream describe mermaid
+    """,
+    "abs_core.testing": """
+        SCHEMA SOURCE_CHECKS Calls Check ForkServer Harness Holding Killed Opener Position
+        PositionOpener Row SourceHarness SourceOpener Tried applicable batch_of by_calls
+        check_crash_pairs check_crashes check_positions check_register check_segments check_sink
+        check_source run_check run_source_check
+    """,
+    "abs_core.testing.fakes": "FakeHarness FakeSink FakeTarget open_fake",
+}
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_a_package_exports_these_names(package: str) -> None:
+    module = importlib.import_module(package)
+    assert sorted(module.__all__) == sorted(PUBLIC[package].split())
+    for name in module.__all__:
+        if not hasattr(module, name):
+            importlib.import_module(f"{package}.{name}")
+
+
+def imported(path: Path) -> Iterator[str]:
+    """The modules of the core that a file imports, by their names below ``abs_core``."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module == "abs_core":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("abs_core."):
+            yield (node.module or "").removeprefix("abs_core.")
+        elif isinstance(node, ast.Import):
+            yield from (
+                alias.name.removeprefix("abs_core.")
+                for alias in node.names
+                if alias.name.startswith("abs_core.")
+            )
+
+
+def test_the_examples_of_the_docs_use_the_public_api_only() -> None:
+    public = set(PUBLIC["abs_core"].split())
+    files = sorted((ROOT / "docs").rglob("*.py"))
+    used = {file.name: {name.partition(".")[0] for name in imported(file)} for file in files}
+    assert any(used.values())
+    assert {name: more for name, names in used.items() if (more := names - public)} == {}
+
+
+@pytest.mark.parametrize(
+    "folder", ["clients", "sinks", "sources", "stores", "integration", "benchmarks", "docs"]
+)
+def test_nothing_outside_the_core_imports_a_private_module_of_it(folder: str) -> None:
+    files = sorted((ROOT / folder).rglob("*.py"))
+    assert files
+    private = {
+        (str(file.relative_to(ROOT)), name)
+        for file in files
+        for name in imported(file)
+        if any(part.startswith("_") for part in name.split("."))
+    }
+    assert private == set()
