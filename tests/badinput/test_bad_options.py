@@ -207,31 +207,31 @@ FORMATS = (
     Format(
         "abs-postgres",
         {"url": "postgresql://host/db", "dbtable": "t"},
-        _names((*COMMON, *postgres._OWN), postgres._ELSEWHERE),
+        _names((*COMMON, *postgres.OPTIONS), postgres._ELSEWHERE),
         _postgres,
     ),
     Format(
         "abs-kafka",
         {"kafka.bootstrap.servers": "host:9092", "topic": "t"},
-        [*_names((*COMMON, *kafka._OWN), kafka._ELSEWHERE), *KAFKA],
+        [*_names((*COMMON, *kafka.OPTIONS), kafka._ELSEWHERE), *KAFKA],
         _kafka,
     ),
     Format(
         "abs-s3",
         {"path": "s3://bucket/prefix"},
-        _names((*COMMON, *s3._OWN), s3._ELSEWHERE),
+        _names((*COMMON, *s3.OPTIONS), s3._ELSEWHERE),
         _s3,
     ),
     Format(
         "abs-kafka source",
         {"kafka.bootstrap.servers": "host:9092", "subscribe": "t"},
-        [*_names(kafka_source._OWN, kafka_source._ELSEWHERE), *KAFKA],
+        [*_names(kafka_source.OPTIONS, kafka_source._ELSEWHERE), *KAFKA],
         _kafka_source,
     ),
     Format(
         "abs-files",
         {"path": "/nowhere/at/all"},
-        _names(files._OWN, files._ELSEWHERE),
+        _names(files.OPTIONS, files._ELSEWHERE),
         _files,
     ),
 )

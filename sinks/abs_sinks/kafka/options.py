@@ -38,7 +38,7 @@ def topic_name(text: str) -> str:
 _PARTITIONERS = ("murmur2_random", "random")
 """That ``columnar`` knows."""
 
-_OWN = (
+OPTIONS = (
     Option("topic", topic_name),
     Option("registertopic", topic_name, "abs-register"),
     Option("producer", one_of(*PRODUCERS), LIBRDKAFKA),
@@ -97,7 +97,7 @@ class KafkaOptions:
         """
         problems = Problems(NAME)
         values = read_options(
-            given, (*COMMON, *_OWN), problems, elsewhere=_ELSEWHERE, prefix=PREFIX
+            given, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE, prefix=PREFIX
         )
         kafka = Settings.read(given, problems)
         common = CommonOptions.of(values)

@@ -68,7 +68,7 @@ def _identifier(text: str) -> str:
     return text
 
 
-_OWN = (
+OPTIONS = (
     Option("url", text, secret=True),
     Option("dbtable", TableName.parse),
     Option("user", text),
@@ -152,7 +152,7 @@ class PostgresOptions:
             OptionError: all that is unknown, missing, malformed or contradictory, at once.
         """
         problems = Problems(NAME)
-        values = read_options(given, (*COMMON, *_OWN), problems, elsewhere=_ELSEWHERE)
+        values = read_options(given, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE)
         present = {name.lower() for name in given}
         for needed, what in (("url", "the server"), ("dbtable", "the table")):
             if needed not in present:

@@ -83,7 +83,7 @@ def _sse(text: str) -> str:
     return words[text.strip().lower()]
 
 
-_OWN = (
+OPTIONS = (
     Option("path", Location.parse),
     Option("fileformat", one_of(*COMPRESSIONS), "parquet"),
     Option("partitionby", _columns, ()),
@@ -207,7 +207,7 @@ class S3Options:
             OptionError: all that is unknown, missing, malformed or contradictory, at once.
         """
         problems = Problems(NAME)
-        values = read_options(given, (*COMMON, *_OWN), problems, elsewhere=_ELSEWHERE)
+        values = read_options(given, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE)
         if "path" not in {name.lower() for name in given}:
             problems.add("The option path is missing.", "write s3://bucket/prefix.")
         common = CommonOptions.of(values)
@@ -216,7 +216,7 @@ class S3Options:
         problems.raise_any()
         if values["pathstyle"] is None:
             values["pathstyle"] = values["endpoint"] is not None
-        return cls(common=common, **{option.name: values[option.name] for option in _OWN})
+        return cls(common=common, **{option.name: values[option.name] for option in OPTIONS})
 
 
 def _compression(values: Mapping[str, Any], problems: Problems) -> str:

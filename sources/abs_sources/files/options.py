@@ -107,7 +107,7 @@ def _endpoint(text: str) -> str:
 
 
 _COUNT = whole_number(1, 1 << 40)
-_OWN = (
+OPTIONS = (
     Option("path", Place.parse),
     Option("fileformat", one_of(*FORMATS), "parquet"),
     Option("log", Place.parse),
@@ -216,7 +216,7 @@ class FileOptions:
             OptionError: all that is unknown, missing, malformed or contradictory, at once.
         """
         problems = Problems(NAME)
-        values = read_options(given, _OWN, problems, elsewhere=_ELSEWHERE)
+        values = read_options(given, OPTIONS, problems, elsewhere=_ELSEWHERE)
         present = {name.lower() for name in given}
         if "path" not in present:
             problems.add("The option path is missing.", "name a folder, a file or a glob.")

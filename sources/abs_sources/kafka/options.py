@@ -42,7 +42,7 @@ _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 """Of each of them the first that is given counts, as in Spark."""
 
-_OWN = (
+OPTIONS = (
     Option("subscribe", topic_names),
     Option("assign", assigned),
     Option("subscribePattern", _pattern),
@@ -132,7 +132,7 @@ class KafkaSourceOptions:
             OptionError: all that is unknown, missing, malformed or contradictory, at once.
         """
         problems = Problems(NAME)
-        values = read_options(given, _OWN, problems, elsewhere=_ELSEWHERE, prefix=PREFIX)
+        values = read_options(given, OPTIONS, problems, elsewhere=_ELSEWHERE, prefix=PREFIX)
         client = client_settings(given, problems)
         _check_together(given, values, problems, batch=batch)
         problems.raise_any()
