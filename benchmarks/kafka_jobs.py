@@ -20,15 +20,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from confluent_kafka import Consumer, TopicPartition
 
-from abs_clients.kafka.wire import admin
+from abs_clients.kafka.cluster import cluster
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.testing import make_topic
 from benchmarks.meter import metered
 from benchmarks.other_spark import Installed, Session, sample_of, session
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample
 from benchmarks.report import Comparison, Result
 from benchmarks.write_job import PARTIAL
+from tests.kit.kafka import make_topic
 
 PARTITIONS = 4
 FILES = 2
@@ -182,7 +182,7 @@ def _topic(bootstrap: str) -> Iterator[str]:
     settings = KafkaOptions.parse({"kafka.bootstrap.servers": bootstrap, "topic": name}).kafka
     make_topic(settings, name, PARTITIONS, _RETAINED)
     yield name
-    admin(settings).delete_topics([name])
+    cluster(settings).client().delete_topics([name])
 
 
 def _stable(bootstrap: str, topic: str) -> int:

@@ -22,6 +22,7 @@ from contextlib import ExitStack
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from abs_clients.kafka.settings import Settings
 from abs_core.source import Limit
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka.client import consumer_settings
@@ -73,7 +74,9 @@ class Topic:
         rows = 0
         with metered() as taken:
             for number in range(PARTITIONS):
-                consumer = Consumer(consumer_settings({"bootstrap.servers": self.bootstrap}))
+                consumer = Consumer(
+                    consumer_settings(Settings.of({"bootstrap.servers": self.bootstrap}))
+                )
                 consumer.assign([TopicPartition(self.name, number, 0)])
                 wanted = self.rows // PARTITIONS
                 while wanted > 0:

@@ -27,18 +27,18 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import Producer
 
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.configs import producer_settings
-from abs_clients.kafka.wire import admin
 from abs_core.contracts import Task
 from abs_core.model import Committable
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.options import COLUMNAR
 from abs_sinks.kafka.sending import Failures
-from abs_sinks.kafka.testing import make_topic
 from benchmarks.meter import metered
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample
 from benchmarks.report import Comparison, Result
+from tests.kit.kafka import make_topic
 
 SIZES = 100, 1000
 """Bytes of a record's key and value."""
@@ -119,7 +119,7 @@ class Rows:
     def close(self) -> None:
         self.sink.close()
         self.by_column.close()
-        admin(self.options.kafka).delete_topics([self.topic])
+        cluster(self.options.kafka).client().delete_topics([self.topic])
 
     def _settings(self, failures: Failures) -> dict[str, Any]:
         name = f"bench-{secrets.token_hex(4)}"

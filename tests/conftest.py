@@ -135,6 +135,6 @@ def _no_clients_left() -> Iterator[None]:
     takes that for something that the test under it does.
     """
     yield
-    control = sys.modules.get("abs_clients.kafka.wire")
-    if control is not None:
-        control.close_all()
+    clusters = sys.modules.get("abs_clients.kafka.cluster")
+    if clusters is not None:
+        clusters.close_clusters()

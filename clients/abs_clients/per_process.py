@@ -29,15 +29,17 @@ class PerProcess(Generic[K, V]):
 
     Args:
         make: makes the object of a key; called under a lock, so it must not connect.
+        at_exit: close the objects when the process ends; not where closing may wait for a server.
     """
 
-    def __init__(self, make: Callable[[K], V]) -> None:
+    def __init__(self, make: Callable[[K], V], *, at_exit: bool = True) -> None:
         self._make = make
         self._lock = threading.Lock()
         self._objects: dict[K, V] = {}
         self._inherited: list[dict[K, V]] = []
         os.register_at_fork(after_in_child=self._forked)
-        atexit.register(self.close)
+        if at_exit:
+            atexit.register(self.close)
 
     def of(self, key: K) -> V:
         """The object of ``key``."""

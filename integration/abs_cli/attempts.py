@@ -54,13 +54,10 @@ def topics_with_winners(url: str) -> Sequence[str]:
     if scheme_of(url) != "kafka":
         return []
     from abs_clients.kafka.attempts import side_topic
-    from abs_clients.kafka.auth_check import admin_client
-    from abs_clients.kafka.errors import translate_errors
+    from abs_clients.kafka.cluster import cluster
 
     settings, ending = kafka_options(url).kafka, side_topic("")
-    client = admin_client(settings)
-    with translate_errors("listing the topics", settings):
-        names = sorted(client.list_topics(timeout=LIST_SECONDS).topics)
+    names = cluster(settings).admin.names(LIST_SECONDS)
     return [name.removesuffix(ending) for name in names if name.endswith(ending)]
 
 

@@ -18,12 +18,11 @@ from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-def
 
 from abs_audit import Files, Report, audit, relation
 from abs_audit.kafka import KafkaTopic
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import ConfigError, DataError, OptionError, UnavailableError
 from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
-from abs_sinks.kafka.register_session import close_sessions
-from abs_sinks.kafka.testing_modes import AttemptHarness, open_attempts
+from tests.kit.kafka_modes import AttemptHarness, open_attempts
 
 pytestmark = pytest.mark.services
 
@@ -130,8 +129,7 @@ JOB, ONE, TWO = "copies", rows(0, 9), rows(100, 9)
 def attempts(kafka: KafkaService) -> Iterator[AttemptHarness]:
     with open_attempts(kafka.bootstrap) as harness:
         yield harness
-    close_sessions()
-    close_all()
+    close_clusters()
 
 
 def test_of_attempts_the_winners_are_audited_and_what_is_not_decided_is_in_doubt(

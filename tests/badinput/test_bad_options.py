@@ -305,7 +305,7 @@ SEEN = (
     ("abs-s3", {"region": "a\0b"}, "zero byte"),
     ("abs-s3", {"partsize": "9" * 5000}, "size from"),
     ("abs-kafka source", {"startingOffsets": "[" * 2000}, "startingOffsets must be"),
-    ("abs-kafka source", {"kafka.default.topic.config": "x"}, "not for a source"),
+    ("abs-kafka source", {"kafka.default.topic.config": "x"}, "an object of Python"),
 )
 """What an audit of 315a560 found, or this generator since."""
 

@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from abs_cli.main import app
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.testing import make_topic
+from tests.kit.kafka import make_topic
 
 pytestmark = pytest.mark.services
 
@@ -29,4 +29,4 @@ def test_a_topic_that_is_missing_is_told_and_one_that_is_there_will_do(
     there = CliRunner().invoke(app, arguments)
     assert there.exit_code == 0
     assert json.loads(there.stdout)["guarantee"]["protocol"] == "2pc"
-    close_all()
+    close_clusters()

@@ -10,17 +10,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
+from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.transactions import end
-from abs_clients.kafka.wire import close_all
 from abs_core.errors import HandleLostError, RefusedError
 from abs_core.model import Wrote
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService
 from abs_sinks.kafka.prepared import Prepared
-from abs_sinks.kafka.register_session import close_sessions
-from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
-from abs_sinks.kafka.testing_modes import AttemptHarness, open_attempts
+from tests.kit.kafka import TopicHarness, Variant, open_topic
+from tests.kit.kafka_modes import AttemptHarness, open_attempts
 
 pytestmark = pytest.mark.services
 
@@ -30,8 +29,7 @@ def harness(kafka: KafkaService) -> Iterator[TopicHarness]:
     kafka.start()
     with open_topic(kafka.bootstrap, Variant("2pc")) as harness:
         yield harness
-    close_sessions()
-    close_all()
+    close_clusters()
 
 
 def test_open_transactions_are_listed_committed_and_aborted_as_the_register_says(
@@ -125,8 +123,7 @@ def sent(kafka: KafkaService) -> Iterator[AttemptHarness]:
     kafka.start()
     with open_attempts(kafka.bootstrap) as harness:
         yield harness
-    close_sessions()
-    close_all()
+    close_clusters()
 
 
 def test_what_idempotent_has_sent_and_not_decided_is_listed_where_it_is_asked_for(

@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from abs_cli.main import app
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_session import close_sessions
 
 pytestmark = pytest.mark.services
 
@@ -41,7 +41,7 @@ def url(kafka: KafkaService) -> Iterator[str]:
     for state in (DONE, OPEN):
         register.compare_and_set(state.job, None, state)
     yield f"kafka://{kafka.bootstrap}/{topic}"
-    close_sessions()
+    close_clusters()
 
 
 def test_registers_in_kafka_are_listed_shown_and_retired(url: str) -> None:

@@ -11,19 +11,18 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.certificate import MemoryCertificates
 from abs_core.errors import ConfigError, ProtocolError, RegisterLostError
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService
-from abs_sinks.kafka.register_session import close_sessions
-from abs_sinks.kafka.testing import TopicHarness, open_topic
-from abs_sinks.kafka.testing import Variant as KafkaVariant
-from abs_sinks.kafka.testing_modes import open_attempts
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3.testing import open_folder
 from abs_spark.certificates import CheckpointCertificates
+from tests.kit.kafka import TopicHarness, open_topic
+from tests.kit.kafka import Variant as KafkaVariant
+from tests.kit.kafka_modes import open_attempts
 
 pytestmark = pytest.mark.services
 
@@ -79,8 +78,7 @@ def _kafka(request: pytest.FixtureRequest, protocol: str) -> Iterator[tuple[Case
     with opened as harness:
         url = f"kafka://{kafka.bootstrap}/{harness.options.registertopic}"
         yield Case(harness), ("--url", url)
-    close_sessions()
-    close_all()
+    close_clusters()
 
 
 def done(result: Result) -> str:

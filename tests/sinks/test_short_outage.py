@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_clients.s3.client import close_idle
 from abs_core.coordinator import Coordinator, Report
 from abs_core.patience import Patience
@@ -16,10 +16,10 @@ from abs_core.testing.case import Case, rows
 from abs_core.testing.harness import Harness
 from abs_services import KafkaService, PostgresService, S3Service
 from abs_services.contracts import Service
-from abs_sinks.kafka.testing import Variant as KafkaVariant
-from abs_sinks.kafka.testing import open_topic
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3.testing import open_folder
+from tests.kit.kafka import Variant as KafkaVariant
+from tests.kit.kafka import open_topic
 from tests.outage import StandsStill
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
@@ -46,7 +46,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
         elif request.param == "kafka":
             broker: KafkaService = request.getfixturevalue("kafka")
             broker.start()
-            stack.callback(close_all)
+            stack.callback(close_clusters)
             harness = stack.enter_context(open_topic(broker.bootstrap, KafkaVariant("2pc")))
             yield Place(broker, harness, "Kafka")
         else:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kafka.errors import KafkaTimeoutError
 
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import UnavailableError
 from abs_services.native.kafka_cluster import NativeKafkaCluster
 from abs_sources.kafka.testing import KafkaSourceHarness
@@ -59,4 +59,4 @@ def test_a_query_runs_on_while_each_broker_in_turn_goes_and_comes_back(
             driver.wait_until(all_is_written, "all is written", every=1.0)
             driver.kill()
         world.holds(added, f"after {end} of each broker in turn")
-    close_all()
+    close_clusters()

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_services import KafkaService
-from abs_sinks.kafka.testing import Variant, open_topic
 from abs_spark.kafka import KafkaDataSource
+from tests.kit.kafka import Variant, open_topic
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 

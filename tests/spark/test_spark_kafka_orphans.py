@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
 from abs_sources.kafka.testing import KafkaSourceHarness
@@ -36,4 +36,4 @@ def test_while_the_query_runs_on_readers_see_what_is_committed_soon_after_a_task
             driver.wait_until(lambda: len(target.records()) >= len(added), "all is there")
             driver.kill()
         world.holds(added, "after a task was tried again")
-    close_all()
+    close_clusters()

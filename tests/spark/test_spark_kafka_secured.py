@@ -14,12 +14,11 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, Producer
 from pyspark.sql import SparkSession
 
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.register_session import close_sessions
-from abs_sinks.kafka.testing import make_topic
 from abs_spark.kafka import KafkaDataSource
+from tests.kit.kafka import make_topic
 from tests.sinks.kafka.certificates import Authority
 from tests.sinks.kafka.secured import Principals, allow
 from tests.spark.jobs.stream_files import Job, start
@@ -68,8 +67,7 @@ def broker_of(authority: Authority | None) -> Iterator[NativeKafka]:
         make_topic(settings, SOURCE)
         make_topic(settings, TARGET)
         yield kafka
-        close_sessions()
-        close_all()
+        close_clusters()
 
 
 def runs_once(

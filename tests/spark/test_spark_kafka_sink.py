@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from abs_services import KafkaService
@@ -39,7 +39,7 @@ def new_world(kafka: KafkaService, tmp_path: Path) -> Iterator[NewWorld]:
             return KafkaWorld(tmp_path, kafka, KafkaSourceHarness(kafka.bootstrap), target)
 
         yield make
-    close_all()
+    close_clusters()
 
 
 def run(spark: SparkSession, job: Job) -> None:

@@ -15,12 +15,12 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.model import job_key
 from abs_services import KafkaService
-from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_spark.kafka import KafkaDataSource
 from abs_spark.postgres import PostgresDataSource
+from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.spark.bucket import Bucket
 from tests.spark.jobs.stream_files import start
 from tests.spark.world import ARROW, World, rows_of
@@ -117,7 +117,7 @@ def topic(kafka: KafkaService) -> Iterator[TopicHarness]:
     kafka.start()
     with ExitStack() as stack:
         yield stack.enter_context(open_topic(kafka.bootstrap, Variant("2pc")))
-    close_all()
+    close_clusters()
 
 
 def test_in_a_topic_too(topic: TopicHarness, kafka: KafkaService, spark: SparkSession) -> None:

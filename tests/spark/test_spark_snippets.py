@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from abs_services import KafkaService, S3Service
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.testing import make_topic
+from tests.kit.kafka import make_topic
 from tests.spark.bucket import Bucket
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]

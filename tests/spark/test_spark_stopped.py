@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_services import KafkaService
 from abs_spark.kafka import KafkaDataSource
 from tests.spark.bucket import Bucket
@@ -81,7 +81,7 @@ def _kafka(kafka: KafkaService) -> Iterator[Aim]:
             return Counter(int(key or b"") for key, _ in target.records())
 
         yield Aim("abs-kafka", options, lambda: target.leftovers(JOB), ids)
-    close_all()
+    close_clusters()
 
 
 def test_a_query_stopped_within_a_batch_leaves_nothing_open(

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import OptionError, RefusedError
 from abs_core.model import HandleName
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.testing import Variant
-from abs_sinks.kafka.testing_modes import open_log
 from abs_sinks.wal import segment_store
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import parse_options
 from abs_spark.wal_default import default_wal, with_wal
+from tests.kit.kafka import Variant
+from tests.kit.kafka_modes import open_log
 from tests.spark.kafka_world import KafkaWorld
 from tests.spark.test_spark_kafka_sink import run
 
@@ -54,7 +54,7 @@ def test_a_stream_needs_no_option_wal(
         world.forget_commits(1)
         run(spark, job)
         world.holds(added, "and after a replay")
-    close_all()
+    close_clusters()
 
 
 def test_who_does_not_see_the_driver_s_folder_is_refused(checkpoint: Path) -> None:

@@ -23,12 +23,12 @@ from abs_core.registers.file import FileRegister
 from abs_core.testing.case import within
 from abs_core.testing.harness import Harness
 from abs_services import KafkaService, PostgresService, S3Service, fresh_database
-from abs_sinks.kafka.testing import Variant as KafkaVariant
-from abs_sinks.kafka.testing import open_topic
-from abs_sinks.kafka.testing_modes import open_attempts, open_log
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3.testing import open_folder
 from tests import daily
+from tests.kit.kafka import Variant as KafkaVariant
+from tests.kit.kafka import open_topic
+from tests.kit.kafka_modes import open_attempts, open_log
 from tests.upgrade.job import EPOCHS, JOB, live
 from tests.upgrade.releases import RELEASES, OldJob
 

@@ -6,66 +6,18 @@ tries for 15 seconds and then says that there is no broker. Here the event becom
 
 from __future__ import annotations
 
-import os
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from collections.abc import Callable
+from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from abs_clients.kafka.configs import CERTIFICATES_REMEDY, librdkafka_log
-from abs_clients.kafka.errors import is_auth_failure, to_abs_error, translate_errors
+from abs_clients.kafka import timeouts
+from abs_clients.kafka.configs import CERTIFICATES_REMEDY, admin_settings
+from abs_clients.kafka.errors import is_auth_failure, to_abs_error
 from abs_clients.kafka.settings import Settings, without_secrets
-from abs_core.errors import OptionError, UnavailableError
-
-CHECK_SECONDS = 10.0
-"""For how long a broker's first word is waited for."""
-
-_lock = threading.Lock()
-_admins: dict[tuple[int, Settings], AdminClient] = {}
-
-
-def admin_client(settings: Settings) -> AdminClient:
-    """This process's librdkafka client for topics and their settings; makes no topic by asking.
-
-    Raises:
-        OptionError: see ``check_access``.
-        RefusedError: the brokers let nobody in with these settings.
-    """
-    key = os.getpid(), settings
-    with _lock:
-        if key not in _admins:
-            if settings.is_guarded:
-                check_access(settings)
-            _admins[key] = _client(settings)
-        return _admins[key]
-
-
-@contextmanager
-def asking(settings: Settings, doing: str) -> Iterator[AdminClient]:
-    """The client, for requests under ``with``; its errors are mapped by ``translate_errors``.
-
-    One that gets no answer is not asked again: librdkafka goes on to wait for a controller that has
-    died, for as long as it remembers it as that; a new client asks who it is.
-    """
-    client = admin_client(settings)
-    try:
-        with translate_errors(doing, settings):
-            yield client
-    except UnavailableError:
-        with _lock:
-            if _admins.get((os.getpid(), settings)) is client:
-                del _admins[os.getpid(), settings]
-        raise
-
-
-def forget(settings: Settings) -> None:
-    """Let the client go, if there is one; the next use makes another."""
-    with _lock:
-        _admins.pop((os.getpid(), settings), None)
+from abs_core.errors import OptionError
 
 
 def check_access(settings: Settings) -> None:
@@ -78,8 +30,8 @@ def check_access(settings: Settings) -> None:
         RefusedError: password or certificate are not those of the brokers.
     """
     events: list[KafkaError] = []
-    client = _client(settings, error_cb=events.append)
-    deadline = time.monotonic() + CHECK_SECONDS
+    client = new_client(settings, events.append)
+    deadline = time.monotonic() + timeouts.CHECK_SECONDS
     while time.monotonic() < deadline:
         client.poll(0.01)
         down = any(event.code() == KafkaError._ALL_BROKERS_DOWN for event in events)
@@ -95,14 +47,20 @@ def check_access(settings: Settings) -> None:
             return
 
 
-def _client(settings: Settings, **more: Any) -> AdminClient:
-    given: dict[str, Any] = {
-        **dict(settings.pairs),
-        "allow.auto.create.topics": "false",
-        "log_level": "2",
-        "logger": librdkafka_log,
-        **more,
-    }
+def new_client(
+    settings: Settings, on_error: Callable[[KafkaError], object] | None = None
+) -> AdminClient:
+    """A client of librdkafka for topics and their settings; makes no topic by asking.
+
+    Args:
+        on_error: gets the events that librdkafka tells of connections, whenever it is polled.
+
+    Raises:
+        OptionError: a file of the settings cannot be read, or its password is wrong.
+    """
+    given = admin_settings(settings)
+    if on_error is not None:
+        given["error_cb"] = on_error
     try:
         return AdminClient(given)
     except KafkaException as error:  # what librdkafka reads only now: files, and their passwords

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +10,16 @@ from kafka.protocol.admin.transactions import DescribeTransactionsRequest, ListT
 from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.producer.transaction import EndTxnRequest, InitProducerIdRequest
 
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.errors import translate_errors
 from abs_clients.kafka.routing import brokers_of
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import TopicFacts, topic_facts
-from abs_clients.kafka.wire import admin, run
 from abs_core.errors import AbsError, RefusedError
 
 STATE_TOPIC = "__transaction_state"
+
+_ID = "cluster id"
 
 _CONFIGS = (
     "transaction.max.timeout.ms",
@@ -53,30 +54,25 @@ class ClusterFacts:
         return None if given is None else int(given)
 
 
-_lock = threading.Lock()
-_ids: dict[Settings, str] = {}
-
-
 def cluster_id(settings: Settings) -> str:
     """The id that was made when the cluster was formatted; asked once per process.
 
     Raises:
         RefusedError: the brokers have none (older than 0.10.1).
     """
-    with _lock:
-        if settings in _ids:
-            return _ids[settings]
+    known = cluster(settings)
+    if learnt := known.learnt(_ID):
+        return str(learnt)
 
     async def work(manager: Any) -> str | None:
         response = await manager.send(MetadataRequest(topics=[], min_version=2))
         found: str | None = response.cluster_id
         return found
 
-    found = run(settings, "asking for the cluster's id", work)
+    found = cluster(settings).run("asking for the cluster's id", work)
     if not found:
         raise RefusedError("The brokers have no cluster id.", remedy="take Kafka 3.0 or newer.")
-    with _lock:
-        _ids[settings] = found
+    known.learn(_ID, found)
     return found
 
 
@@ -98,7 +94,7 @@ def cluster_facts(settings: Settings) -> ClusterFacts:
         knows = all(_knows(versions, request) for request in needed)
         return await brokers_of(manager), knows
 
-    nodes, can_end = run(settings, "asking for the brokers", work)
+    nodes, can_end = cluster(settings).run("asking for the brokers", work)
     return ClusterFacts(
         len(nodes),
         _configs(settings, nodes[0]),
@@ -120,7 +116,12 @@ def _configs(settings: Settings, node: int) -> tuple[tuple[str, str], ...]:
     resource = ConfigResource(ConfigResourceType.BROKER, str(node), dict.fromkeys(_CONFIGS))
     try:
         with translate_errors("reading settings of a broker"):
-            found = admin(settings).describe_configs([resource], config_filter="all")
+            found = (
+                cluster(settings)
+                .connection()
+                .client()
+                .describe_configs([resource], config_filter="all")
+            )
     except AbsError as error:
         if error.retryable:
             raise
@@ -134,7 +135,7 @@ def _configs(settings: Settings, node: int) -> tuple[tuple[str, str], ...]:
 def _transaction_version(settings: Settings) -> int | None:
     try:
         with translate_errors("reading features"):
-            found = admin(settings).describe_features()
+            found = cluster(settings).client().describe_features()
     except AbsError as error:
         if error.retryable:
             raise

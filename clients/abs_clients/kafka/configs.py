@@ -12,14 +12,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import OptionError
 
 QUEUE_KBYTES = 65_536
 """What a producer holds unsent at most; more costs memory and gains nothing (measured)."""
-
-REQUEST_SECONDS = 15.0
-"""For how long an answer of a coordinator is waited for."""
 
 CERTIFICATES_REMEDY = (
     "check kafka.ssl.ca.location, kafka.ssl.certificate.location, kafka.ssl.key.location and "
@@ -29,6 +27,20 @@ CERTIFICATES_REMEDY = (
 librdkafka_log = logging.getLogger("abs_clients.kafka.librdkafka")
 # What matters becomes an error; without a handler the rest would go to standard error.
 librdkafka_log.addHandler(logging.NullHandler())
+
+
+_CONSUMER_ONLY = (
+    "isolation.level",
+    "group.",
+    "fetch.",
+    "queued.",
+    "check.crcs",
+    "session.timeout.ms",
+    "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+    "partition.assignment.strategy",
+    "client.rack",
+)
 
 
 def producer_settings(
@@ -74,6 +86,16 @@ def producer_settings(
     return {**defaults, **dict(settings.pairs), **ours}
 
 
+def admin_settings(settings: Settings) -> dict[str, Any]:
+    """Configuration of librdkafka's client for topics and offsets, without what is a consumer's.
+
+    It keeps quiet on connections that fail: they are tried again, ten times a second, and what fails
+    for good is an error.
+    """
+    own = {"allow.auto.create.topics": "false", "log_level": "2", "logger": librdkafka_log}
+    return {k: v for k, v in settings.pairs if not k.startswith(_CONSUMER_ONLY)} | own
+
+
 def control_settings(settings: Settings) -> dict[str, Any]:
     """Configuration of kafka-python's admin client, from librdkafka's settings.
 
@@ -84,8 +106,8 @@ def control_settings(settings: Settings) -> dict[str, Any]:
     found: dict[str, Any] = {
         "bootstrap_servers": [s.strip() for s in settings.bootstrap.split(",") if s.strip()],
         "client_id": given.get("client.id", "abs-sinks"),
-        "request_timeout_ms": int(REQUEST_SECONDS * 1000),
-        "bootstrap_timeout_ms": int(REQUEST_SECONDS * 1000),
+        "request_timeout_ms": int(timeouts.REQUEST_SECONDS * 1000),
+        "bootstrap_timeout_ms": int(timeouts.REQUEST_SECONDS * 1000),
         "reconnect_backoff_max_ms": 500,
     }
     return found | access_settings(settings)

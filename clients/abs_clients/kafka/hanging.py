@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.producer_ids import active_producers
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.transactions import Description, State, describe, listed
-from abs_clients.kafka.wire import run
 
 _OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE_EPOCH_FENCE)
 
@@ -86,4 +86,4 @@ def open_in(settings: Settings, places: Sequence[tuple[str, int]]) -> list[Parti
             if producer.current_txn_start_offset >= 0
         ]
 
-    return run(settings, "asking partitions for open transactions", work) if places else []
+    return cluster(settings).run("asking partitions for open transactions", work) if places else []

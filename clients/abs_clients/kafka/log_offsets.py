@@ -11,9 +11,9 @@ from typing import Any
 import kafka.errors as errors
 from kafka.protocol.consumer import ListOffsetsRequest
 
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.routing import MissingPartitionError, leaders_of
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.wire import run
 
 _EARLIEST, _LATEST = -2, -1
 _VERSIONS = (1, 7)
@@ -45,7 +45,7 @@ def log_offsets(settings: Settings, topic: str, partition: int) -> tuple[int, in
         first, last = [_offset(await future) for future in asked]
         return first, last
 
-    return run(settings, f"looking for the end of topic {topic}/{partition}", work)
+    return cluster(settings).run(f"looking for the end of topic {topic}/{partition}", work)
 
 
 def _request(topic: str, partition: int, when: int) -> Any:

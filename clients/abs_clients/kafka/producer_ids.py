@@ -24,13 +24,12 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from abs_clients.kafka import timeouts
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.routing import coordinators_of, leaders_of
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.wire import raise_for, run
+from abs_clients.kafka.wire import raise_for
 from abs_core.errors import UnavailableError
-
-FENCE_SECONDS = 20.0
-"""For how long the markers of an abort are waited for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def init_producer_id(settings: Settings, transactional_id: str) -> tuple[int, in
     trying = Retrying(
         retry=retry_if_result(lambda done: done is None),
         wait=wait_random_exponential(multiplier=0.005, max=0.2),
-        stop=stop_after_delay(FENCE_SECONDS),
+        stop=stop_after_delay(timeouts.FENCE_SECONDS),
     )
     try:
         found = trying(
@@ -70,7 +69,7 @@ def init_producer_id(settings: Settings, transactional_id: str) -> tuple[int, in
         )
     except RetryError as error:
         raise UnavailableError(
-            f"The abort under a transactional id is not done after {FENCE_SECONDS:g} s.",
+            f"The abort under a transactional id is not done after {timeouts.FENCE_SECONDS:g} s.",
             handle=transactional_id,
             remedy="see whether the leaders of the topic's partitions are up.",
         ) from error
@@ -94,7 +93,7 @@ def try_init_producer_id(
         raise_for(response.error_code, "InitProducerId")
         return response.producer_id, response.producer_epoch
 
-    return run(settings, f"initialising transactional id {transactional_id}", work)
+    return cluster(settings).run(f"initialising transactional id {transactional_id}", work)
 
 
 def describe_producers(
@@ -110,7 +109,7 @@ def describe_producers(
         active = await active_producers(manager, partitions)
         return {place: produced(each, producer_id) for place, each in active.items()}
 
-    return run(settings, "asking partitions for a producer's records", work)
+    return cluster(settings).run("asking partitions for a producer's records", work)
 
 
 async def active_producers(

@@ -16,10 +16,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 import kafka.errors as errors
 from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
+
+_CACHE = "_abs_routing"
+"""The attribute of a connection's manager: what it knows ends with it."""
 
 MAX_ENTRIES = 10_000
 """RoutingCache that a connection remembers at most of a kind; then it begins anew."""
@@ -51,12 +53,10 @@ class RoutingCache:
     addresses: bool = True
 
 
-_known: WeakKeyDictionary[Any, RoutingCache] = WeakKeyDictionary()
-
-
 def routing_of(manager: Any) -> RoutingCache:
     """What the connection of this manager knows."""
-    return _known.setdefault(manager, RoutingCache())
+    found: RoutingCache = manager.__dict__.setdefault(_CACHE, RoutingCache())
+    return found
 
 
 def invalidate(manager: Any) -> None:
@@ -64,7 +64,7 @@ def invalidate(manager: Any) -> None:
 
     kafka-python's own refreshing ends for good with the first refresh of ours that fails beside it.
     """
-    _known[manager] = RoutingCache(addresses=False)
+    manager.__dict__[_CACHE] = RoutingCache(addresses=False)
 
 
 async def coordinators_of(manager: Any, ids: Sequence[str]) -> dict[str, int]:

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
 
-import kafka.errors as errors
-from kafka.admin import ConfigResourceType
-from kafka.protocol.admin import DescribeConfigsRequest
-from kafka.protocol.metadata import MetadataRequest
-
-from abs_clients.kafka.errors import translate_errors
+from abs_clients.kafka.admin import topic_uuid
+from abs_clients.kafka.cluster import Cluster, cluster
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.wire import run
-from abs_core.errors import RefusedError, UnavailableError
-from abs_core.patience import Patience
+from abs_core.errors import RefusedError, SchemaError, UnavailableError
 
 _CONFIGS = (
     "max.message.bytes",
@@ -28,10 +19,8 @@ _CONFIGS = (
     "unclean.leader.election.enable",
 )
 
-_UNREADABLE = (errors.TopicAuthorizationFailedError, errors.ClusterAuthorizationFailedError)
-
-APPEARS = Patience(seconds=5.0, first_pause=0.02)
-"""With a broker that has not heard of a topic: the topic may be new, or the broker just started."""
+_TOPIC = "topic"
+"""Under which a cluster keeps what was learnt of topics."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +53,6 @@ class TopicFacts:
         return "compact" in dict(self.configs).get("cleanup.policy", "")
 
 
-class _UnseenError(UnavailableError):
-    """The broker that was asked does not know all of the topics."""
-
-
-class _DisputedError(UnavailableError):
-    """One broker knows a topic, and another does not."""
-
-
-_lock = threading.Lock()
-_known: dict[tuple[Settings, str], TopicFacts] = {}
-
-
 def topic_facts(
     settings: Settings, names: Iterable[str], *, again: bool = False
 ) -> dict[str, TopicFacts]:
@@ -89,19 +66,15 @@ def topic_facts(
         TargetError: no broker answers.
     """
     wanted = list(dict.fromkeys(names))
-    with _lock:
-        found = {n: _known[settings, n] for n in wanted if not again and (settings, n) in _known}
+    known = cluster(settings)
+    learnt = {} if again else {name: known.learnt((_TOPIC, name)) for name in wanted}
+    found: dict[str, TopicFacts] = {name: facts for name, facts in learnt.items() if facts}
     missing = [name for name in wanted if name not in found]
     if missing:
-        try:
-            asked = _ask(settings, missing)
-        except _DisputedError:
-            # One broker knows it and another does not: it is new, or was just deleted.
-            asked = APPEARS.retry(lambda: _ask(settings, missing))
-        with _lock:
-            for name in missing:
-                _known.pop((settings, name), None)
-            _known.update({(settings, name): facts for name, facts in asked.items()})
+        asked = _described(known, missing)
+        known.forget(*((_TOPIC, name) for name in missing))
+        for name, facts in asked.items():
+            known.learn((_TOPIC, name), facts)
         found |= asked
     return found
 
@@ -117,114 +90,84 @@ def topics_in_time(
     wanted = list(dict.fromkeys(names))
     found: dict[str, TopicFacts] = {}
 
-    def look() -> None:
+    def look() -> dict[str, TopicFacts]:
         unseen = [name for name in wanted if name not in found]
         found.update(topic_facts(settings, unseen, again=again))
-        if len(found) < len(wanted):
-            raise _UnseenError("A broker has not heard of a topic yet, or there is none.")
+        return found
 
-    with suppress(_UnseenError):
-        APPEARS.retry(look)
-    return found
+    return cluster(settings).admin.until_heard(look, lambda _: len(found) < len(wanted))
 
 
-def forget(settings: Settings) -> None:
-    """Ask anew the next time."""
-    with _lock:
-        for key in [key for key in _known if key[0] == settings]:
-            del _known[key]
+def forget(settings: Settings, name: str) -> None:
+    """Ask anew for a topic the next time."""
+    cluster(settings).forget((_TOPIC, name))
 
 
-def _ask(settings: Settings, names: list[str]) -> dict[str, TopicFacts]:
-    request_topic = MetadataRequest.MetadataRequestTopic
-
-    async def work(manager: Any) -> Any:
-        return await manager.send(
-            MetadataRequest(
-                topics=[request_topic(name=name) for name in names],
-                allow_auto_topic_creation=False,
-                include_topic_authorized_operations=True,
-                min_version=8,
-                max_version=10,  # with the topic's id
-            )
-        )
-
-    response = run(settings, f"looking at topics {', '.join(names)}", work)
-    there = []
-    for topic in response.topics:
-        kind = errors.for_code(topic.error_code)
-        if kind is errors.TopicAuthorizationFailedError:
-            raise RefusedError(
-                f"Topic {topic.name} may not be described by the principal ({settings.principal}).",
-                remedy=f"allow it DESCRIBE and WRITE on topic {topic.name}.",
-            )
-        if kind in (errors.UnknownTopicOrPartitionError, errors.InvalidTopicError):
-            continue
-        if kind is not errors.NoError:
-            with translate_errors(f"looking at topic {topic.name}"):
-                raise kind(topic.name)
-        there.append(topic)
-    seen = [topic.name for topic in there]
-    configs = _configs(settings, seen) if seen else {}
-    return {
-        topic.name: TopicFacts(
-            topic.name,
-            len(topic.partitions),
-            min((len(p.replica_nodes) for p in topic.partitions), default=0),
-            _operations(topic.authorized_operations),
-            tuple(sorted(configs.get(topic.name, {}).items())),
-            _id(topic.topic_id),
-        )
-        for topic in there
-    }
-
-
-def _configs(settings: Settings, names: list[str]) -> dict[str, dict[str, str]]:
-    """Settings of topics that were just seen; of those that may not be read (DESCRIBE_CONFIGS), none.
+def configs_in_time(settings: Settings, name: str) -> dict[str, str]:
+    """The settings of a topic that there is, defaults included.
 
     Raises:
-        UnavailableError: this broker does not know one. What is not known is not the default.
+        SchemaError: there is none.
+        RefusedError: they may not be read.
     """
+    known = cluster(settings)
 
-    async def work(manager: Any) -> Any:
-        return await manager.send(
-            DescribeConfigsRequest(
-                resources=[(ConfigResourceType.TOPIC, name, list(_CONFIGS)) for name in names],
-                min_version=1,
-            )
-        )
+    def look() -> dict[str, str] | None:
+        try:
+            return known.admin.configs(name)
+        except SchemaError:
+            if name in known.admin.describe([name]):
+                return None  # another broker knows it
+            raise
 
-    doing = f"reading settings of topics {', '.join(names)}"
-    try:
-        response = run(settings, doing, work)
-    except RefusedError:
-        return {}
-    found = {}
-    for result in response.results:
-        kind = errors.for_code(result.error_code)
-        if kind in _UNREADABLE:
-            continue
-        if kind is errors.UnknownTopicOrPartitionError:
-            raise _DisputedError(f"A broker knows no topic {result.resource_name}, another does.")
-        if kind is not errors.NoError:
-            with translate_errors(doing, settings):
-                raise kind(result.error_message or result.resource_name)
-        found[result.resource_name] = {
-            each.name: each.value for each in result.configs if each.value is not None
-        }
+    found = known.admin.until_heard(look, lambda each: each is None)
+    if found is None:
+        raise UnavailableError(f"A broker has not heard of topic {name} yet.")
     return found
 
 
-def _id(given: UUID | None) -> str | None:
-    """Brokers that know no ids tell none, or zeros."""
-    return str(given) if given is not None and given.int else None
+def _described(known: Cluster, names: list[str]) -> dict[str, TopicFacts]:
+    """The topics that exist among these.
+
+    One broker may know a topic and another not: it is new, or was just deleted. Settings that are not
+    known are not the defaults, so they are asked for until brokers agree.
+
+    Raises:
+        UnavailableError: they go on to disagree.
+    """
+
+    def look() -> dict[str, TopicFacts] | None:
+        try:
+            said = known.admin.describe(names, operations=True)
+            return {name: _facts(each, _configs(known, name)) for name, each in said.items()}
+        except SchemaError:
+            return None
+
+    found = known.admin.until_heard(look, lambda each: each is None)
+    if found is None:
+        raise UnavailableError(
+            f"A broker knows a topic of {', '.join(names)}, and another does not.",
+            remedy="see that all brokers are up, and have the same cluster's metadata.",
+        )
+    return found
 
 
-_OPERATIONS = {3: "READ", 4: "WRITE", 5: "CREATE", 8: "DESCRIBE", 10: "DESCRIBE_CONFIGS"}
+def _configs(known: Cluster, name: str) -> dict[str, str]:
+    """Of a topic that was just seen; none where they may not be read (DESCRIBE_CONFIGS)."""
+    try:
+        found = known.admin.configs(name)
+    except RefusedError:
+        return {}
+    return {key: found[key] for key in _CONFIGS if key in found}
 
 
-def _operations(bits: set[int]) -> frozenset[str] | None:
-    """From the bits that are set in the field of KIP-430; the 32nd alone: the broker does not tell."""
-    if bits == {31}:
-        return None
-    return frozenset(name for bit, name in _OPERATIONS.items() if bit in bits)
+def _facts(said: Any, configs: dict[str, str]) -> TopicFacts:
+    operations = said.authorized_operations
+    return TopicFacts(
+        said.name,
+        len(said.partitions),
+        min((len(p.replicas) for p in said.partitions), default=0),
+        None if operations is None else frozenset(each.name for each in operations),
+        tuple(sorted(configs.items())),
+        topic_uuid(said),
+    )

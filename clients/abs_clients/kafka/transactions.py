@@ -29,12 +29,13 @@ from kafka.protocol.admin.transactions import (
 )
 from kafka.protocol.producer.transaction import EndTxnRequest
 
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.private import Work
 from abs_clients.kafka.producer_ids import ProducerState, active_producers, produced
 from abs_clients.kafka.routing import brokers_of, coordinators_of, routing_of
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.wire import IN_FLIGHT, gather, raise_for, run
+from abs_clients.kafka.wire import IN_FLIGHT, gather, raise_for
 
 Partition = tuple[str, int]
 
@@ -114,7 +115,7 @@ class EndTxn:
 
 def describe(settings: Settings, ids: Sequence[str]) -> dict[str, Description | None]:
     """What each id's coordinator knows; None where it knows no such id."""
-    return run(settings, "describing transactions", describing(ids)) if ids else {}
+    return cluster(settings).run("describing transactions", describing(ids)) if ids else {}
 
 
 def listed(
@@ -139,7 +140,7 @@ def listed(
     """
 
     work = listing(states, pattern, producer_ids, longer_than_ms)
-    return run(settings, "listing transactions", work)
+    return cluster(settings).run("listing transactions", work)
 
 
 def listing(
@@ -211,7 +212,7 @@ def end(
                 found[ending.transactional_id] = _reply(response.error_code)
         return found
 
-    return run(settings, "ending transactions", work) if endings else {}
+    return cluster(settings).run("ending transactions", work) if endings else {}
 
 
 def end_txn_version(manager: Any) -> int:
@@ -327,7 +328,7 @@ def describe_open(
         found = {place: produced(active[place], now.producer_id) for place in now.partitions}
         return TransactionView(now, found, version)
 
-    return run(settings, "looking at a transaction", work)
+    return cluster(settings).run("looking at a transaction", work)
 
 
 async def _guessed(manager: Any, places: Sequence[Partition]) -> dict[Partition, Any]:
@@ -373,5 +374,5 @@ def describe_and_list_late(
         return frozenset(found)
 
     both = gather(describing(ids), list_late)
-    described, listed_late = run(settings, "describing transactions", both)
+    described, listed_late = cluster(settings).run("describing transactions", both)
     return described, listed_late

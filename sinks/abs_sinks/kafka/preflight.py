@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from abs_clients.kafka.cluster_facts import STATE_TOPIC, ClusterFacts, cluster_facts
 from abs_clients.kafka.hanging import find_hanging
-from abs_clients.kafka.settings import DEFAULT_TRANSACTION_TIMEOUT_MS
+from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS
 from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.errors import AbsError, DataError, RefusedError, TargetError
 from abs_core.model import Finding, Severity

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.topics import TopicFacts, topic_facts
 from abs_clients.kafka.transactions import EndTxn, end
 from abs_core.errors import AbsError, RefusedError
@@ -15,7 +16,7 @@ from abs_core.model import Finding, Severity
 from abs_core.patience import Patience
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_producer import register_id
-from abs_sinks.kafka.register_topic import PARTITIONS, create
+from abs_sinks.kafka.register_topic import PARTITIONS
 
 _PATIENCE = Patience(seconds=20.0)
 
@@ -92,7 +93,7 @@ def _creation(
     options: KafkaOptions, name: str, partitions: int, needed: tuple[str, ...]
 ) -> Iterator[Finding]:
     try:
-        create(options.kafka, name, partitions, {}, dry=True)
+        cluster(options.kafka).admin.create(name, partitions, {}, dry=True)
     except AbsError as error:
         if error.retryable:
             raise

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections import OrderedDict, defaultdict
 from threading import Lock, RLock
 
 from confluent_kafka import Consumer
 
-from abs_clients.kafka.auth_check import admin_client
-from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.cluster import cluster
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_producer import SHORT_TIMEOUT_MS, FencedProducer
 from abs_sinks.kafka.register_tail import Tail, reading
@@ -41,7 +39,8 @@ class Session:
     def tail(self, partition: int) -> Tail:
         with self._lock:
             if partition not in self._tails:
-                admin_client(self.options.kafka)  # says it at once where nobody is let in
+                # It says at once where nobody is let in.
+                cluster(self.options.kafka).admin.open()
                 name = self.options.registertopic
                 self._tails[partition] = Tail(self.options.kafka, name, partition)
             return self._tails[partition]
@@ -110,31 +109,15 @@ class Session:
             self._producers.clear()
 
 
-_sessions: dict[tuple[int, Settings, str], Session] = {}
-_lock = Lock()
-
-
 def session_of(options: KafkaOptions) -> Session:
     """The session that this process has for these brokers and this topic."""
-    # The process id: a forked child must not speak over its parent's connections.
-    key = os.getpid(), options.kafka, options.registertopic
-    with _lock:
-        if key not in _sessions:
-            _sessions[key] = Session(options)
-        return _sessions[key]
+    return cluster(options.kafka).kept(_key(options), lambda: Session(options))
 
 
 def close_session(options: KafkaOptions) -> None:
-    """Close the session of this process for these brokers and this topic."""
-    with _lock:
-        found = _sessions.pop((os.getpid(), options.kafka, options.registertopic), None)
-    if found is not None:
-        found.close()
+    """Close this process's session for these brokers and this topic. Transactions stay open."""
+    cluster(options.kafka).drop(_key(options))
 
 
-def close_sessions() -> None:
-    """Close every session of this process. Open transactions stay as they are."""
-    with _lock:
-        mine = [key for key in _sessions if key[0] == os.getpid()]
-        for key in mine:
-            _sessions.pop(key).close()
+def _key(options: KafkaOptions) -> tuple[str, str]:
+    return "register", options.registertopic

@@ -15,6 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
 from abs_clients.kafka.configs import librdkafka_log
 from abs_clients.kafka.errors import to_abs_error, translate_errors
 from abs_clients.kafka.log_offsets import log_offsets
@@ -37,20 +38,6 @@ REPLY_SECONDS = 15.0
 
 NEW_SECONDS = 3.0
 """For how long a new consumer is waited for at least: it has to find the leader first."""
-
-_PASSING = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._UNKNOWN_PARTITION,
-    KafkaError._UNKNOWN_TOPIC,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    # No group is joined; what concerns the group's coordinator is no matter.
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-}
-"""The consumer tries again by itself; how long is for the caller to say."""
 
 
 class BlockedError(UnavailableError):
@@ -211,7 +198,7 @@ class Tail:
             # Its offset counts markers and aborted records too, which are never returned.
             self._at = max(self._at, _offset(message))
             self._at_an_end = True
-        elif not error.retriable() and error.code() not in _PASSING:
+        elif not error.retriable() and error.code() not in CONSUMER_RETRIES | UNHEARD:
             raise to_abs_error(error, f"reading {self.name}")
 
 

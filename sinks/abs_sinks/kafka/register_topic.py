@@ -16,22 +16,11 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any
 from zlib import crc32
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewTopic,
-    ResourceType,
-)
-
-from abs_clients.kafka.auth_check import asking
-from abs_clients.kafka.errors import translate_errors
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import topics_in_time
+from abs_clients.kafka.topics import topic_facts, topics_in_time
 from abs_core.errors import PreflightError, RefusedError, SchemaError, UnavailableError
 
 log = logging.getLogger(__name__)
@@ -74,17 +63,11 @@ def find_topic(settings: Settings, name: str) -> RegisterTopic | None:
     Raises:
         PreflightError: it is there and cannot hold registers.
     """
-    with asking(settings, f"looking for the register's topic {name}") as client:
-        found = client.list_topics(name, timeout=SECONDS).topics.get(name)
+    found = topic_facts(settings, [name], again=True).get(name)
     if found is None:
         return None
-    if found.error is not None:
-        if found.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return None
-        with translate_errors(f"looking for the register's topic {name}", settings):
-            raise KafkaException(found.error)
     try:
-        config = topic_config(settings, name)
+        config = cluster(settings).admin.configs(name)
     except SchemaError as error:  # the broker that was asked has not heard of it yet
         log.debug("%s", error)
         return None
@@ -93,8 +76,8 @@ def find_topic(settings: Settings, name: str) -> RegisterTopic | None:
         wrong.append(
             f"its cleanup.policy is {config['cleanup.policy']}: registers would be deleted"
         )
-    if len(found.partitions) < PARTITIONS:
-        wrong.append(f"it has {len(found.partitions)} partitions of {PARTITIONS}")
+    if found.partitions < PARTITIONS:
+        wrong.append(f"it has {found.partitions} partitions of {PARTITIONS}")
     if wrong:
         raise PreflightError(
             f"The topic {name} cannot hold registers: {'; '.join(wrong)}.",
@@ -114,7 +97,7 @@ def make_topic(settings: Settings, name: str) -> RegisterTopic:
     found = find_topic(settings, name)
     if found is not None:
         return found
-    create(settings, name, PARTITIONS, _CONFIG)
+    cluster(settings).admin.create(name, PARTITIONS, _CONFIG)
     deadline = time.monotonic() + SECONDS
     while (found := find_topic(settings, name)) is None:
         if time.monotonic() > deadline:
@@ -136,43 +119,7 @@ def need_two(settings: Settings, name: str) -> None:
     facts = topics_in_time(settings, [name], again=True).get(name)
     if facts is None or facts.replicas < 2 or dict(facts.configs).get(_LEAST) != "1":
         return
-    resource = ConfigResource(
-        ResourceType.TOPIC,
-        name,
-        incremental_configs=[ConfigEntry(_LEAST, "2", incremental_operation=AlterConfigOpType.SET)],
-    )
     try:
-        with asking(settings, f"altering the settings of topic {name} (ALTER_CONFIGS)") as client:
-            client.incremental_alter_configs([resource])[resource].result(SECONDS)
+        cluster(settings).admin.set_config(name, _LEAST, "2")
     except RefusedError as error:
         log.warning("%s", error)
-
-
-def create(
-    settings: Settings, name: str, partitions: int, config: dict[str, str], *, dry: bool = False
-) -> None:
-    """Make a topic, unless it is there.
-
-    Args:
-        dry: only ask whether it may be made.
-
-    Raises:
-        RefusedError: it may not be made.
-    """
-    new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=config)
-    with asking(settings, f"making the topic {name} (CREATE)") as client:
-        try:
-            asked = client.create_topics([new], operation_timeout=SECONDS, validate_only=dry)
-            asked[name].result(SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise
-
-
-def topic_config(settings: Settings, name: str) -> dict[str, str]:
-    """The settings of a topic, defaults included."""
-    resource = ConfigResource(ResourceType.TOPIC, name)
-    with asking(settings, f"reading the settings of topic {name} (DESCRIBE_CONFIGS)") as client:
-        asked = client.describe_configs([resource])
-        entries: dict[str, Any] = asked[resource].result(SECONDS)
-    return {entry.name: str(entry.value) for entry in entries.values()}

@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from abs_clients.kafka.errors import CONSEQUENCES, reason_of, to_abs_error, translate_errors
+from abs_clients.kafka.codes import CONSEQUENCES
+from abs_clients.kafka.errors import reason_of, to_abs_error, translate_errors
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import UnavailableError
 from abs_sinks.kafka.digest import Digest

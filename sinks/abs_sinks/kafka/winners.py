@@ -16,12 +16,13 @@ import time
 from confluent_kafka import Producer
 
 from abs_clients.kafka.attempts import Decided, side_topic
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import topic_facts, topics_in_time
-from abs_core.errors import OptionError, PreflightError, SchemaError, UnavailableError
+from abs_clients.kafka.topics import configs_in_time, topic_facts, topics_in_time
+from abs_core.errors import OptionError, PreflightError, UnavailableError
 from abs_core.model import Finding, Severity
 from abs_sinks.kafka.options import KafkaOptions, topic_name
-from abs_sinks.kafka.register_topic import create, need_two, topic_config
+from abs_sinks.kafka.register_topic import need_two
 from abs_sinks.kafka.sending import Failures
 from abs_sinks.kafka.side_birth import settle
 
@@ -30,7 +31,7 @@ SECONDS = 15.0
 FLUSH_SECONDS = 10.0
 
 _lock = threading.Lock()
-_ready: set[tuple[Settings, str, str]] = set()
+"""One thread of a process makes the side topic; the others wait for it."""
 
 
 def data_topic(options: KafkaOptions) -> str:
@@ -61,14 +62,14 @@ def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> st
     """
     topic = data_topic(options)
     name = side_topic(topic)
-    key = options.kafka, options.registertopic, topic
+    known, key = cluster(options.kafka), _key(options)
     with _lock:
-        if key not in _ready:
+        if not known.learnt(key):
             wrong = findings(options)
             if wrong:
                 raise PreflightError(wrong[0].what, remedy=wrong[0].remedy)
             settle(options, topic, job, _make)
-            _ready.add(key)
+            known.learn(key, True)
         elif again:
             settle(options, topic, job, _make)
     return name
@@ -76,13 +77,17 @@ def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> st
 
 def forget(options: KafkaOptions) -> None:
     """Look again at the next use, as a new process does."""
-    with _lock:
-        _ready.discard((options.kafka, options.registertopic, data_topic(options)))
+    cluster(options.kafka).forget(_key(options))
+
+
+def _key(options: KafkaOptions) -> tuple[str, str, str]:
+    """Under which a cluster keeps that the side topic was looked at."""
+    return "side topic", options.registertopic, data_topic(options)
 
 
 def _make(options: KafkaOptions, topic: str) -> None:
     name = side_topic(topic)
-    create(options.kafka, name, 1, side_config(options.kafka, topic))
+    cluster(options.kafka).admin.create(name, 1, side_config(options.kafka, topic))
     _await(options.kafka, name)
     need_two(options.kafka, name)
 
@@ -120,8 +125,8 @@ def findings(options: KafkaOptions) -> list[Finding]:
         ]
     if name not in known:
         return []
-    side = _config(options.kafka, name)
-    needed = _needed_ms(_config(options.kafka, topic))
+    side = configs_in_time(options.kafka, name)
+    needed = _needed_ms(configs_in_time(options.kafka, topic))
     kept, wrong = int(side["retention.ms"]), []
     if side["cleanup.policy"].strip() != "delete":
         wrong.append(f"its cleanup.policy is {side['cleanup.policy']}, and must be delete")
@@ -148,23 +153,8 @@ def side_config(settings: Settings, topic: str) -> dict[str, str]:
         "cleanup.policy": "delete",
         "unclean.leader.election.enable": "false",
         "retention.bytes": "-1",
-        "retention.ms": str(_needed_ms(_config(settings, topic))),
+        "retention.ms": str(_needed_ms(configs_in_time(settings, topic))),
     }
-
-
-def _config(settings: Settings, name: str) -> dict[str, str]:
-    """The settings of a topic that was just looked for.
-
-    Raises:
-        SchemaError: it was not there, and is not.
-        UnavailableError: it was seen; the broker that is asked now has not heard of it yet.
-    """
-    try:
-        return topic_config(settings, name)
-    except SchemaError as error:
-        if name not in topic_facts(settings, [name]):
-            raise
-        raise UnavailableError(f"A broker has not heard of topic {name} yet.") from error
 
 
 def _await(settings: Settings, name: str) -> None:

@@ -13,6 +13,12 @@ from abs_sources.kafka.offsets import Partition
 EARLIEST, LATEST = -2, -1
 """Offsets that mean the oldest record and the end, in the JSON of Spark's options."""
 
+DATA_LOSS_REMEDY = (
+    "if these records are not needed, set failOnDataLoss=false for one start; else restore the topic. "
+    "With a new checkpoint the job begins at startingOffsets, and may write rows a second time."
+)
+"""What to do where records are gone that are still to be read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bound:

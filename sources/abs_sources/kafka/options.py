@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from abs_clients.kafka.setting_rules import SOURCE
+from abs_clients.kafka.settings import PREFIX, Settings
 from abs_clients.options import Option, Problems, boolean, one_of, read_options, whole_number
 from abs_core.source import Limit
 from abs_sources.kafka.bounds import (
@@ -21,7 +23,6 @@ from abs_sources.kafka.bounds import (
     timestamp,
 )
 from abs_sources.kafka.bounds import names as topic_names
-from abs_sources.kafka.client import PREFIX, client_settings
 from abs_sources.kafka.offsets import Partition
 
 NAME = "abs-kafka"
@@ -100,7 +101,7 @@ class KafkaSourceOptions:
         batchsize: rows of an Arrow batch, at most.
     """
 
-    client: Mapping[str, str] = field(repr=False)
+    client: Settings
     subscribe: tuple[str, ...] | None = None
     assign: tuple[Partition, ...] | None = None
     pattern: str | None = None
@@ -133,7 +134,7 @@ class KafkaSourceOptions:
         """
         problems = Problems(NAME)
         values = read_options(given, OPTIONS, problems, elsewhere=_ELSEWHERE, prefix=PREFIX)
-        client = client_settings(given, problems)
+        client = Settings.read(given, problems, SOURCE)
         _check_together(given, values, problems, batch=batch)
         problems.raise_any()
         start = _first(values, _STARTS)

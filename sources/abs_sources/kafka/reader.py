@@ -11,13 +11,15 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from abs_clients.kafka.attempts import HEADER, side_topic
+from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
+from abs_clients.kafka.errors import to_abs_error, translate_errors
 from abs_core.errors import AbsError, ReplayMismatchError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.source import Split
-from abs_sources.kafka.client import client_log, consumer_settings, log, principal
-from abs_sources.kafka.cluster import cluster
+from abs_sources.kafka.bounds import DATA_LOSS_REMEDY
+from abs_sources.kafka.client import client_log, consumer_settings, log
 from abs_sources.kafka.columns import batch_of
-from abs_sources.kafka.errors import DATA_LOSS_REMEDY, to_abs_error, translate_errors
+from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Range
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.verdicts import refuse_attempts, verdicts
@@ -34,21 +36,6 @@ SILENT_SECONDS = 60.0
 """For how long nothing may come of a range whose records are there."""
 _PIECE = 1000
 """Messages that are turned into columns at a time: so many are still in the processor's cache."""
-
-_PASSING = {
-    KafkaError._TRANSPORT,
-    KafkaError._ALL_BROKERS_DOWN,
-    KafkaError._TIMED_OUT,
-    KafkaError._RESOLVE,
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-    # The source joins no group; what concerns the group's coordinator is no matter.
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.COORDINATOR_NOT_AVAILABLE,
-}
 
 
 class KafkaReader:
@@ -229,16 +216,12 @@ class KafkaReader:
             self._end_of_partition(event.offset() or 0)
         elif code in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             self._out_of_range()
-        elif code in (
-            KafkaError.UNKNOWN_TOPIC_OR_PART,
-            KafkaError.UNKNOWN_TOPIC_ID,
-            KafkaError._UNKNOWN_TOPIC,
-        ):
+        elif code in UNHEARD:
             self._check_topic()
-        elif code in _PASSING:
+        elif code in CONSUMER_RETRIES:
             log.info("reading %s: %s", self._name, error.str())
         else:
-            raise to_abs_error(error, f"reading {self._name}", principal(self._options.client))
+            raise to_abs_error(error, f"reading {self._name}", self._options.client)
 
     def _end_of_partition(self, offset: int) -> None:
         """All before ``offset`` was told: what lies between, if anything, are no records."""
@@ -259,7 +242,7 @@ class KafkaReader:
 
     def _out_of_range(self) -> None:
         partition = (self._part.topic, self._part.partition)
-        first = cluster(self._options.client).first([partition])[partition]
+        first = lookup(self._options.client).first([partition])[partition]
         if first <= self._at:
             self._beyond_the_end(partition)
             return
@@ -276,7 +259,7 @@ class KafkaReader:
         if now - self._short_since < _SHORT_SECONDS:
             time.sleep(_AGAIN_SECONDS)
         else:
-            end = cluster(self._options.client).end([partition])[partition]
+            end = lookup(self._options.client).end([partition])[partition]
             self._lost(f"{self._name} ends at {end}, and is to be read from {self._at} on")
             self._at = min(self._at, end) if self._part.end is None else self._part.end
             self._short_since = None
@@ -286,7 +269,7 @@ class KafkaReader:
     def _check_topic(self) -> None:
         """The topic is there, and it is the one that was planned with."""
         topic, planned = self._part.topic, self._part.topic_id
-        found = cluster(self._options.client).topics([topic], {topic: planned}).get(topic)
+        found = lookup(self._options.client).topics([topic], {topic: planned}).get(topic)
         if found is not None and found.id == planned:
             return
         self._lost(

@@ -11,11 +11,10 @@ import pyarrow as pa
 from abs_clients.kafka.attempts import side_topic
 from abs_core.errors import OptionError, RefusedError, ReplayMismatchError
 from abs_core.source import Limit, Offsets, Reader, Source, Split
-from abs_sources.kafka.bounds import LATEST, resolve
+from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, resolve
 from abs_sources.kafka.client import log
-from abs_sources.kafka.cluster import Cluster, cluster
 from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
-from abs_sources.kafka.errors import DATA_LOSS_REMEDY
+from abs_sources.kafka.lookup import Lookup, lookup
 from abs_sources.kafka.offsets import Partition, Place, Range
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges
@@ -116,8 +115,8 @@ class KafkaSource:
         return replace(self, closed=self._facts().ends.text)
 
     @property
-    def _cluster(self) -> Cluster:
-        return cluster(self.options.client)
+    def _cluster(self) -> Lookup:
+        return lookup(self.options.client)
 
     def _facts(self, known: Place | None = None) -> Facts:
         """What there is to read now; of topics in ``known``, also nothing at all."""

@@ -12,10 +12,11 @@ import pyarrow as pa
 from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from abs_clients.kafka.settings import Settings
 from abs_core.source import Limit, Source
 from abs_core.testing.source_harness import Record
 from abs_sources.kafka.client import client_log
-from abs_sources.kafka.cluster import cluster
+from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.source import KafkaSource
 
@@ -95,7 +96,7 @@ class KafkaSourceHarness:
 
         _until(made)
         # The controller answers before the broker knows.
-        client = cluster({"bootstrap.servers": self._bootstrap})
+        client = lookup(Settings.of({"bootstrap.servers": self._bootstrap}))
         _until(lambda: len(client.topics([self.topic])) == 1)
 
     def delete(self) -> None:
@@ -119,9 +120,9 @@ class KafkaSourceHarness:
         """Whether the markers are written: a commit returns before."""
         partitions = [(self.topic, number) for number in range(PARTITIONS)]
         stable, written = (
-            cluster({"bootstrap.servers": self._bootstrap, "isolation.level": level}).end(
-                partitions
-            )
+            lookup(
+                Settings.of({"bootstrap.servers": self._bootstrap, "isolation.level": level})
+            ).end(partitions)
             for level in ("read_committed", "read_uncommitted")
         )
         return stable == written

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Sequence
 from contextlib import closing
@@ -13,8 +12,9 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from abs_clients.kafka.attempts import HEADER, Judged, Winners, attempt_of, side_topic
+from abs_clients.kafka.cluster import cluster
 from abs_core.errors import CorruptionError, ReplayMismatchError
-from abs_sources.kafka.cluster import cluster
+from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
 
@@ -33,7 +33,7 @@ class Verdicts:
 
     def __init__(self, options: KafkaSourceOptions, topic: str) -> None:
         # Winners are themselves no attempts; and they are decided where they are committed.
-        client = {**options.client, "isolation.level": "read_committed"}
+        client = options.client.with_(**{"isolation.level": "read_committed"})
         self._options = replace(
             options, client=client, winners=False, headers=False, fail_on_data_loss=True
         )
@@ -71,7 +71,7 @@ class Verdicts:
     def _read_on(self) -> Winners:
         from abs_sources.kafka.reader import KafkaReader, rest_of
 
-        ask, place = cluster(self._options.client), (self._side, 0)
+        ask, place = lookup(self._options.client), (self._side, 0)
         # A broker that does not know it is not believed at once.
         found = ask.topics([self._side], {self._side: None}).get(self._side)
         if found is None:
@@ -124,14 +124,6 @@ def _attempt(message: Message) -> bytes | None:
     return dict(found).get(HEADER) if found else None
 
 
-_KNOWN: dict[tuple[int, str, tuple[tuple[str, str], ...]], Verdicts] = {}
-_LOCK = threading.Lock()
-
-
 def verdicts(options: KafkaSourceOptions, topic: str) -> Verdicts:
     """The process's one judge of a topic; a process that was forked has its own."""
-    key = (os.getpid(), topic, tuple(sorted(options.client.items())))
-    with _LOCK:
-        if key not in _KNOWN:
-            _KNOWN[key] = Verdicts(options, topic)
-        return _KNOWN[key]
+    return cluster(options.client).kept(("verdicts", topic), lambda: Verdicts(options, topic))

@@ -9,9 +9,9 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from kafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
-from abs_clients.kafka import configs
+from abs_clients.kafka import timeouts
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.errors import to_abs_error
-from abs_clients.kafka.wire import admin
 from abs_core.errors import AbsError, FencedError, RowError, UnavailableError
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.sending import Failures
@@ -103,33 +103,6 @@ def test_an_exception_that_the_binding_has_lost_is_asked_for() -> None:
         raise SystemError("returned NULL without setting an exception")
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        KafkaError.NOT_CONTROLLER,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError._PURGE_QUEUE,
-    ],
-)
-def test_what_passes_by_itself_may_be_tried_again(code: int) -> None:
-    error = to_abs_error(KafkaError(code), "sending")
-    assert isinstance(error, UnavailableError)
-    assert error.retryable
-
-
 @pytest.mark.parametrize("error", [KafkaTimeoutError, TopicAuthorizationFailedError])
 @pytest.mark.parametrize("said", ["no answer", ""])
 def test_an_errors_kind_is_named_once(error: type[Exception], said: str) -> None:
@@ -141,15 +114,10 @@ def test_an_errors_kind_is_named_once(error: type[Exception], said: str) -> None
 def test_brokers_that_cannot_be_reached_leave_no_thread_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(configs, "REQUEST_SECONDS", 0.3)
+    monkeypatch.setattr(timeouts, "REQUEST_SECONDS", 0.3)
     settings = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"}).kafka
     before = set(threading.enumerate())
     with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1") as caught:
-        admin(settings)
+        cluster(settings).client()
     assert "see that the brokers are up" in str(caught.value)
     assert set(threading.enumerate()) <= before
-
-
-@pytest.mark.parametrize("code", [-197, -196, -180, -166, -164, -153, -146])
-def test_what_librdkafka_could_not_ask_in_time_passes(code: int) -> None:
-    assert to_abs_error(KafkaError(code), "asking").retryable

@@ -15,7 +15,7 @@ from abs_clients.kafka.transactions import Description, State
 from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
 from abs_sinks.kafka.preflight import judge_hanging
-from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant, open_topic
+from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, open_topic
 
 ONE = PartitionTransaction("t", 0, 7, 100, 5)
 

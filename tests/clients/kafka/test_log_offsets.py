@@ -12,7 +12,7 @@ from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.testing import delete_topics, make_topic
+from tests.kit.kafka import delete_topics, make_topic
 
 pytestmark = [pytest.mark.services]
 

@@ -17,7 +17,7 @@ import abs_services
 import abs_sinks.kafka
 import abs_sources.kafka
 from abs_clients.kafka import private
-from abs_clients.kafka.wire import admin, close_all
+from abs_clients.kafka.cluster import close_clusters, cluster
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 
@@ -39,8 +39,8 @@ def test_the_clients_have_what_is_used_of_them(kafka: KafkaService, owner: str) 
     """By owner: what a newer kafka-python lacks is named."""
     kafka.start()
     given = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": "t"}
-    lacking = private.lacking(admin(KafkaOptions.parse(given).kafka))
-    close_all()
+    lacking = private.lacking(cluster(KafkaOptions.parse(given).kafka).client())
+    close_clusters()
     assert [each for each in lacking if each.startswith(owner)] == []
     assert [each for each in lacking if " or " in each] == [], "a wait with a limit"
 

@@ -25,7 +25,7 @@ from abs_core.patience import Patience
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.testing import make_topic
+from tests.kit.kafka import make_topic
 
 pytestmark = pytest.mark.services
 

@@ -14,11 +14,11 @@ from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError, NodeNotReadyError
 from kafka.future import Future
 
-from abs_clients.kafka import auth_check, configs, wire
+from abs_clients.kafka import auth_check, timeouts, wire
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.private import loop_of, manager_of
+from abs_clients.kafka.routing import brokers_of
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import topic_facts
-from abs_clients.kafka.wire import admin, forget, run
 from abs_core.errors import RefusedError, UnavailableError
 from abs_core.testing.case import within
 from abs_services import KafkaService
@@ -32,7 +32,7 @@ def settings(kafka: KafkaService) -> Iterator[Settings]:
     kafka.start()
     settings = _settings(kafka.bootstrap)
     yield settings
-    forget(settings)
+    cluster(settings).connection().close()
 
 
 def _settings(bootstrap: str) -> Settings:
@@ -43,20 +43,20 @@ def _settings(bootstrap: str) -> Settings:
 def test_nobody_waits_for_another_clusters_brokers(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(configs, "REQUEST_SECONDS", 4.0)
+    monkeypatch.setattr(timeouts, "REQUEST_SECONDS", 4.0)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(20)
         waits = threading.Thread(target=_is_not_answered, args=(silent.getsockname()[1],))
         waits.start()
         silent.accept()[0].close()
-        assert topic_facts(settings, ["none"]) == {}
+        assert len(cluster(settings).run("asking for brokers", brokers_of)) == 1
         assert waits.is_alive(), "the other one is still being waited for"
         waits.join()
 
 
 def _is_not_answered(port: int) -> None:
     with pytest.raises(UnavailableError):
-        admin(_settings(f"127.0.0.1:{port}"))
+        cluster(_settings(f"127.0.0.1:{port}")).client()
 
 
 @pytest.mark.parametrize("error", [OSError, ValueError])
@@ -67,14 +67,14 @@ def test_a_connection_whose_thread_has_died_makes_way_for_another(
         raise error("what no connection outlives")
 
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    loop: Any = loop_of(admin(settings))
+    loop: Any = loop_of(cluster(settings).client())
     monkeypatch.setattr(loop._selector, "select", fails, raising=False)
     loop.wakeup()
     assert within(20, lambda: not loop._io_thread.is_alive())
     monkeypatch.undo()
     with pytest.raises((UnavailableError, error)):
-        topic_facts(settings, ["none"])
-    assert topic_facts(settings, ["none"]) == {}
+        cluster(settings).run("asking for brokers", brokers_of)
+    assert len(cluster(settings).run("asking for brokers", brokers_of)) == 1
 
 
 def test_a_call_that_nobody_answers_has_an_end(
@@ -85,30 +85,30 @@ def test_a_call_that_nobody_answers_has_an_end(
     async def unanswered(manager: Any) -> None:
         await Future()
 
-    monkeypatch.setattr(wire, "LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(timeouts, "CALL_SECONDS", 0.2)
     with pytest.raises(UnavailableError, match="waiting for nobody"):
-        run(settings, "waiting for nobody", unanswered)
+        cluster(settings).run("waiting for nobody", unanswered)
     monkeypatch.undo()
-    assert topic_facts(settings, ["none"]) == {}
+    assert len(cluster(settings).run("asking for brokers", brokers_of)) == 1
 
 
 def test_a_client_whose_brokers_have_all_gone_makes_way_for_one_that_asks_the_bootstrap_servers(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = admin(settings)
-    monkeypatch.setattr(wire, "ALONE_SECONDS", 0.2)
+    first = cluster(settings).client()
+    monkeypatch.setattr(timeouts, "ALONE_SECONDS", 0.2)
     monkeypatch.setattr(manager_of(first), "least_loaded_node", lambda: None)  # as it says then
 
     def is_answered() -> bool:
         try:
-            return topic_facts(settings, ["none"]) == {}
+            return len(cluster(settings).run("asking for brokers", brokers_of)) == 1
         except UnavailableError:
             return False
 
     assert not is_answered()
-    assert admin(settings) is first, "a moment without brokers is no reason"
+    assert cluster(settings).client() is first, "a moment without brokers is no reason"
     assert within(20, is_answered)
-    assert admin(settings) is not first
+    assert cluster(settings).client() is not first
 
 
 def test_an_answer_in_between_shows_that_a_client_is_not_cut_off(
@@ -117,15 +117,15 @@ def test_an_answer_in_between_shows_that_a_client_is_not_cut_off(
     async def away(manager: Any) -> None:
         raise NodeNotReadyError("one of several")
 
-    first = admin(settings)
+    first = cluster(settings).client()
     clock = 0.0
     monkeypatch.setattr(wire, "time", SimpleNamespace(monotonic=lambda: clock))
     for _ in range(3):
         with pytest.raises(UnavailableError):
-            run(settings, "asking one that is away", away)
-        clock += wire.ALONE_SECONDS - 1
-        assert topic_facts(settings, ["none"]) == {}
-    assert admin(settings) is first
+            cluster(settings).run("asking one that is away", away)
+        clock += timeouts.ALONE_SECONDS - 1
+        assert len(cluster(settings).run("asking for brokers", brokers_of)) == 1
+    assert cluster(settings).client() is first
 
 
 def test_one_broker_that_stands_still_does_not_take_all_the_time_to_connect(
@@ -141,19 +141,19 @@ def test_one_broker_that_stands_still_does_not_take_all_the_time_to_connect(
         return real(**config)
 
     monkeypatch.setattr(wire, "KafkaAdminClient", opened)
-    assert topic_facts(settings, ["none"]) == {}
+    assert len(cluster(settings).run("asking for brokers", brokers_of)) == 1
     assert len(tries) == 2
-    assert sum(tries) == configs.REQUEST_SECONDS * 1000
+    assert sum(tries) == timeouts.REQUEST_SECONDS * 1000
 
 
 def test_who_gives_a_client_up_late_leaves_the_next_one_alone(settings: Settings) -> None:
-    first = admin(settings)
-    forget(settings, client=first)
-    second = admin(settings)
-    forget(settings, client=first)
+    first = cluster(settings).client()
+    cluster(settings).connection().close(first)
+    second = cluster(settings).client()
+    cluster(settings).connection().close(first)
     assert second is not first
-    assert admin(settings) is second
-    assert topic_facts(settings, ["none"]) == {}
+    assert cluster(settings).client() is second
+    assert len(cluster(settings).run("asking for brokers", brokers_of)) == 1
 
 
 def test_why_brokers_refuse_is_heard_though_that_they_are_down_is_told_before(
@@ -169,6 +169,6 @@ def test_why_brokers_refuse_is_heard_though_that_they_are_down_is_told_before(
             if codes:
                 self._told(KafkaError(codes.pop(0)))
 
-    monkeypatch.setattr(auth_check, "_client", lambda _, error_cb: Client(error_cb))
+    monkeypatch.setattr(auth_check, "new_client", lambda _, error_cb: Client(error_cb))
     with pytest.raises(RefusedError):
         auth_check.check_access(settings)

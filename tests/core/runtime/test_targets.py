@@ -117,7 +117,7 @@ def bucket(s3: S3Service, prefix: str, protocol: str) -> dict[str, str]:
 
 def topic_options(kafka: KafkaService, topic: str, protocol: str, folder: Path) -> dict[str, str]:
     from abs_sinks.kafka.options import KafkaOptions
-    from abs_sinks.kafka.testing import make_topic
+    from tests.kit.kafka import make_topic
 
     more = {"wal": str(folder / "wal")} if protocol == "wal" else {}
     given = {

@@ -15,11 +15,11 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     importlib.import_module("kafka.admin")
 
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 
 
 @pytest.fixture(scope="session")
 def kafka(kafka: KafkaService) -> Iterator[KafkaService]:
     """The broker that all tests of this process share; this process's clients end before it."""
     yield kafka
-    close_all()
+    close_clusters()

@@ -9,20 +9,17 @@ import pyarrow as pa
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from abs_clients.kafka import topics
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.producer_ids import ProducerState
 from abs_clients.kafka.topics import topic_facts
-from abs_clients.kafka.wire import admin
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, RowError, SchemaError, TargetError, UnavailableError
-from abs_core.patience import Patience
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
-from abs_sinks.kafka.register_topic import topic_config
-from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant, make_topic, open_topic
 from abs_sinks.kafka.writer_2pc import TransactionWriter
+from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, make_topic, open_topic
 
 pytestmark = pytest.mark.services
 
@@ -93,7 +90,7 @@ def test_a_partition_that_does_not_exist_is_named(writer_of: WriterOf) -> None:
 def test_a_topic_that_does_not_exist_is_named(
     writer_of: WriterOf, harness: TopicHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "APPEARS", Patience(0.0))
+    monkeypatch.setattr("abs_clients.kafka.timeouts.UNHEARD_PAUSES", ())
     error = refused(writer_of(topic="no-such-topic"), batch(value=["a"]), "no-such-topic")
     assert isinstance(error, SchemaError)
     if harness.options.producer == "columnar":
@@ -205,5 +202,7 @@ def _limit(harness: TopicHarness, size: int) -> None:
 
 def _configure(harness: TopicHarness, topic: str, name: str, value: str) -> None:
     settings = harness.options.kafka
-    admin(settings).alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})])
-    assert within(20, lambda: topic_config(settings, topic)[name] == value)
+    cluster(settings).client().alter_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, topic, {name: value})]
+    )
+    assert within(20, lambda: cluster(settings).admin.configs(topic)[name] == value)

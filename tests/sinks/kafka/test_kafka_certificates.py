@@ -14,15 +14,14 @@ from typer.testing import CliRunner, Result
 
 from abs_audit.locate import relation
 from abs_cli.main import app
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import OptionError, RefusedError
 from abs_core.model import Severity
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
 from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.register_session import close_sessions
-from abs_sinks.kafka.testing import make_topic
+from tests.kit.kafka import make_topic
 from tests.sinks.kafka.certificates import Authority, Certified
 from tests.sinks.kafka.secured import Principals, allow
 from tests.sinks.kafka.test_kafka_secured import (
@@ -57,8 +56,7 @@ def broker(authority: Authority) -> Iterator[NativeKafka]:
     with NativeKafka(secured=True, clients=authority.certificate) as kafka:
         make_topic(KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap}).kafka, TOPIC)
         yield kafka
-        close_sessions()
-        close_all()
+        close_clusters()
 
 
 @pytest.fixture(scope="module")

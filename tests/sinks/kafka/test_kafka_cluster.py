@@ -8,8 +8,8 @@ from threading import Timer
 
 import pytest
 
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.routing import coordinators_of, leaders_of
-from abs_clients.kafka.wire import run as run_on
 from abs_core.errors import AbsError
 from abs_core.model import Severity
 from abs_core.patience import Patience
@@ -20,9 +20,9 @@ from abs_core.testing.harness import Row
 from abs_services.native.kafka import NativeKafka
 from abs_services.native.kafka_cluster import NativeKafkaCluster
 from abs_sinks.kafka.prepared import Prepared
-from abs_sinks.kafka.register_topic import need_two, topic_config
+from abs_sinks.kafka.register_topic import need_two
 from abs_sinks.kafka.sink import KafkaSink
-from abs_sinks.kafka.testing import (
+from tests.kit.kafka import (
     KEYED,
     PARTITIONS,
     TopicHarness,
@@ -30,7 +30,7 @@ from abs_sinks.kafka.testing import (
     make_topic,
     open_topic,
 )
-from abs_sinks.kafka.testing_modes import open_attempts, open_log
+from tests.kit.kafka_modes import open_attempts, open_log
 from tests.sinks.kafka.rules import through
 
 pytestmark = [
@@ -74,7 +74,9 @@ def test_of_several_replicas_two_must_have_what_is_decided(
         assert [what for what in told if f"topic {name} is 1, with 3 replicas" in what] == told
         assert len(told) == 1
         need_two(settings, name)
-        assert within(120, lambda: topic_config(settings, name)["min.insync.replicas"] == "2")
+        assert within(
+            120, lambda: cluster(settings).admin.configs(name)["min.insync.replicas"] == "2"
+        )
 
         def is_sound() -> bool:
             """Brokers hear of it one after another."""
@@ -224,10 +226,10 @@ def _run(case: Case) -> Run:
 def _leader(brokers: NativeKafkaCluster, harness: TopicHarness) -> NativeKafka:
     """The broker that leads most of the topic's partitions."""
     places = [(harness.topic, number) for number in range(PARTITIONS)]
-    leaders = run_on(harness.options.kafka, "looking", lambda m: leaders_of(m, places))
+    leaders = cluster(harness.options.kafka).run("looking", lambda m: leaders_of(m, places))
     return brokers.broker(max(leaders, key=lambda node: len(leaders[node])))
 
 
 def _coordinator(brokers: NativeKafkaCluster, harness: TopicHarness, text: str) -> NativeKafka:
-    nodes = run_on(harness.options.kafka, "looking", lambda m: coordinators_of(m, [text]))
+    nodes = cluster(harness.options.kafka).run("looking", lambda m: coordinators_of(m, [text]))
     return brokers.broker(nodes[text])

@@ -17,13 +17,13 @@ from kafka.admin import ConfigResource, ConfigResourceType, NewPartitions
 from kafka.future import Future
 from kafka.protocol.producer import ProduceRequest
 
+from abs_clients.kafka.cluster import Lane, close_clusters, cluster
 from abs_clients.kafka.format.murmur2 import partitions_of
 from abs_clients.kafka.private import manager_of
 from abs_clients.kafka.producer.outbox import FLYING
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import EndTxn, describe, end
-from abs_clients.kafka.wire import Lane, admin, close_all
 from abs_core.errors import FencedError, RowError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.testing.calls import Loss
@@ -34,8 +34,8 @@ from abs_sinks.kafka.columnar import encoder
 from abs_sinks.kafka.columnar.sender import initialised
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.records import plan_columns, records_of
-from abs_sinks.kafka.testing import PARTITIONS, make_topic
 from tests.fault_proxy.kafka import Api, LossyBroker
+from tests.kit.kafka import PARTITIONS, make_topic
 
 pytestmark = pytest.mark.services
 
@@ -90,14 +90,14 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
     yield make
     for name in names:
         init_producer_id(plain.kafka, str(name))  # a transaction that a test has left open
-    admin(plain.kafka).delete_topics([topic])
+    cluster(plain.kafka).client().delete_topics([topic])
 
 
 @pytest.fixture
 def proxy(kafka: KafkaService) -> Iterator[LossyBroker]:
     with LossyBroker(kafka.bootstrap) as proxy:
         yield proxy
-        close_all()  # before the proxy goes: else the clients would look for it
+        close_clusters()  # before the proxy goes: else the clients would look for it
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
@@ -168,7 +168,9 @@ def test_partitions_that_were_added_are_the_next_transactions_too(line_of: LineO
     batch = pa.record_batch({"key": [f"{n}" for n in range(100)], "value": ["v"] * 100})
     first.send(batch)
     first.sender.flush()
-    admin(first.options.kafka).create_partitions({first.topic: NewPartitions(2 * PARTITIONS)})
+    cluster(first.options.kafka).client().create_partitions(
+        {first.topic: NewPartitions(2 * PARTITIONS)}
+    )
     wanted = set(partitions_of(batch["key"].view(pa.binary()), 2 * PARTITIONS).tolist())
 
     def written() -> bool:  # brokers learn of new partitions one after another
@@ -188,7 +190,7 @@ def test_what_a_broker_refuses_of_one_record_is_told_and_of_many_tried_in_smalle
     one, many = line_of(), line_of()
     topic_facts(one.options.kafka, [one.topic])  # looked at, before it changes
     resource = ConfigResource(ConfigResourceType.TOPIC, one.topic, {"max.message.bytes": "1000"})
-    admin(one.options.kafka).alter_configs([resource])
+    cluster(one.options.kafka).client().alter_configs([resource])
     one.send(pa.record_batch({"key": ["one"], "value": ["b" * 2000]}))
     with pytest.raises(RowError, match=f"delivering 1 records to {one.topic}-"):
         one.sender.flush()
@@ -244,7 +246,7 @@ def test_brokers_that_do_not_answer_are_given_up_in_time(
     with pytest.raises(UnavailableError):
         line.sender.flush()
     assert 0.5 <= time.monotonic() - began < SECONDS
-    close_all()
+    close_clusters()
 
 
 def test_a_partition_that_may_or_may_not_be_added_ends_the_attempt(
@@ -282,7 +284,7 @@ def test_a_coordinator_that_goes_before_it_is_asked_is_asked_again(
     )
     line.send(first)
     line.sender.flush()  # where the coordinator is, is known from here on
-    manager = manager_of(admin(line.options.kafka, Lane.DATA))
+    manager = manager_of(cluster(line.options.kafka).client(Lane.DATA))
     get_connection, gone = manager.get_connection, [Gone(), Gone()]
     monkeypatch.setattr(
         manager,
@@ -302,7 +304,7 @@ def test_records_on_a_connection_that_is_closed_meanwhile_are_sent_again(
     line = line_of()
     line.send(pa.record_batch({"value": ["a"], "partition": pa.array([0], pa.int32())}))
     line.sender.flush()
-    manager = manager_of(admin(line.options.kafka, Lane.DATA))
+    manager = manager_of(cluster(line.options.kafka).client(Lane.DATA))
     send, lost = manager.send, [RuntimeError("Transport closed for writes")]
 
     def sent(request: Any, *given: Any, **more: Any) -> Any:

@@ -11,7 +11,7 @@ from abs_core.crash import CrashPoint
 from abs_core.testing import Opener
 from abs_core.testing.crash_points import CO_COMMIT, WORST
 from abs_services import KafkaService
-from abs_sinks.kafka.testing import Variant, open_topic
+from tests.kit.kafka import Variant, open_topic
 from tests.sinks.kafka.rules import keeps_every_rule, survives, survives_pairs
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]

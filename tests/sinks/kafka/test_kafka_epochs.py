@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 from kafka.protocol.producer.transaction import InitProducerIdRequest
 
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.routing import coordinators_of
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.transactions import describe
-from abs_clients.kafka.wire import run as run_on_client
 from abs_core.model import Outcome, Share, Wrote
 from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
 from abs_sinks.kafka.prepared import Prepared
 from abs_sinks.kafka.register_producer import register_id
-from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
+from tests.kit.kafka import TopicHarness, Variant, open_topic
 
 pytestmark = [pytest.mark.services, pytest.mark.campaign, pytest.mark.timeout(1200)]
 
@@ -156,5 +156,5 @@ def _use_up(settings: Settings, name: str, epoch: int) -> None:
     reached = 0
     while reached < epoch:
         # In pieces: a call may take no longer than the client waits for any.
-        reached = run_on_client(settings, "using epochs up", work)
+        reached = cluster(settings).run("using epochs up", work)
     assert reached == epoch

@@ -13,7 +13,7 @@ from abs_core.errors import ConfigError, FencedError
 from abs_core.model import HandleName, Wrote
 from abs_core.testing.case import Case, raises, rows
 from abs_services import KafkaService
-from abs_sinks.kafka.testing_modes import AttemptHarness, open_attempts
+from tests.kit.kafka_modes import AttemptHarness, open_attempts
 
 pytestmark = pytest.mark.services
 

@@ -6,17 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import Drained, Outcome, Share, Wrote
 from abs_core.testing.calls import Loss
 from abs_core.testing.case import Case, rows
 from abs_core.testing.engine import Run
 from abs_services import KafkaService
-from abs_sinks.kafka.register_session import close_sessions
-from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
-from abs_sinks.kafka.testing_modes import open_attempts, open_log
 from tests.fault_proxy.kafka import Api, LossyBroker
+from tests.kit.kafka import TopicHarness, Variant, open_topic
+from tests.kit.kafka_modes import open_attempts, open_log
 
 pytestmark = pytest.mark.services
 
@@ -64,7 +63,7 @@ def harness(kafka: KafkaService, proxy: LossyBroker, producer: str) -> Iterator[
     with open_topic(kafka.bootstrap, variant) as harness:
         harness.through(proxy.bootstrap)
         yield harness
-    close_all()  # before the proxy goes: else the clients would look for it
+    close_clusters()  # before the proxy goes: else the clients would look for it
 
 
 @pytest.mark.parametrize(("api", "nth", "loss"), CASES)
@@ -114,8 +113,7 @@ def test_a_loss_at_the_end_of_a_whole_epochs_transaction_loses_and_doubles_nothi
         case.finished(*(part for parts in EPOCHS for part in parts), when="after the job")
         assert harness.hidden() == 0
         case.close()
-        close_sessions()
-    close_all()
+        close_clusters()
 
 
 def test_a_commit_that_arrives_after_the_id_is_used_again_commits_nothing(

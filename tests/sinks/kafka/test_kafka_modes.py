@@ -34,9 +34,9 @@ from abs_sinks.kafka import segments
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_producer import FencedProducer
 from abs_sinks.kafka.sink import KafkaSink
-from abs_sinks.kafka.testing import KEYED, Variant, make_topic
-from abs_sinks.kafka.testing_modes import LogHarness, RegisterHarness, open_attempts, open_log
 from abs_sinks.kafka.winners import winners_topic
+from tests.kit.kafka import KEYED, Variant, make_topic
+from tests.kit.kafka_modes import LogHarness, RegisterHarness, open_attempts, open_log
 from tests.sinks.kafka.rules import (
     keeps_every_rule,
     survives,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-from abs_clients.kafka import topics
-from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka import auth_check, timeouts
+from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.format.recordbatch import Identity
-from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.topics import TopicFacts
+from abs_clients.kafka.topics import configs_in_time, topic_facts, topics_in_time
 from abs_core.errors import RowError, SchemaError, UnavailableError
-from abs_core.patience import Patience
 from abs_sinks.kafka import winners
 from abs_sinks.kafka.columnar.encoder import Encoder
 from abs_sinks.kafka.fit import Fit
@@ -28,111 +28,160 @@ from abs_sinks.kafka.register_tail import MissingError
 OPTIONS = KafkaOptions.parse(
     {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "protocol": "idempotent"}
 )
-SIDE = side_topic("t")
 
 
-@pytest.mark.parametrize("unheard", ["t", SIDE])
-def test_settings_of_a_topic_that_was_just_seen_are_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch, unheard: str
-) -> None:
-    seen = {name: TopicFacts(name, 1, 1) for name in ("t", SIDE)}
-    monkeypatch.setattr(winners, "topic_facts", lambda *_, **__: seen)
-    monkeypatch.setattr(winners, "topics_in_time", lambda *_, **__: dict(seen))
-    monkeypatch.setattr(winners, "topic_config", _knows_all_but(unheard))
-    with pytest.raises(UnavailableError, match=f"topic {unheard} yet"):
-        winners.findings(OPTIONS)
+@dataclass
+class Broker:
+    """Stands for librdkafka's client and the broker that it asks.
+
+    Args:
+        knows: topics that it has heard of.
+        code: what it answers to a question for their settings; 0: ``configs``.
+    """
+
+    knows: Sequence[str] = ()
+    code: int = 0
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+    def describe_topics(self, wanted: TopicCollection, **_: Any) -> dict[str, Future[Any]]:
+        return {name: self._described(name) for name in wanted.topic_names}
+
+    def _described(self, name: str) -> Future[Any]:
+        if name not in self.knows:
+            return _answer(error=KafkaError.UNKNOWN_TOPIC_OR_PART)
+        one = SimpleNamespace(id=0, replicas=[1])
+        return _answer(
+            SimpleNamespace(name=name, partitions=[one], authorized_operations=None, topic_id=None)
+        )
+
+    def describe_configs(self, resources: list[Any], **_: Any) -> dict[Any, Future[Any]]:
+        told = {key: SimpleNamespace(name=key, value=v) for key, v in self.configs.items()}
+        return dict.fromkeys(resources, _answer(told, error=self.code))
+
+    def poll(self, seconds: float) -> int:
+        return 0
+
+
+def _answer(value: object = None, error: int = 0) -> Future[Any]:
+    future: Future[Any] = Future()
+    if error:
+        future.set_exception(KafkaException(KafkaError(error)))
+    else:
+        future.set_result(value)
+    return future
+
+
+COMPACTED = Broker(["t"], configs={"cleanup.policy": "compact"})
+NEVER_HEARD = Broker(code=KafkaError.UNKNOWN_TOPIC_OR_PART)
+HALF_HEARD = Broker(["t"], code=KafkaError.UNKNOWN_TOPIC_OR_PART)
+"""The topic was seen; the broker that is asked for its settings has not heard of it."""
+
+
+@pytest.fixture
+def brokers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Broker]]:
+    """Who is asked by each new client, one after another; the last one for ever. Without a pause."""
+    waiting: list[Broker] = []
+    made = lambda *_, **__: waiting.pop(0) if waiting[1:] else waiting[0]  # noqa: E731
+    monkeypatch.setattr(auth_check, "AdminClient", made)
+    monkeypatch.setattr(timeouts, "UNHEARD_PAUSES", (0.0,) * 5)
+    close_clusters(OPTIONS.kafka)
+    yield waiting
+    close_clusters(OPTIONS.kafka)
+
+
+def test_settings_of_a_topic_that_was_just_seen_are_asked_for_again(brokers: list[Broker]) -> None:
+    brokers += [HALF_HEARD, HALF_HEARD, COMPACTED]
+    assert configs_in_time(OPTIONS.kafka, "t") == COMPACTED.configs
+
+
+def test_settings_that_go_on_to_be_unheard_of_are_not_taken_for_none(brokers: list[Broker]) -> None:
+    brokers += [HALF_HEARD]
+    with pytest.raises(UnavailableError, match="topic t yet"):
+        configs_in_time(OPTIONS.kafka, "t")
 
 
 def test_settings_of_a_topic_that_nobody_has_seen_are_not_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch,
+    brokers: list[Broker],
 ) -> None:
-    monkeypatch.setattr(winners, "topic_facts", lambda *_, **__: {})
-    monkeypatch.setattr(winners, "topic_config", _knows_all_but("t"))
+    brokers += [NEVER_HEARD, COMPACTED]
     with pytest.raises(SchemaError):
         winners.side_config(OPTIONS.kafka, "t")
 
 
-@pytest.fixture
-def brokers(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What brokers answer, one after another; the last one for ever. They are asked without a pause."""
-    answers: list[Any] = []
-    monkeypatch.setattr(topics, "run", lambda *_: answers.pop(0) if answers[1:] else answers[0])
-    monkeypatch.setattr(topics, "APPEARS", Patience(5.0, first_pause=0.0))
-    monkeypatch.setattr(topics, "_known", {})
-    return answers
-
-
-COMPACTED = [SimpleNamespace(name="cleanup.policy", value="compact")]
-
-
 def test_a_broker_that_has_not_heard_of_a_topic_does_not_hide_that_it_is_compacted(
-    brokers: list[Any],
+    brokers: list[Broker],
 ) -> None:
-    brokers += [_seen("t"), _settings(3)] * 2 + [_seen("t"), _settings(0, COMPACTED)]
-    assert topics.topic_facts(OPTIONS.kafka, ["t"])["t"].compacted
+    brokers += [HALF_HEARD, HALF_HEARD, COMPACTED]
+    assert topic_facts(OPTIONS.kafka, ["t"])["t"].compacted
 
 
-def test_a_topic_that_is_deleted_while_it_is_looked_at_is_not_there(brokers: list[Any]) -> None:
-    brokers += [_seen("t"), _settings(3), _seen()]
-    assert topics.topic_facts(OPTIONS.kafka, ["t"]) == {}
+def test_a_topic_that_is_deleted_while_it_is_looked_at_is_not_there(brokers: list[Broker]) -> None:
+    brokers += [HALF_HEARD, NEVER_HEARD]
+    assert topic_facts(OPTIONS.kafka, ["t"]) == {}
 
 
-@pytest.mark.parametrize("code", [3, 7, 14])
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    ],
+)
 def test_settings_that_no_broker_tells_are_not_taken_for_the_defaults(
-    brokers: list[Any], monkeypatch: pytest.MonkeyPatch, code: int
+    brokers: list[Broker], monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    monkeypatch.setattr(topics, "APPEARS", Patience(0.0))
-    brokers += [_seen("t"), _settings(code)] * (2 if code == 3 else 1)
-    brokers += [_seen("t"), _settings(0, COMPACTED)]
+    unheard = code == KafkaError.UNKNOWN_TOPIC_OR_PART
+    monkeypatch.setattr(timeouts, "UNHEARD_PAUSES", (0.0,) if unheard else ())
+    brokers += [Broker(["t"], code)] * (2 if unheard else 1) + [COMPACTED]
     with pytest.raises(UnavailableError):
-        topics.topics_in_time(OPTIONS.kafka, ["t"])
-    assert topics.topic_facts(OPTIONS.kafka, ["t"])["t"].compacted
+        topics_in_time(OPTIONS.kafka, ["t"])
+    assert topic_facts(OPTIONS.kafka, ["t"])["t"].compacted
 
 
-@pytest.mark.parametrize("code", [29, 31])
+@pytest.mark.parametrize(
+    "code", [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED]
+)
 def test_a_topic_whose_settings_may_not_be_read_is_there_all_the_same(
-    brokers: list[Any], code: int
+    brokers: list[Broker], code: int
 ) -> None:
-    brokers += [_seen("t"), _settings(code)]
-    assert topics.topic_facts(OPTIONS.kafka, ["t"])["t"].configs == ()
+    brokers += [Broker(["t"], code)]
+    assert topic_facts(OPTIONS.kafka, ["t"])["t"].configs == ()
 
 
 def test_a_topic_that_the_first_brokers_have_not_heard_of_is_written_to(
-    brokers: list[Any],
+    brokers: list[Broker],
 ) -> None:
-    brokers += [_seen(), _seen(), _seen(), _seen("t"), _settings(0)]
+    brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
     Fit(OPTIONS).check(_record(None), 0)
 
 
 def test_a_row_may_name_a_topic_that_the_first_brokers_have_not_heard_of(
-    brokers: list[Any],
+    brokers: list[Broker],
 ) -> None:
-    brokers += [_seen(), _seen(), _seen(), _seen("t"), _settings(0)]
+    brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
     Fit(replace(OPTIONS, topic=None)).check(_record("t"), 0)
 
 
 def test_a_transaction_is_encoded_although_its_topic_is_not_seen_at_once(
-    brokers: list[Any],
+    brokers: list[Broker],
 ) -> None:
-    brokers += [_seen(), _seen(), _seen("t"), _settings(0)]
+    brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
     encoder = Encoder(OPTIONS, Identity("id", 1, 0))
     encoder.gather(_record(None))
     assert [batch.count for batch in encoder.batches()] == [1]
 
 
 def test_a_compacted_topic_is_refused_although_it_is_not_seen_at_once(
-    brokers: list[Any],
+    brokers: list[Broker],
 ) -> None:
-    brokers += [_seen(), _seen(), _seen("t"), _settings(0, COMPACTED), _seen()]
+    brokers += [NEVER_HEARD, NEVER_HEARD, COMPACTED]
     (told,) = winners.findings(OPTIONS)
     assert "compacted" in told.what
 
 
-def test_a_topic_that_no_broker_knows_is_told_after_a_while(
-    brokers: list[Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(topics, "APPEARS", Patience(0.05, first_pause=0.0))
-    brokers += [_seen()]
+def test_a_topic_that_no_broker_knows_is_told_after_a_while(brokers: list[Broker]) -> None:
+    brokers += [NEVER_HEARD]
     with pytest.raises(SchemaError, match="Topic t does not exist"):
         Fit(OPTIONS).check(_record(None), 0)
     with pytest.raises(RowError, match="names a topic that does not exist"):
@@ -175,40 +224,3 @@ def _record(topic: str | None) -> Records:
     columns = {"value": ["v"]} if topic is None else {"value": ["v"], "topic": [topic]}
     batch = pa.record_batch(columns)
     return records_of(batch, plan_columns(batch.schema, "t" if topic is None else None))
-
-
-def _seen(*names: str) -> Any:
-    partition = SimpleNamespace(replica_nodes=[1])
-    return SimpleNamespace(
-        topics=[
-            SimpleNamespace(
-                name=name,
-                error_code=0,
-                partitions=[partition],
-                authorized_operations={31},
-                topic_id=None,
-            )
-            for name in names
-        ]
-    )
-
-
-def _settings(code: int, configs: list[Any] | None = None) -> Any:
-    result = SimpleNamespace(
-        error_code=code, error_message=None, resource_name="t", configs=configs or []
-    )
-    return SimpleNamespace(results=[result])
-
-
-def _knows_all_but(unheard: str) -> Callable[[Settings, str], dict[str, str]]:
-    def topic_config(_: Settings, name: str) -> dict[str, str]:
-        if name == unheard:
-            raise SchemaError(f"Kafka knows no topic {name}.")
-        return {
-            "cleanup.policy": "delete",
-            "retention.ms": "-1",
-            "retention.bytes": "-1",
-            "segment.ms": "1",
-        }
-
-    return topic_config

@@ -18,9 +18,9 @@ from abs_core.source import Limit
 from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
-from abs_sinks.kafka.testing import PARTITIONS, TopicHarness, Variant, open_topic
-from abs_sinks.kafka.testing_modes import LogHarness, open_attempts
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
+from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, open_topic
+from tests.kit.kafka_modes import LogHarness, open_attempts
 
 pytestmark = pytest.mark.services
 

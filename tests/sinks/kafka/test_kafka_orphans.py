@@ -15,8 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.transactions import State
-from abs_clients.kafka.wire import close_all
 from abs_core.contracts import Task
 from abs_core.testing.case import within
 from abs_services import KafkaService
@@ -24,8 +24,8 @@ from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.orphans import Claim, Left, end_orphans
 from abs_sinks.kafka.producers import Producers
-from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.writer_2pc import TransactionWriter
+from tests.kit.kafka import TopicHarness, Variant, open_topic
 
 REGISTER = "0123456789abcdef"
 TASK = Task(REGISTER, "job", 1, 3, 0, "0123456789ab", frontier=2)
@@ -156,7 +156,7 @@ def harness(kafka: KafkaService, claims: Path) -> Iterator[TopicHarness]:
     kafka.start()
     with open_topic(kafka.bootstrap, Variant("2pc")) as harness:
         yield harness
-    close_all()
+    close_clusters()
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import pytest
 
 from abs_core.testing import Calls, Harness, Position, PositionOpener, by_calls, check_positions
 from abs_services import KafkaService
-from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
-from abs_sinks.kafka.testing_modes import open_attempts, open_log
 from tests.daily import cut
 from tests.fault_proxy.kafka import LossyBroker
+from tests.kit.kafka import TopicHarness, Variant, open_topic
+from tests.kit.kafka_modes import open_attempts, open_log
 
 pytestmark = [
     pytest.mark.services,

@@ -8,18 +8,16 @@ import pyarrow as pa
 import pytest
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from abs_clients.kafka import topics
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.cluster_facts import ClusterFacts
 from abs_clients.kafka.topics import TopicFacts
-from abs_clients.kafka.wire import admin
 from abs_core.model import Finding, Severity
-from abs_core.patience import Patience
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.preflight import judge_cluster, judge_topic
 from abs_sinks.kafka.preflight_replicas import judge_replicas
-from abs_sinks.kafka.testing import make_topic
+from tests.kit.kafka import make_topic
 
 OPTIONS = KafkaOptions.parse({"kafka.bootstrap.servers": "a:1", "topic": "t"})
 CLUSTER = ClusterFacts(
@@ -168,7 +166,7 @@ def test_unclean_election_of_a_topic_that_holds_decisions_is_refused(
     for name in kept:
         unclean = {"unclean.leader.election.enable": "true"}
         resource = ConfigResource(ConfigResourceType.TOPIC, name, unclean)
-        admin(options.kafka).alter_configs([resource])
+        cluster(options.kafka).client().alter_configs([resource])
     told = errors(list(sink.preflight("job")))
     assert [name for name in kept if any(f"topic {name} is true" in what for what in told)] == kept
 
@@ -177,7 +175,7 @@ def test_unclean_election_of_a_topic_that_holds_decisions_is_refused(
 def test_a_real_broker_is_looked_at_without_changing_it(
     kafka: KafkaService, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "APPEARS", Patience(0.0))
+    monkeypatch.setattr("abs_clients.kafka.timeouts.UNHEARD_PAUSES", ())
     given = {"kafka.bootstrap.servers": kafka.bootstrap, "topic": topic}
     schema = pa.schema([("value", pa.string()), ("id", pa.int64())])
     sink = KafkaSink(KafkaOptions.parse(given), schema)

@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.producer_ids import ProducerState, describe_producers
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.transactions import Partition, TransactionView, describe_open
-from abs_clients.kafka.wire import forget
 from abs_core.contracts import Task
 from abs_core.errors import TargetError, UnavailableError
 from abs_core.model import HandleName
@@ -32,9 +32,9 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producers import Producers, Use
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sink import KafkaSink
-from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
 from abs_sinks.kafka.writer_2pc import TransactionWriter
 from tests.fault_proxy.kafka import Api, LossyBroker
+from tests.kit.kafka import TopicHarness, Variant, open_topic
 
 pytestmark = pytest.mark.services
 
@@ -201,7 +201,9 @@ def test_a_coordinator_that_is_away_for_a_moment_does_not_leave_readers_waiting(
         assert broker.fired
         assert not harness.open_ids()
         pool.close()
-        forget(options.kafka)  # before the relay goes: else the client would look for it
+        cluster(
+            options.kafka
+        ).connection().close()  # before the relay goes: else the client would look for it
 
 
 def test_an_abort_that_is_not_done_says_so_and_can_be_repeated(

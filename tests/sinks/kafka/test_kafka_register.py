@@ -19,6 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are the
     ResourceType,
 )
 
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import CorruptionError, FencedError, PreflightError, UnavailableError
@@ -31,7 +32,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_cells import Cells, records_of, version_after
 from abs_sinks.kafka.register_producer import SHORT_TIMEOUT_MS, FencedProducer
-from abs_sinks.kafka.register_session import Session, close_sessions
+from abs_sinks.kafka.register_session import Session
 from abs_sinks.kafka.register_tail import BlockedError
 from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
 
@@ -45,7 +46,7 @@ def shared(kafka: KafkaService) -> Iterator[KafkaOptions]:
     """A register's topic that the tests of this module share; each has a job of its own."""
     kafka.start()
     yield _options(kafka)
-    close_sessions()
+    close_clusters()
 
 
 @pytest.fixture

@@ -15,16 +15,15 @@ from typer.testing import CliRunner
 from abs_audit.kafka import KafkaTopic
 from abs_audit.locate import relation
 from abs_cli.main import app
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import AbsError, RefusedError
 from abs_core.model import Severity
 from abs_core.source import Limit
 from abs_core.testing.engine import Run
 from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.register_session import close_sessions
-from abs_sinks.kafka.testing import KEYED, KeyedSink, make_topic
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
+from tests.kit.kafka import KEYED, KeyedSink, make_topic
 from tests.sinks.kafka.secured import Allowed, Principals, allow
 
 pytestmark = pytest.mark.services
@@ -54,8 +53,7 @@ def broker() -> Iterator[NativeKafka]:
     with NativeKafka(secured=True) as kafka:
         make_topic(KafkaOptions.parse({"kafka.bootstrap.servers": kafka.bootstrap}).kafka, TOPIC)
         yield kafka
-        close_sessions()
-        close_all()
+        close_clusters()
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import pytest
 from confluent_kafka import Producer
 from kafka import KafkaConsumer, TopicPartition
 
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.configs import producer_settings
 from abs_clients.kafka.format.murmur2 import partitions_of
-from abs_clients.kafka.wire import admin
 from abs_core.errors import (
     FencedError,
     RowError,
@@ -25,7 +25,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sending import CHUNK, Failures, Sender
-from abs_sinks.kafka.testing import PARTITIONS, make_topic
+from tests.kit.kafka import PARTITIONS, make_topic
 
 pytestmark = pytest.mark.services
 
@@ -94,7 +94,7 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
         return Line(at, producer, Sender(producer, failures, at, patience), kafka.bootstrap)
 
     yield make
-    admin(options.kafka).delete_topics(made)
+    cluster(options.kafka).client().delete_topics(made)
 
 
 def test_nulls_stay_null_and_what_is_empty_stays_empty(line_of: LineOf) -> None:

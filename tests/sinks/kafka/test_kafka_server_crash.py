@@ -18,8 +18,8 @@ from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
 from abs_core.testing.harness import Row
 from abs_services import KafkaService
-from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
-from abs_sinks.kafka.testing_modes import open_attempts, open_log
+from tests.kit.kafka import TopicHarness, Variant, open_topic
+from tests.kit.kafka_modes import open_attempts, open_log
 from tests.sinks.kafka.rules import through
 
 pytestmark = [

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from kafka import KafkaConsumer, TopicPartition
 
-from abs_clients.kafka.wire import close_all
+from abs_clients.kafka.cluster import close_clusters
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError
 from abs_core.model import Committable
@@ -21,8 +21,7 @@ from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.register_producer import FencedProducer
-from abs_sinks.kafka.register_session import close_sessions
-from abs_sinks.kafka.testing import PARTITIONS, delete_topics, make_topic
+from tests.kit.kafka import PARTITIONS, delete_topics, make_topic
 
 pytestmark = pytest.mark.services
 
@@ -65,8 +64,7 @@ def topics(kafka: KafkaService) -> Iterator[tuple[str, str]]:
     for name in named:
         make_topic(settings, name)
     yield named
-    close_sessions()
-    close_all()
+    close_clusters()
     delete_topics(settings, named)
 
 
@@ -151,7 +149,7 @@ def test_under_wal_an_epoch_is_in_all_its_topics_or_in_none(
                 run.commit(0, shares)
         assert all(read(kafka, topic, "read_uncommitted") for topic in topics), "nothing was sent"
         holds(kafka, topics)
-    close_sessions()
+    close_clusters()
     with closing(new_sink("wal")) as sink:
         Run(sink, "routed").epoch(0, LEFT, RIGHT)
     holds(kafka, topics, *LEFT, *RIGHT)

@@ -12,19 +12,18 @@ from typer.testing import CliRunner
 from abs_audit import audit
 from abs_audit.locate import relation
 from abs_cli.main import app
-from abs_clients.kafka import topics
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.topics import topic_facts
 from abs_core.errors import CorruptionError
 from abs_core.model import Severity
-from abs_core.patience import Patience
 from abs_core.source import Limit
 from abs_core.testing.case import Case, raises, rows
 from abs_services import KafkaService
 from abs_sinks.kafka import winners
-from abs_sinks.kafka.testing import delete_topics, make_topic
-from abs_sinks.kafka.testing_modes import AttemptHarness, open_attempts
-from abs_sources.kafka import KafkaSource, KafkaSourceOptions, cluster
+from abs_sources.kafka import KafkaSource, KafkaSourceOptions
+from tests.kit.kafka import delete_topics, make_topic
+from tests.kit.kafka_modes import AttemptHarness, open_attempts
 
 pytestmark = pytest.mark.services
 
@@ -37,8 +36,7 @@ KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
 @pytest.fixture
 def harness(kafka: KafkaService, monkeypatch: pytest.MonkeyPatch) -> Iterator[AttemptHarness]:
     """Of one broker, which is believed sooner than several."""
-    monkeypatch.setattr(topics, "APPEARS", Patience(0.3, first_pause=0.02))
-    monkeypatch.setattr(cluster, "UNHEARD_PAUSES", (0.1,) * 3)
+    monkeypatch.setattr(timeouts, "UNHEARD_PAUSES", (0.1,) * 3)
     kafka.start()
     with open_attempts(kafka.bootstrap) as harness:
         yield harness

@@ -16,7 +16,7 @@ from abs_core.testing.case import Case, raises, rows
 from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
+from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.outage import StandsStill
 
 pytestmark = [pytest.mark.services, pytest.mark.campaign, pytest.mark.timeout(600)]

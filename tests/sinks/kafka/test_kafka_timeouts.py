@@ -16,7 +16,7 @@ from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.testing import TopicHarness, Variant, open_topic
+from tests.kit.kafka import TopicHarness, Variant, open_topic
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 

@@ -12,10 +12,10 @@ from abs_core.errors import CorruptionError, OptionError
 from abs_core.testing.case import Case, raises, rows
 from abs_core.testing.check_segments import CHECKS, NewStore
 from abs_services import KafkaService, S3Service
-from abs_sinks.kafka.testing import Variant
-from abs_sinks.kafka.testing_modes import RegisterHarness
 from abs_sinks.s3.segments import S3Segments, segment_key
 from abs_sinks.wal import segment_store
+from tests.kit.kafka import Variant
+from tests.kit.kafka_modes import RegisterHarness
 
 pytestmark = pytest.mark.services
 

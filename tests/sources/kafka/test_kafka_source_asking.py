@@ -13,12 +13,15 @@ import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
 from tenacity import wait_none
 
-import abs_sources.kafka.cluster as clusters
+from abs_clients.kafka import auth_check, timeouts
+from abs_clients.kafka.admin import Admin
+from abs_clients.kafka.settings import Settings
 from abs_core.errors import RefusedError, UnavailableError
-from abs_sources.kafka.cluster import Cluster
+from abs_sources.kafka import lookup as lookups
+from abs_sources.kafka.lookup import Lookup
 
 PLACE = ("t", 0)
-SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
+SETTINGS = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
 
 
 @dataclass
@@ -49,7 +52,7 @@ class Client:
         return 0
 
 
-def _cluster(monkeypatch: pytest.MonkeyPatch, *clients: Client) -> Cluster:
+def _cluster(monkeypatch: pytest.MonkeyPatch, *clients: Client) -> Lookup:
     """With these clients, each when the one before it is given up."""
     waiting = list(clients)
 
@@ -58,8 +61,8 @@ def _cluster(monkeypatch: pytest.MonkeyPatch, *clients: Client) -> Cluster:
         client.told = settings["error_cb"]
         return client
 
-    monkeypatch.setattr(clusters, "AdminClient", opened)
-    return Cluster(SETTINGS)
+    monkeypatch.setattr(auth_check, "AdminClient", opened)
+    return Lookup(Admin(SETTINGS))
 
 
 def test_no_offset_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,15 +96,15 @@ def test_what_fails_at_once_many_times_is_not_given_more_time_than_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """librdkafka refuses more than an hour, with an error that is none of ours."""
-    monkeypatch.setattr(clusters, "wait_random_exponential", lambda *_, **__: wait_none())
+    monkeypatch.setattr(lookups, "wait_random_exponential", lambda *_, **__: wait_none())
     clients = [Client([OFFSET_INVALID]) for _ in range(20)]
     asked = _cluster(monkeypatch, *clients, Client([7]))
     assert asked.end([PLACE]) == {PLACE: 7}
-    assert max(client.seconds[0] for client in clients) == clusters.PATIENCE_SECONDS
+    assert max(client.seconds[0] for client in clients) == lookups.PATIENCE_SECONDS
 
 
 def test_where_nobody_answers_that_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(lookups, "PATIENCE_SECONDS", 0.0)
     asked = _cluster(monkeypatch, Client([OFFSET_INVALID]), Client([]))
     with pytest.raises(UnavailableError, match="t/0 does not tell its offsets"):
         asked.end([PLACE])
@@ -153,7 +156,7 @@ def test_a_client_that_another_thread_gives_up_is_kept_until_its_answer_is_taken
 def test_a_request_that_neither_comes_back_nor_fails_is_made_again_by_a_new_client(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(clusters, "REQUEST_SECONDS", 0.01)
-    monkeypatch.setattr(clusters, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(lookups, "REQUEST_SECONDS", 0.01)
+    monkeypatch.setattr(timeouts, "LATE_SECONDS", 0.0)
     asked = _cluster(monkeypatch, Client([Future()]), Client([7]))
     assert asked.end([PLACE]) == {PLACE: 7}

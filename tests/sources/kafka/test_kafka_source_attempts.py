@@ -11,7 +11,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from abs_clients.kafka.admin import Admin
 from abs_clients.kafka.attempts import Decided, header_of, side_topic
+from abs_clients.kafka.cluster import close_clusters
+from abs_clients.kafka.settings import Settings
 from abs_core.errors import CorruptionError, OptionError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.source import Limit, Offsets
@@ -19,7 +22,7 @@ from abs_core.testing.ranges import SourceCase
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka import reader as readers
-from abs_sources.kafka.cluster import Cluster, cluster
+from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_sources.kafka.undecided import undecided
 from abs_sources.kafka.verdicts import verdicts
@@ -43,7 +46,9 @@ class Attempts:
         for answer in made.values():
             answer.result()
         both, give_up = [self.topic, side_topic(self.topic)], time.monotonic() + 30
-        while len(cluster(settings).topics(both)) < 2:  # the controller answers before the broker
+        while (
+            len(lookup(Settings.of(settings)).topics(both)) < 2
+        ):  # the controller answers before the broker
             assert time.monotonic() < give_up
         self._producer = Producer(settings)
         self._options = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": self.topic}
@@ -143,8 +148,8 @@ def test_a_range_whose_winners_are_lost_is_an_error_in_a_new_process(
     end = source.latest(start, Limit())
     side = side_topic(attempts.topic)
     attempts.admin.delete_topics([side])[side].result()
-    monkeypatch.setattr("abs_sources.kafka.verdicts._KNOWN", {})
-    monkeypatch.setattr("abs_sources.kafka.cluster.UNHEARD_PAUSES", (0.1,))
+    close_clusters()  # as a new process
+    monkeypatch.setattr("abs_clients.kafka.timeouts.UNHEARD_PAUSES", (0.1,))
     with pytest.raises(CorruptionError, match="no side topic"):
         values_of(attempts.source(), start, end)
 
@@ -156,16 +161,16 @@ def test_a_range_is_read_where_a_broker_has_not_heard_of_its_winners_yet(
     source = attempts.source()
     start = source.initial()
     end = source.latest(start, Limit())
-    monkeypatch.setattr("abs_sources.kafka.verdicts._KNOWN", {})
-    describe, unheard = Cluster._describe, [side_topic(attempts.topic)] * 2
+    close_clusters()  # as a new process
+    describe, unheard = Admin.describe, [side_topic(attempts.topic)] * 2
 
-    def described(asked: Cluster, admin: AdminClient, names: list[str], seconds: float) -> Any:
-        found = describe(asked, admin, names, seconds)
+    def described(asked: Admin, names: list[str], seconds: float) -> Any:
+        found = describe(asked, names, seconds)
         if unheard and names == unheard[:1]:
             found.pop(unheard.pop())
         return found
 
-    monkeypatch.setattr(Cluster, "_describe", described)
+    monkeypatch.setattr(Admin, "describe", described)
     assert values_of(attempts.source(), start, end) == ["0", "1"]
     assert not unheard
 

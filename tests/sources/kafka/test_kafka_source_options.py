@@ -6,10 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
+from abs_clients.kafka.configs import admin_settings
 from abs_core.errors import OptionError
 from abs_core.source import Limit
 from abs_sources.kafka.bounds import EARLIEST, LATEST, Bound, resolve
-from abs_sources.kafka.client import admin_settings, consumer_settings
+from abs_sources.kafka.client import consumer_settings
 from abs_sources.kafka.options import KafkaSourceOptions
 
 BASE = {"kafka.bootstrap.servers": "host:9092", "subscribe": "t"}
@@ -75,7 +76,7 @@ def test_a_start_is_read_as_spark_reads_it() -> None:
         ({"kafka.enable.auto.commit": "true"}, "the engine keeps the offsets"),
         ({"kafka.sasl.jaas.config": "x"}, "kafka.sasl.username"),
         ({"kafka.isolation.level": "serializable"}, "read_committed or read_uncommitted"),
-        ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is missing"),
+        ({"kafka.bootstrap.servers": " "}, "kafka.bootstrap.servers is empty"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(given: dict[str, str], said: str) -> None:

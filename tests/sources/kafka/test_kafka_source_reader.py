@@ -12,12 +12,13 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, Producer
 from confluent_kafka.admin import AdminClient
 
+from abs_clients.kafka import timeouts
 from abs_core.errors import OptionError, RefusedError, ReplayMismatchError, UnavailableError
 from abs_core.source import Limit, Offsets, Reader
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
-from abs_sources.kafka import cluster as clusters
+from abs_sources.kafka import lookup as lookups
 from abs_sources.kafka import reader as readers
 from abs_sources.kafka.testing import KafkaSourceHarness
 
@@ -234,7 +235,7 @@ def test_a_topic_that_is_away_keeps_its_place_and_is_told_of_once(
     start = lossy.latest(lossy.initial(), Limit())
     with monkeypatch.context() as away, caplog.at_level(logging.WARNING, "abs_sources.kafka"):
         # As a broker says that has just started, and has not heard of the topic yet.
-        away.setattr(clusters.Cluster, "topics", lambda *_: {})
+        away.setattr(lookups.Lookup, "topics", lambda *_: {})
         assert [lossy.latest(start, Limit()) for _ in range(2)] == [start, start]
     assert caplog.text.count(f"the topic {harness.topic} is gone") == 1
     added = harness.add(4)
@@ -308,7 +309,7 @@ def test_a_pattern_finds_topics_that_come_later(
 def test_what_is_not_there_is_refused(
     harness: KafkaSourceHarness, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clusters, "UNHEARD_PAUSES", (0.1,))
+    monkeypatch.setattr(timeouts, "UNHEARD_PAUSES", (0.1,))
     given = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": "nobody-made-this"}
     with pytest.raises(RefusedError, match="there is no topic nobody-made-this"):
         KafkaSource(KafkaSourceOptions.parse(given)).initial()
@@ -316,8 +317,8 @@ def test_what_is_not_there_is_refused(
         source(harness, kafka, assign=json.dumps({harness.topic: [7]})).initial()
     with pytest.raises(OptionError, match="no\\.such\\.setting"):
         source(harness, kafka, **{"kafka.no.such.setting": "1"}).initial()
-    monkeypatch.setattr(clusters, "PATIENCE_SECONDS", 0.1)
-    monkeypatch.setattr(clusters, "REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(lookups, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(lookups, "REQUEST_SECONDS", 0.5)
     nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
     with pytest.raises(UnavailableError):
         KafkaSource(KafkaSourceOptions.parse(nowhere)).initial()

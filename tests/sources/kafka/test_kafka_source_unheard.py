@@ -11,22 +11,25 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
-import abs_sources.kafka.cluster as clusters
+from abs_clients.kafka import auth_check, timeouts
+from abs_clients.kafka.admin import Admin
 from abs_clients.kafka.attempts import header_of, side_topic
+from abs_clients.kafka.cluster import close_clusters
+from abs_clients.kafka.settings import Settings
 from abs_core.errors import CorruptionError, RefusedError, ReplayMismatchError
 from abs_core.model import HandleName
 from abs_core.source import Limit
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
-from abs_sources.kafka.cluster import Cluster, Topic
+from abs_sources.kafka.lookup import Lookup, Topic
 from abs_sources.kafka.offsets import Place, Range
 from abs_sources.kafka.verdicts import Verdicts
 
-SETTINGS = {"bootstrap.servers": "127.0.0.1:1"}
+SETTINGS = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
 PLACE = Place({"t": "an id"}, {("t", 0): 3})
 THERE = {"t": "an id"}
 FOUND = {"t": Topic("an id", (0,))}
 
-Ask = Callable[[Cluster], dict[str, Topic]]
+Ask = Callable[[Lookup], dict[str, Topic]]
 WAYS: dict[str, Ask] = {
     "by name": lambda asked: asked.topics(["t"], PLACE.ids),
     "by pattern": lambda asked: asked.matching("t|u", PLACE.ids),
@@ -73,14 +76,14 @@ class Broker:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clusters, "UNHEARD_PAUSES", (0.0, 0.0))
-    monkeypatch.setattr(clusters, "_CLUSTERS", {})
+    monkeypatch.setattr(timeouts, "UNHEARD_PAUSES", (0.0, 0.0))
+    close_clusters()
 
 
 def _among(monkeypatch: pytest.MonkeyPatch, *brokers: Broker) -> None:
     """New clients ask these brokers, one after the other; there may be no more clients than that."""
     waiting = iter(brokers)
-    monkeypatch.setattr(clusters, "AdminClient", lambda *_, **__: next(waiting))
+    monkeypatch.setattr(auth_check, "AdminClient", lambda *_, **__: next(waiting))
 
 
 def _source(**given: str) -> KafkaSource:
@@ -93,7 +96,7 @@ def test_a_topic_that_was_there_is_there_if_another_broker_knows_it(
     monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
     _among(monkeypatch, Broker(), Broker(), Broker(THERE))
-    assert ask(Cluster(SETTINGS)) == FOUND
+    assert ask(Lookup(Admin(SETTINGS))) == FOUND
 
 
 @ways
@@ -102,7 +105,7 @@ def test_a_topic_that_no_broker_knows_is_gone_and_waited_for_once(
 ) -> None:
     last = Broker()
     _among(monkeypatch, Broker(), Broker(), last)
-    asked = Cluster(SETTINGS)
+    asked = Lookup(Admin(SETTINGS))
     assert ask(asked) == {}
     before = last.asked
     assert ask(asked) == {}, "its place is kept, and planned with again and again"
@@ -115,7 +118,7 @@ def test_a_topic_that_came_back_is_waited_for_again(
 ) -> None:
     third = Broker()
     _among(monkeypatch, Broker(), Broker(), third, Broker(THERE))
-    asked = Cluster(SETTINGS)
+    asked = Lookup(Admin(SETTINGS))
     assert ask(asked) == {}
     third.knows = THERE
     assert ask(asked) == FOUND
@@ -128,14 +131,14 @@ def test_another_topic_of_the_name_is_told_at_once(
     monkeypatch: pytest.MonkeyPatch, ask: Ask
 ) -> None:
     _among(monkeypatch, Broker({"t": "another id"}))
-    assert ask(Cluster(SETTINGS)) == {"t": Topic("another id", (0,))}
+    assert ask(Lookup(Admin(SETTINGS))) == {"t": Topic("another id", (0,))}
 
 
 def test_a_topic_that_was_not_there_or_that_the_pattern_leaves_out_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     _among(monkeypatch, Broker())
-    asked = Cluster(SETTINGS)
+    asked = Lookup(Admin(SETTINGS))
     assert asked.topics(["t"]) == {}
     assert asked.matching("u", PLACE.ids) == {}
 

@@ -19,17 +19,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+from abs_clients.kafka.codes import PRODUCE_RETRIABLE
+
 FLYING = 5
 """Batches of a partition from the oldest without an answer on, at most: what a broker remembers."""
 
 _OK = 0
-_CORRUPT, _UNKNOWN_TOPIC, _THROTTLED = 2, 3, 89
 _OUT_OF_ORDER, _DUPLICATE = 45, 46
-_PASSING = frozenset(
-    {5, 6, 7, 8, 9, 13, 14, 15, 16, 19, 20, 41, 56, 72, 74, 75, 78, 80}
-    | {_CORRUPT, _UNKNOWN_TOPIC, _THROTTLED}
-)
-"""Errors of the protocol that it calls retriable, as far as they can answer a produce request."""
 
 
 class Verdict(Enum):
@@ -130,7 +126,7 @@ class Outbox:
         """Take note of a broker's answer.
 
         Args:
-            code: the protocol's; any of ``_PASSING`` where there was no answer, or nothing was sent.
+            code: the protocol's; any of ``PRODUCE_RETRIABLE`` where nothing was sent or answered.
         """
         lane = self._lanes[batch.partition]
         verdict = _verdict(lane, batch, code)
@@ -150,4 +146,4 @@ def _verdict(lane: Lane, batch: Batch, code: int) -> Verdict:
     # Out of order behind one that has not arrived is what follows; without such a one the broker has
     # lost records that it had acknowledged, and no repetition brings them back.
     follows = code == _OUT_OF_ORDER and min((*lane.flying, *lane.failed)) < batch.number
-    return Verdict.AGAIN if follows or code in _PASSING else Verdict.REFUSED
+    return Verdict.AGAIN if follows or code in PRODUCE_RETRIABLE else Verdict.REFUSED

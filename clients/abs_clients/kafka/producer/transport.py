@@ -18,13 +18,13 @@ from kafka.protocol.producer import ProduceRequest
 from kafka.protocol.producer.transaction import AddPartitionsToTxnRequest
 
 from abs_clients.kafka import private
-from abs_clients.kafka.configs import REQUEST_SECONDS
+from abs_clients.kafka.cluster import Lane, cluster
 from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.producer.outbox import Batch
 from abs_clients.kafka.routing import coordinators_of, invalidate, leaders_of
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.wire import Lane, admin, forget, run
+from abs_clients.kafka.timeouts import REQUEST_SECONDS
 from abs_core.errors import AbsError, UnavailableError
 
 NO_ANSWER = 13
@@ -77,7 +77,9 @@ class Transport:
             found = await leaders_of(manager, places)
             return {number: node for node, led in found.items() for _, number in led}
 
-        return run(self._settings, f"looking who leads topic {self._topic}", work, Lane.DATA)
+        return cluster(self._settings).run(
+            f"looking who leads topic {self._topic}", work, Lane.DATA
+        )
 
     def add(self, partitions: Sequence[int]) -> AbsError | None:
         """Make partitions part of the transaction.
@@ -116,7 +118,7 @@ class Transport:
 
         doing = f"adding partitions of topic {self._topic} to a transaction"
         try:
-            refused = run(self._settings, doing, work, Lane.DATA)
+            refused = cluster(self._settings).run(doing, work, Lane.DATA)
         except AbsError as error:
             if asked or not error.retryable:
                 raise
@@ -141,11 +143,11 @@ class Transport:
             for answer in answers:
                 self._answers.put(answer)
 
-        client = admin(self._settings, Lane.DATA)
+        client = cluster(self._settings).client(Lane.DATA)
         try:
             private.begin(client, work)
         except RuntimeError as error:  # its loop has ended
-            forget(self._settings, Lane.DATA, client)
+            cluster(self._settings).connection(Lane.DATA).close(client)
             raise UnavailableError(
                 f"Kafka's client ended while records were sent to topic {self._topic}: {error}.",
                 remedy="the epoch is tried again, with a new one.",

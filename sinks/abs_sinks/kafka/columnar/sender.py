@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import kafka.errors
 
+from abs_clients.kafka.cluster import Lane, cluster
 from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.producer.outbox import Batch, Outbox, Verdict
@@ -16,7 +17,6 @@ from abs_clients.kafka.producer.transport import NO_ANSWER, Answer, Transport
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.routing import MissingPartitionError
 from abs_clients.kafka.topics import forget, topic_facts
-from abs_clients.kafka.wire import Lane, admin
 from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
@@ -69,7 +69,7 @@ def initialised(options: KafkaOptions, name: HandleName) -> ColumnarProducer:
     patience = Patience(seconds=INIT_SECONDS)
     producer_id, epoch = patience.retry(lambda: init_producer_id(options.kafka, str(name)))
     # Now, not while a task waits; and anew for each transaction: partitions may have been added.
-    admin(options.kafka, Lane.DATA)
+    cluster(options.kafka).client(Lane.DATA)
     if options.topic is not None:
         topic_facts(options.kafka, [options.topic], again=True)
     return ColumnarProducer(options, Identity(str(name), producer_id, epoch))
@@ -203,7 +203,7 @@ class ColumnarSender:
         """The topic takes less than it did when this process looked, or it may not be looked at."""
         size = len(batch.payload)
         told = f"Topic {self._topic} takes no batch of {size} bytes"
-        forget(self._options.kafka)
+        forget(self._options.kafka, self._topic)
         now = topic_facts(self._options.kafka, [self._topic]).get(self._topic)
         if now is None or now.max_message_bytes is None or now.max_message_bytes >= size:
             raise TargetError(

@@ -16,9 +16,9 @@ import kafka.errors as errors
 from kafka.protocol.consumer import FetchRequest
 from kafka.record import MemoryRecords
 
+from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.routing import leaders_of
 from abs_clients.kafka.settings import Settings
-from abs_clients.kafka.wire import run
 
 _FETCH_BYTES = 8 << 20
 
@@ -93,7 +93,7 @@ def _fetch(settings: Settings, topic: str, partition: int, offset: int) -> bytes
             raise kind(f"{topic}-{partition}")
         return bytes(found.records or b"")
 
-    return run(settings, "reading a log", work)
+    return cluster(settings).run("reading a log", work)
 
 
 def _bytes(value: Any) -> bytes | None:

@@ -16,25 +16,21 @@ from functools import partial
 from itertools import count
 
 import pyarrow as pa
-from confluent_kafka import KafkaError, KafkaException
 from kafka import KafkaConsumer, TopicPartition
 
-from abs_clients.kafka.auth_check import admin_client
-from abs_clients.kafka.auth_check import forget as forget_admin
+from abs_clients.kafka.cluster import close_clusters, cluster
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import topic_facts
 from abs_clients.kafka.transactions import State, describe, listed
-from abs_clients.kafka.wire import forget as forget_control
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_core.testing import Row
 from abs_sinks.kafka.ids import parse_id
-from abs_sinks.kafka.logread import committed
 from abs_sinks.kafka.options import LIBRDKAFKA, KafkaOptions
 from abs_sinks.kafka.register_session import close_session
-from abs_sinks.kafka.register_topic import create
 from abs_sinks.kafka.sink import KafkaSink
+from tests.kit.kafka_log import committed
 
 PARTITIONS = 3
 
@@ -127,8 +123,7 @@ class TopicHarness:
     def let_go(self) -> None:
         """Close what this process has open for its sinks, before the other address goes."""
         close_session(self._through)
-        forget_admin(self._through.kafka)
-        forget_control(self._through.kafka)
+        close_clusters(self._through.kafka)
 
     def read(self) -> Sequence[Row]:
         return [(int(key or b""), (value or b"").decode()) for key, value in self.records()]
@@ -246,7 +241,7 @@ def make_topic(
     configs: Mapping[str, str] | None = None,
 ) -> None:
     """Make a topic, and return when the brokers know it."""
-    create(settings, name, partitions, dict(configs or {}))
+    cluster(settings).admin.create(name, partitions, configs or {})
     deadline = time.monotonic() + READ_SECONDS
     while name not in topic_facts(settings, [name], again=True):
         assert time.monotonic() < deadline, f"topic {name} does not appear"
@@ -255,12 +250,7 @@ def make_topic(
 
 def delete_topics(settings: Settings, names: Sequence[str]) -> None:
     """Delete these; one that has gone meanwhile is none's concern."""
-    for deleted in admin_client(settings).delete_topics(list(names)).values() if names else ():
-        try:
-            deleted.result(READ_SECONDS)
-        except KafkaException as error:
-            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise
+    cluster(settings).admin.delete(names)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ from abs_clients.kafka.topics import topic_facts
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.committer_wal import handles_in_ledger
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.testing import PARTITIONS, READ_SECONDS, TopicHarness, Variant, delete_topics
+from tests.kit.kafka import PARTITIONS, READ_SECONDS, TopicHarness, Variant, delete_topics
 
 
 class RegisterHarness(TopicHarness):

@@ -1,0 +1,337 @@
+"""Topics, their settings and where their partitions begin and end: asked of librdkafka's admin client.
+
+Both sinks and sources ask here, so what brokers say while they come and go is handled once:
+
+- A password or certificate that is refused is an event to librdkafka, which goes on trying. It becomes
+  the error.
+- librdkafka goes on to wait for a controller or leader that has died, for as long as it remembers it as
+  that. After a request without an answer the next one is by a new client.
+- Brokers hear of topics one after the other, and one that has just started may have heard of none: a
+  topic counts as missing after ``timeouts.UNHEARD_PAUSES`` (``until_heard``).
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
+from typing import Any, TypeVar
+from uuid import UUID
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from abs_clients.kafka import timeouts
+from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.auth_check import check_access, new_client
+from abs_clients.kafka.codes import UNHEARD
+from abs_clients.kafka.errors import is_auth_failure, to_abs_error, translate_errors
+from abs_clients.kafka.settings import Settings
+from abs_core.errors import RefusedError, UnavailableError
+
+T = TypeVar("T")
+
+Partition = tuple[str, int]
+
+
+class Admin:
+    """Asks a cluster. Thread-safe; every call is a request to the brokers, of some milliseconds.
+
+    Every call raises UnavailableError where no answer comes in time, RefusedError where the brokers
+    refuse for good, and OptionError where a setting is none.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._events: deque[KafkaError] = deque(maxlen=16)
+        self._lock = threading.Lock()
+        self._client: AdminClient | None = None
+
+    def ask(
+        self,
+        doing: str,
+        call: Callable[[AdminClient, float], T],
+        seconds: float = timeouts.REQUEST_SECONDS,
+    ) -> T:
+        """What a call of librdkafka's client returns.
+
+        Another thread may give up the client meanwhile. It is kept until the answer is there: a client
+        that is closed gives none.
+
+        Args:
+            doing: what it does, as the end of a sentence.
+            call: gets the client, and how long it may take.
+        """
+        client = self._opened()
+        try:
+            with translate_errors(doing, self._settings):
+                answer = call(client, seconds)
+        except UnavailableError as error:
+            client.poll(0.1)
+            told = next((e for e in reversed(self._events) if is_auth_failure(e)), None)
+            self.renew(client)
+            if told is None:
+                raise
+            raise to_abs_error(told, "connecting", self._settings) from error
+        client.poll(0)
+        self._events.clear()  # who gets an answer is let in: what was refused before has passed
+        return answer
+
+    def open(self) -> None:
+        """Say at once where the brokers let nobody in with these settings."""
+        self._opened()
+
+    def _opened(self) -> AdminClient:
+        with self._lock:
+            if self._client is None:
+                if self._settings.is_guarded:
+                    check_access(self._settings)
+                self._client = new_client(self._settings, self._events.append)
+            return self._client
+
+    def renew(self, client: AdminClient | None = None) -> None:
+        """The next request is by a new client.
+
+        Args:
+            client: only if it would have been by this one.
+        """
+        with self._lock:
+            if self._client is not None and client in (None, self._client):
+                self._client = new_client(self._settings, self._events.append)
+
+    def close(self) -> None:
+        """Let the client go; the next request is by a new one."""
+        with self._lock:
+            self._client = None
+
+    def until_heard(self, look: Callable[[], T], misses: Callable[[T], bool]) -> T:
+        """What a look finds; where something is missing that should be there, what a later look finds.
+
+        A client may keep to the broker that it has asked: each further look is by a new one.
+        """
+        found = look()
+        for pause in timeouts.UNHEARD_PAUSES:
+            if not misses(found):
+                break
+            time.sleep(pause)
+            self.renew()
+            found = look()
+        return found
+
+    def names(self, seconds: float = timeouts.REQUEST_SECONDS) -> list[str]:
+        """The topics that there are, as far as the principal may see them."""
+        doing = "listing the topics"
+        return sorted(self.ask(doing, lambda a, s: a.list_topics(timeout=s).topics, seconds))
+
+    def describe(
+        self,
+        names: Iterable[str],
+        seconds: float = timeouts.REQUEST_SECONDS,
+        *,
+        operations: bool = False,
+    ) -> dict[str, Any]:
+        """What librdkafka says (``TopicDescription``) of those of the topics that this broker knows.
+
+        Args:
+            operations: with what the principal may do.
+
+        Raises:
+            RefusedError: one may not be described.
+        """
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+
+        def call(client: AdminClient, seconds: float) -> dict[str, Any]:
+            more = {"include_authorized_operations": True} if operations else {}
+            answers = client.describe_topics(
+                TopicCollection(wanted), request_timeout=seconds, **more
+            )
+            found = {}
+            for name, answer in answers.items():
+                try:
+                    found[name] = _taken(answer, seconds)
+                except KafkaException as error:
+                    code = error.args[0].code()
+                    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                        who = self._settings.principal
+                        raise RefusedError(
+                            f"Topic {name} may not be described by the principal ({who}).",
+                            remedy=f"allow it DESCRIBE on topic {name}, and READ to read or WRITE to "
+                            "write to it.",
+                        ) from error
+                    if code not in UNHEARD and code != KafkaError.TOPIC_EXCEPTION:
+                        raise
+            return found
+
+        return self.ask(f"looking at topics {', '.join(wanted)}", call, seconds)
+
+    def configs(self, name: str, seconds: float = timeouts.REQUEST_SECONDS) -> dict[str, str]:
+        """The settings of a topic, defaults included, as far as they have a value.
+
+        Raises:
+            SchemaError: this broker knows no such topic.
+            RefusedError: they may not be read.
+        """
+        resource = ConfigResource(ResourceType.TOPIC, name)
+
+        def call(client: AdminClient, seconds: float) -> dict[str, Any]:
+            asked = client.describe_configs([resource], request_timeout=seconds)
+            found: dict[str, Any] = _taken(asked[resource], seconds)
+            return found
+
+        doing = f"reading the settings of topic {name} (DESCRIBE_CONFIGS)"
+        entries = self.ask(doing, call, seconds)
+        return {e.name: str(e.value) for e in entries.values() if e.value is not None}
+
+    def set_config(self, name: str, key: str, value: str) -> None:
+        """Set one of a topic's settings.
+
+        Raises:
+            RefusedError: it may not be altered.
+        """
+        resource = ConfigResource(
+            ResourceType.TOPIC,
+            name,
+            incremental_configs=[
+                ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            ],
+        )
+        self.ask(
+            f"altering the settings of topic {name} (ALTER_CONFIGS)",
+            lambda a, s: _taken(a.incremental_alter_configs([resource])[resource], s),
+        )
+
+    def create(
+        self, name: str, partitions: int, configs: Mapping[str, str], *, dry: bool = False
+    ) -> None:
+        """Make a topic with as many replicas as the brokers' default, unless it is there.
+
+        Args:
+            dry: only ask whether it may be made.
+
+        Raises:
+            RefusedError: it may not be made.
+        """
+        new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(configs))
+
+        def call(client: AdminClient, seconds: float) -> None:
+            asked = client.create_topics([new], operation_timeout=seconds, validate_only=dry)
+            try:
+                _taken(asked[name], seconds)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise
+
+        self.ask(f"making the topic {name} (CREATE)", call)
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Delete topics; one that is not there is no error."""
+        wanted = sorted(set(names))
+
+        def call(client: AdminClient, seconds: float) -> None:
+            for answer in client.delete_topics(wanted).values():
+                try:
+                    _taken(answer, seconds)
+                except KafkaException as error:
+                    if error.args[0].code() not in UNHEARD:
+                        raise
+
+        if wanted:
+            self.ask(f"deleting topics {', '.join(wanted)} (DELETE)", call)
+
+    def offsets(
+        self, asked: Mapping[Partition, OffsetSpec], seconds: float = timeouts.REQUEST_SECONDS
+    ) -> dict[Partition, int]:
+        """Offsets of partitions; the end is that of the isolation level that the settings name.
+
+        Under ``read_committed`` this is the last stable offset: before it no transaction is open.
+        """
+        if not asked:
+            return {}
+        given = {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()}
+
+        def call(client: AdminClient, seconds: float) -> dict[Partition, int]:
+            answers = client.list_offsets(
+                given, isolation_level=self._isolation, request_timeout=seconds
+            )
+            return {
+                (p.topic, p.partition): _offset(p, each, seconds) for p, each in answers.items()
+            }
+
+        return self.ask("asking for offsets", call, seconds)
+
+    @property
+    def _isolation(self) -> IsolationLevel:
+        if self._settings.get("isolation.level") == "read_uncommitted":
+            return IsolationLevel.READ_UNCOMMITTED
+        return IsolationLevel.READ_COMMITTED
+
+
+def topic_uuid(description: Any) -> str | None:
+    """A topic's id as the protocol's UUID; None where the brokers know no ids, and tell zeros."""
+    given, mask = description.topic_id, (1 << 64) - 1
+    if given is None:
+        return None
+    most, least = given.get_most_significant_bits(), given.get_least_significant_bits()
+    whole = (most & mask) << 64 | least & mask
+    return str(UUID(int=whole)) if whole else None
+
+
+def is_internal(topic: str) -> bool:
+    """Whether a topic is Kafka's own, or a side topic."""
+    return topic.startswith("__") or topic.endswith(side_topic(""))
+
+
+def fits(pattern: str, topic: str) -> bool:
+    """Whether a topic's whole name matches, and it is not internal."""
+    return re.fullmatch(pattern, topic) is not None and not is_internal(topic)
+
+
+def _offset(partition: TopicPartition, answer: Future[Any], seconds: float) -> int:
+    """The offset; a leader that is away, or has not heard of the partition yet, is asked again."""
+    name = f"{partition.topic}/{partition.partition}"
+    try:
+        offset: int = _taken(answer, seconds).offset
+    except KafkaException as error:
+        if error.args[0].code() not in UNHEARD:
+            raise
+        raise UnavailableError(
+            f"Kafka: the leader of {name} has not heard of it: {error.args[0].str()}.",
+            remedy="see that the topic is there; then start again.",
+        ) from error
+    if offset == OFFSET_INVALID:  # librdkafka's answer, without an error, for a dead leader
+        raise UnavailableError(
+            f"Kafka: the leader of {name} does not tell its offsets.",
+            remedy="see that the partition has a leader; then start again.",
+        )
+    return offset
+
+
+def _taken(answer: Future[Any], seconds: float) -> Any:
+    """The answer to a request that may take so long; librdkafka itself ends one that takes longer."""
+    try:
+        return answer.result(seconds + timeouts.LATE_SECONDS)
+    except TimeoutError as error:
+        raise UnavailableError(
+            f"Kafka: a request of {seconds:g} s neither came back nor failed.",
+            remedy="look at the brokers and at kafka.bootstrap.servers; then start again.",
+        ) from error

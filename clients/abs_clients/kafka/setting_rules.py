@@ -1,0 +1,221 @@
+"""Which of librdkafka's settings a job may give: by name, for sinks and for sources.
+
+Spark users know the Java client's names. Most are the same; those that are not are refused, with the
+equivalent named, which is the same for a sink and a source. What a sink or a source must set itself is
+refused, too: a transaction without idempotence, or under somebody else's id, could not be committed
+exactly once; a consumer that commits offsets would keep a second account of what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from abs_clients.options import Problems
+from abs_core.strictjson import decimal
+
+DEFAULT_TRANSACTION_TIMEOUT_MS = 900_000
+"""15 minutes: the most that a broker grants by default (transaction.max.timeout.ms)."""
+
+JAVA_ONLY = {
+    "sasl.jaas.config": "set kafka.sasl.username and kafka.sasl.password (for Kerberos: "
+    "kafka.sasl.kerberos.principal and kafka.sasl.kerberos.keytab).",
+    "sasl.client.callback.handler.class": "set kafka.sasl.oauthbearer.method and its siblings.",
+    "sasl.login.callback.handler.class": "set kafka.sasl.oauthbearer.method and its siblings.",
+    "sasl.login.class": "leave it out.",
+    "ssl.truststore.location": "set kafka.ssl.ca.location to a file of PEM certificates.",
+    "ssl.truststore.password": "leave it out; kafka.ssl.ca.location takes PEM certificates.",
+    "ssl.truststore.type": "leave it out; kafka.ssl.ca.location takes PEM certificates.",
+    "ssl.truststore.certificates": "set kafka.ssl.ca.pem.",
+    "ssl.keystore.type": "leave it out: certificates and keys are read as PEM.",
+    "ssl.keystore.certificate.chain": "set kafka.ssl.certificate.pem.",
+    "ssl.keystore.key": "set kafka.ssl.key.pem.",
+    "ssl.protocol": "leave it out: the best that both sides know is taken.",
+    "ssl.enabled.protocols": "leave it out: the best that both sides know is taken.",
+    "key.serializer": "leave it out: columns are strings or binaries, and sent as they are.",
+    "value.serializer": "leave it out: columns are strings or binaries, and sent as they are.",
+    "partitioner.class": "set kafka.partitioner (murmur2_random is the default, and Java's).",
+    "partitioner.ignore.keys": "set kafka.partitioner=random.",
+    "interceptor.classes": "leave it out: there are no interceptors here.",
+    "metric.reporters": "leave it out: see the metrics of the query.",
+    "buffer.memory": "set kafka.queue.buffering.max.kbytes.",
+    "max.request.size": "set kafka.message.max.bytes.",
+    "max.block.ms": "leave it out: a full queue is waited for.",
+    "compression.gzip.level": "set kafka.compression.level.",
+    "compression.lz4.level": "set kafka.compression.level.",
+    "compression.zstd.level": "set kafka.compression.level.",
+    "send.buffer.bytes": "set kafka.socket.send.buffer.bytes.",
+    "receive.buffer.bytes": "set kafka.socket.receive.buffer.bytes.",
+    "key.deserializer": "leave it out: keys and values are binary; decode them in the query.",
+    "value.deserializer": "leave it out: keys and values are binary; decode them in the query.",
+    "max.poll.records": "leave it out; a source takes batchsize.",
+    "max.partition.fetch.bytes": "set kafka.fetch.message.max.bytes.",
+}
+"""Names of the Java client that librdkafka does not have, and what to do instead."""
+
+PYTHONS = (
+    "default.topic.config",
+    "error_cb",
+    "logger",
+    "oauth_cb",
+    "on_commit",
+    "on_delivery",
+    "stats_cb",
+    "throttle_cb",
+)
+"""Settings of confluent-kafka that no text can be."""
+
+SHOWN = (
+    "bootstrap.servers metadata.broker.list security.protocol sasl.mechanism sasl.mechanisms "
+    "sasl.kerberos.service.name sasl.kerberos.principal sasl.kerberos.keytab "
+    "sasl.oauthbearer.method sasl.oauthbearer.grant.type sasl.oauthbearer.assertion.algorithm "
+    "enable.sasl.oauthbearer.unsecure.jwt ssl.ca.location ssl.certificate.location "
+    "ssl.key.location ssl.crl.location ssl.endpoint.identification.algorithm ssl.cipher.suites "
+    "ssl.curves.list ssl.sigalgs.list enable.ssl.certificate.verification client.id client.rack "
+    "compression.type compression.codec compression.level batch.size acks request.required.acks "
+    "enable.idempotence retries message.send.max.retries partitioner socket.keepalive.enable "
+    "socket.nagle.disable broker.address.family client.dns.lookup "
+    "max.in.flight max.in.flight.requests.per.connection debug log_level"
+)
+SHOWN_ENDINGS = (".ms", ".bytes", ".kbytes", ".messages")
+"""Numbers. What is not known to be harmless is hidden: each release has new settings."""
+
+NAMES = (
+    "bootstrap.servers security.protocol sasl.mechanism sasl.mechanisms sasl.username sasl.password "
+    "sasl.kerberos.service.name sasl.kerberos.principal sasl.kerberos.keytab "
+    "sasl.oauthbearer.method sasl.oauthbearer.client.id sasl.oauthbearer.client.secret "
+    "sasl.oauthbearer.token.endpoint.url ssl.ca.location ssl.ca.pem ssl.certificate.location "
+    "ssl.certificate.pem ssl.key.location ssl.key.pem ssl.key.password "
+    "ssl.endpoint.identification.algorithm ssl.cipher.suites client.id "
+    "compression.type compression.codec compression.level linger.ms batch.size "
+    "batch.num.messages message.max.bytes queue.buffering.max.kbytes queue.buffering.max.messages "
+    "message.timeout.ms delivery.timeout.ms request.timeout.ms transaction.timeout.ms retries "
+    "retry.backoff.ms reconnect.backoff.ms reconnect.backoff.max.ms socket.timeout.ms "
+    "socket.keepalive.enable metadata.max.age.ms client.rack partitioner "
+    "max.in.flight.requests.per.connection acks enable.idempotence"
+)
+"""The settings that a mistyped one is compared with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a client is for, and which settings it may therefore not be given.
+
+    Args:
+        refused: settings of the role's own, and what to do instead.
+        required: settings that may be written down, with the values that do not contradict the role.
+        one_of: settings that take one of these values.
+        numbers: settings that we read, too, in plain digits, with their unit.
+        writes: whether it makes producers with transactions.
+    """
+
+    refused: Mapping[str, str]
+    required: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    one_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    numbers: Mapping[str, str] = field(default_factory=dict)
+    writes: bool = False
+
+
+_NO_STORE = (
+    "give certificate and key as PEM (openssl pkcs12 takes them out): kafka.ssl.certificate.location "
+    "and kafka.ssl.key.location, with kafka.ssl.key.password if the key has one."
+)
+
+SINK = Role(
+    refused={
+        "transactional.id": "leave it out: this sink names its transactions itself, so that each can "
+        "be found again after a crash.",
+        "delivery.report.only.error": "leave it out: this sink reads the reports.",
+        "enable.gapless.guarantee": "leave it out: transactions give more.",
+        "plugin.library.paths": "leave it out: no code is loaded.",
+        "group.id": "leave it out: a sink reads nothing.",
+        "auto.offset.reset": "leave it out: a sink reads nothing.",
+        # The client that ends transactions (kafka-python) has no equivalent for these.
+        "ssl.keystore.location": _NO_STORE,
+        "ssl.keystore.password": _NO_STORE,
+    },
+    # What a transaction needs; to write it down is harmless, to contradict it is not.
+    required={
+        "enable.idempotence": ("true",),
+        "acks": ("all", "-1"),
+        "request.required.acks": ("all", "-1"),
+    },
+    # librdkafka takes 0x10, and of 1e3 it takes the 1.
+    numbers={
+        "transaction.timeout.ms": "milliseconds",
+        "batch.size": "bytes",
+        "message.max.bytes": "bytes",
+    },
+    writes=True,
+)
+
+_KEPT = "leave it out: the engine keeps the offsets; none are committed to Kafka."
+
+SOURCE = Role(
+    refused={
+        "enable.auto.commit": _KEPT,
+        "enable.auto.offset.store": _KEPT,
+        "auto.commit.interval.ms": _KEPT,
+        "auto.offset.reset": "use startingOffsets and failOnDataLoss.",
+        "enable.partition.eof": "leave it out: the source sets it.",
+        "group.instance.id": "leave it out: the source joins no group.",
+        "allow.auto.create.topics": "leave it out: a source creates no topics.",
+        "plugin.library.paths": "leave it out: no code is loaded.",
+    },
+    one_of={"isolation.level": ("read_committed", "read_uncommitted")},
+)
+
+
+def check(name: str, text: str, role: Role, problems: Problems) -> None:
+    """Note what is wrong with one setting; whether librdkafka takes it is not asked."""
+    if name in PYTHONS:
+        problems.add(f"kafka.{name} takes an object of Python, no text.", "leave it out.")
+    elif name in JAVA_ONLY:
+        problems.add(f"kafka.{name} is a setting of the Java client only.", JAVA_ONLY[name])
+    elif name in role.refused:
+        problems.add(f"kafka.{name} is not for the job to set.", role.refused[name])
+    elif name in role.required and text.strip().lower() not in role.required[name]:
+        problems.add(
+            f"kafka.{name}={text} contradicts exactly-once: it needs {role.required[name][0]}.",
+            "leave it out.",
+        )
+    elif role.writes and name.startswith("max.in.flight") and not _is_number(text, 1, 5):
+        problems.add(
+            f"kafka.{name}={text} contradicts exactly-once: an idempotent producer has at most 5.",
+            "leave it out.",
+        )
+    elif name in role.numbers and not _is_number(text, 1, (1 << 31) - 1):
+        problems.add(
+            f"kafka.{name} must be a number of {role.numbers[name]} in plain digits, not "
+            f"{text[:100]!r}.",
+            "correct it, or leave it out.",
+        )
+    elif name in role.one_of and text not in role.one_of[name]:
+        problems.add(
+            f"kafka.{name} must be {' or '.join(role.one_of[name])}, not {text[:100]!r}.",
+            "leave it out.",
+        )
+
+
+def check_own_certificate(pairs: Mapping[str, str], problems: Problems) -> None:
+    """librdkafka leaves out a certificate without a key in silence; authentication then fails."""
+    shown = {"ssl.certificate.location", "ssl.certificate.pem"} & pairs.keys()
+    held = {"ssl.key.location", "ssl.key.pem"} & pairs.keys()
+    if bool(shown) != bool(held):
+        problems.add(
+            f"kafka.{min(shown | held)} is given, and no {'key' if shown else 'certificate'}.",
+            "give both: kafka.ssl.certificate.location and kafka.ssl.key.location.",
+        )
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of this setting is not known to be harmless, and must not be shown (I9)."""
+    return name not in SHOWN.split() and not name.endswith(SHOWN_ENDINGS)
+
+
+def _is_number(text: str, least: int, most: int) -> bool:
+    try:
+        decimal(text, least, most)
+    except ValueError:
+        return False
+    return True

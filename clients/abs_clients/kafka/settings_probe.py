@@ -1,0 +1,81 @@
+"""Lets librdkafka itself judge ``kafka.*`` settings, once for each set of them.
+
+It connects to nobody. Names and values are judged without making a client. Whether a producer with
+transactions can be made of them only making one tells: so what was found is kept.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from functools import lru_cache
+
+from confluent_kafka import KafkaException, Producer
+
+from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS, NAMES, is_secret
+
+_PROBE = "abs.no.such.setting"
+
+_OF_CONNECTIONS = (
+    "bootstrap.",
+    "metadata.broker.list",
+    "security.",
+    "sasl.",
+    "ssl.",
+    "enable.ssl.",
+)
+
+
+@lru_cache(maxsize=64)
+def refusal_of(pairs: tuple[tuple[str, str], ...], *, writes: bool) -> tuple[str, str] | None:
+    """What librdkafka does not take of these settings, and what to do; None where it takes all.
+
+    One thing is found at a time, as librdkafka stops at the first. Its words may quote a secret.
+
+    Args:
+        writes: producers with transactions are to be made of them.
+    """
+    given = dict(pairs)
+    text = _refusal(given)
+    if text is None:
+        text = _contradiction(given) if writes else None
+        if text is None:
+            return None
+        return (
+            f"With these kafka.* settings there can be no transaction: {text}.",
+            "leave out or correct what it names.",
+        )
+    # By some names librdkafka means another: what was written down is looked for by itself.
+    culprit = next((n for n, v in given.items() if _refusal({n: v}) is not None), None)
+    if culprit is None:
+        return f"librdkafka refuses the kafka.* settings: {text}.", "correct what it names."
+    if "No such" in text:
+        near = difflib.get_close_matches(culprit, NAMES.split(), n=3, cutoff=0.5)
+        meant = " or ".join(f"kafka.{n}" for n in near)
+        hint = f"did you mean {meant}?" if near else "leave it out, or see librdkafka's list."
+        return f"There is no setting kafka.{culprit} in librdkafka.", hint
+    shown = "" if is_secret(culprit) else f": {text}"
+    return f"The value of kafka.{culprit} cannot be used{shown}.", "correct it, or leave it out."
+
+
+def _refusal(pairs: Mapping[str, str]) -> str | None:
+    """Why librdkafka takes a name or value not; no client is made, as the last setting is nowhere."""
+    try:
+        Producer({**pairs, _PROBE: "1"})
+    except KafkaException as error:
+        text = str(error.args[0].str()).strip()
+        return None if _PROBE in text else text
+    except (TypeError, ValueError, AttributeError) as error:
+        return str(error)
+    return None
+
+
+def _contradiction(pairs: Mapping[str, str]) -> str | None:
+    """Why librdkafka makes no transactional producer with these; it connects to nobody."""
+    given = {n: v for n, v in pairs.items() if not n.startswith(_OF_CONNECTIONS)}
+    timeout = {"transaction.timeout.ms": str(DEFAULT_TRANSACTION_TIMEOUT_MS)}
+    try:
+        Producer({**timeout, **given, "transactional.id": _PROBE, "log_level": "0"})
+    except KafkaException as error:
+        return str(error.args[0].str()).strip().removeprefix("Failed to create producer: ")
+    return None

@@ -1,0 +1,139 @@
+"""What a source asks the brokers: which topics there are, and where their partitions begin and end.
+
+A source waits for the brokers itself, for ``PATIENCE_SECONDS``: an engine plans again and again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined] # it is there
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
+
+from abs_clients.kafka.admin import Admin, fits
+from abs_clients.kafka.cluster import cluster
+from abs_clients.kafka.settings import Settings
+from abs_core.errors import UnavailableError
+from abs_sources.kafka.offsets import Partition
+
+T = TypeVar("T")
+
+_EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+_LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+
+REQUEST_SECONDS = 2.0
+"""How long the first request may take; each next one may take twice as long."""
+
+PATIENCE_SECONDS = 60.0
+"""For how long a cluster that does not answer, or elects leaders, is asked again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as it is now.
+
+    Args:
+        id: unique for ever; a topic that is made anew under the same name has another.
+    """
+
+    id: str
+    partitions: tuple[int, ...]
+
+
+class Lookup:
+    """Asks a cluster, patiently. Thread-safe.
+
+    Every call raises UnavailableError where no answer comes in ``PATIENCE_SECONDS``, RefusedError
+    where the brokers refuse for good, and OptionError where a setting is none.
+    """
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._gone: set[tuple[str, str | None]] = set()
+
+    def topics(
+        self, names: Iterable[str], awaited: Mapping[str, str | None] | None = None
+    ) -> dict[str, Topic]:
+        """Those of the topics that exist.
+
+        Args:
+            awaited: id, if it is known, of topics that should be there: these are gone only if they
+                are unknown for about ten seconds.
+        """
+        wanted = sorted(names)
+        return self._looked_for(lambda: self._described(wanted), awaited or {})
+
+    def matching(self, pattern: str, awaited: Mapping[str, str | None]) -> dict[str, Topic]:
+        """The topics whose whole name matches, without Kafka's internal ones and side topics."""
+
+        def look() -> dict[str, Topic]:
+            names = self._patiently(self._admin.names)
+            return self._described([name for name in names if fits(pattern, name)])
+
+        return self._looked_for(
+            look, {name: id_ for name, id_ in awaited.items() if fits(pattern, name)}
+        )
+
+    def first(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """The oldest offset of each that is still there."""
+        return self._offsets(dict.fromkeys(partitions, _EARLIEST))
+
+    def end(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
+        """Where reading ends now.
+
+        Under ``read_committed`` this is the last stable offset: before it no transaction is open.
+        """
+        return self._offsets(dict.fromkeys(partitions, _LATEST))
+
+    def at(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
+        """The first offset with this time (milliseconds) or a later one; None where there is none."""
+        found = self._offsets({p: OffsetSpec.for_timestamp(ms) for p, ms in times.items()})
+        return {p: None if offset < 0 else offset for p, offset in found.items()}
+
+    def _offsets(self, asked: Mapping[Partition, OffsetSpec]) -> dict[Partition, int]:
+        return self._patiently(lambda seconds: self._admin.offsets(asked, seconds))
+
+    def _looked_for(
+        self, look: Callable[[], dict[str, Topic]], awaited: Mapping[str, str | None]
+    ) -> dict[str, Topic]:
+        """What is found; where a topic is unknown that should be there, what a later look finds.
+
+        A topic that was found gone is not waited for again, because its place is kept and planned
+        with. One without an id is: it may be made meanwhile.
+        """
+
+        def missing(found: Mapping[str, Topic]) -> set[tuple[str, str | None]]:
+            return {pair for pair in awaited.items() if pair[0] not in found} - self._gone
+
+        found = self._admin.until_heard(look, lambda found: bool(missing(found)))
+        self._gone -= {(name, topic.id) for name, topic in found.items()}
+        self._gone |= {pair for pair in missing(found) if pair[1] is not None}
+        return found
+
+    def _described(self, names: list[str]) -> dict[str, Topic]:
+        said = self._patiently(lambda seconds: self._admin.describe(names, seconds))
+        return {
+            name: Topic(str(each.topic_id), tuple(sorted(part.id for part in each.partitions)))
+            for name, each in said.items()
+        }
+
+    def _patiently(self, ask: Callable[[float], T]) -> T:
+        retrying = Retrying(
+            retry=retry_if_exception_type(UnavailableError),
+            stop=stop_after_delay(PATIENCE_SECONDS),
+            wait=wait_random_exponential(0.05, max=2),
+            reraise=True,
+        )
+        doubling = itertools.accumulate(
+            itertools.repeat(REQUEST_SECONDS), lambda s, _: min(2 * s, PATIENCE_SECONDS)
+        )
+        return retrying(lambda: ask(next(doubling)))
+
+
+def lookup(settings: Settings) -> Lookup:
+    """The process's one with these settings: what is gone is waited for once."""
+    known = cluster(settings)
+    return known.kept("source's lookup", lambda: Lookup(known.admin))
