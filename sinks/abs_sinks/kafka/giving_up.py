@@ -30,10 +30,10 @@ from abs_core.contracts import Conflict
 from abs_core.errors import ConfigError, ContentionError, ProtocolError
 from abs_core.model import HandleName, JobState
 from abs_core.protocol import Changed, Identity, Refused, start
+from abs_sinks.kafka.ids import identity
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.sending import Failures
-from abs_sinks.kafka.target import identity
 from abs_sinks.kafka.winners import data_topic, send_winners, winners_topic
 
 TRIES = 5

@@ -1,4 +1,4 @@
-"""Transactional ids: bounded in number, and each a name that parses back exactly.
+"""Names: of a target, and of transactional ids, which are bounded in number and parse back exactly.
 
 A broker keeps a transactional id for days after its last use (transactional.id.expiration.ms), so an
 id per handle would fill it. An id belongs to one incarnation of one process under one generation of
@@ -8,7 +8,11 @@ used again only after the epoch of its last handle is finished or abandoned (``T
 
 from __future__ import annotations
 
+from abs_clients.kafka.cluster_facts import cluster_id
 from abs_core.model import NO_EPOCH, HandleName
+from abs_sinks.kafka.options import KafkaOptions
+
+ANY_TOPIC = "*"
 
 
 def id_name(register: str, job: str, generation: int, number: int, incarnation: str) -> HandleName:
@@ -41,3 +45,12 @@ def pattern_of(job: str | None) -> str:
         return "abs1:.*"
     escaped = "".join(c if c.isalnum() or c in "_~%@-" else f"\\{c}" for c in job)
     return f"abs1:[0-9a-f]+:{escaped}:.*:{NO_EPOCH}:.*"
+
+
+def identity(options: KafkaOptions) -> str:
+    """``kafka:<cluster id>/<topic>``, with ``*`` where a column names the topic.
+
+    Raises:
+        TargetError: no broker answers, or it refuses.
+    """
+    return f"kafka:{cluster_id(options.kafka)}/{options.topic or ANY_TOPIC}"

@@ -8,7 +8,7 @@ again after somebody has added partitions. Compacted, with small segments: only 
 compacted, and what is not is what a search for a job that never ran must read. The number of replicas
 is the broker's default, that is, the operator's choice for what must not be lost. A leader that lags is
 never elected, and where there are several replicas, two must have a record: what was decided must not
-be taken back. Preflight looks at all three (``preflight_replicas``).
+be taken back. Preflight looks at all three (``preflight_state``).
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from abs_sinks.kafka.committer import TransactionCommitter
 from abs_sinks.kafka.committer_idempotent import WinnersCommitter
 from abs_sinks.kafka.committer_wal import WalCoCommitter, WalCommitter
 from abs_sinks.kafka.guarantee import guarantee
+from abs_sinks.kafka.ids import identity
 from abs_sinks.kafka.initialised import Opener, over_librdkafka
 from abs_sinks.kafka.options import COLUMNAR, LIBRDKAFKA, KafkaOptions
 from abs_sinks.kafka.preflight import preflight
@@ -26,7 +27,6 @@ from abs_sinks.kafka.producers import Producers
 from abs_sinks.kafka.records import plan_columns
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.segments import store_of
-from abs_sinks.kafka.target import identity
 from abs_sinks.kafka.winners import data_topic
 from abs_sinks.kafka.writer_2pc import TransactionWriter
 from abs_sinks.kafka.writer_idempotent import AttemptWriter

@@ -16,7 +16,7 @@ from abs_core.model import Finding, Severity
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_sinks.kafka.preflight import judge_cluster, judge_topic
-from abs_sinks.kafka.preflight_replicas import judge_replicas
+from abs_sinks.kafka.preflight_state import judge_replicas
 from tests.kit.kafka import make_topic
 
 OPTIONS = KafkaOptions.parse({"kafka.bootstrap.servers": "a:1", "topic": "t"})
