@@ -24,7 +24,7 @@ from abs_core.errors import (
 from abs_core.state.contracts import NewBackend, SnapshotStore
 from abs_core.state.external import Changes
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.state.testing import check_state as rules
+from abs_core.state.testing import check_failures as failures
 from abs_core.state.testing.check_state import RULES, Rule, check_state
 from abs_core.state.testing.state_case import KEYS, Model, StateCase, StateSubject
 from abs_stores.postgres import opaque as state_opaque
@@ -211,17 +211,20 @@ def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
 
 
 CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, Rule]] = {
-    all_generations_count: ("mvcc", rules.a_crash_before_the_record_goes_back_to_the_one_before),
-    older_runs_stay_prepared: ("2pc", rules.a_crash_after_the_record_keeps_the_checkpoint),
+    all_generations_count: (
+        "mvcc",
+        failures.a_crash_before_the_record_goes_back_to_the_one_before,
+    ),
+    older_runs_stay_prepared: ("2pc", failures.a_crash_after_the_record_keeps_the_checkpoint),
     what_is_prepared_is_committed: (
         "2pc",
-        rules.a_crash_before_the_record_goes_back_to_the_one_before,
+        failures.a_crash_before_the_record_goes_back_to_the_one_before,
     ),
     the_value_before_is_the_last_written: (
         "opaque",
-        rules.a_crash_after_failed_checkpoints_goes_back_behind_them,
+        failures.a_crash_after_failed_checkpoints_goes_back_behind_them,
     ),
-    nothing_is_fenced: ("opaque", rules.an_older_run_that_goes_on_changes_nothing),
+    nothing_is_fenced: ("opaque", failures.an_older_run_that_goes_on_changes_nothing),
 }
 
 

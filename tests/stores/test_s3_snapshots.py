@@ -13,6 +13,7 @@ from abs_clients.s3.server import Server
 from abs_core.errors import UnavailableError
 from abs_core.state.contracts import SnapshotStore
 from abs_core.state.heap import HeapBackend
+from abs_core.state.testing import check_failures as failures
 from abs_core.state.testing import check_state as rules
 from abs_core.state.testing.check_snapshot_store import check_snapshot_store
 from abs_core.state.testing.check_state import check_state
@@ -65,7 +66,7 @@ def test_a_snapshot_store_in_s3_keeps_the_contract(place: Place) -> None:
 def test_a_backend_keeps_its_contract_on_s3(place: Place) -> None:
     chosen = [
         rules.increments_add_up_to_the_whole,
-        rules.damage_is_named,
+        failures.damage_is_named,
         rules.a_sweep_leaves_what_the_kept_checkpoints_need,
         rules.each_key_is_kept_once_over_a_rescale,
     ]

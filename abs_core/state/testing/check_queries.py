@@ -1,4 +1,4 @@
-"""A rule of state backends: one query reads one checkpoint, whatever tasks have its keys."""
+"""Rules of state backends: what queries read, beside the writer and over several tasks."""
 
 from __future__ import annotations
 
@@ -7,12 +7,67 @@ import time
 
 import pyarrow as pa
 
-from abs_core.errors import AbsError
+from abs_core.errors import AbsError, ConfigError
 from abs_core.state.contracts import Version
 from abs_core.state.keygroups import encode_key
-from abs_core.state.testing.state_case import FLAT, StateCase
+from abs_core.state.testing.state_case import FLAT, KEYS, Model, StateCase
+from abs_core.testing.case import raises
 
 TURNS = 20
+
+
+def a_query_tells_live_from_committed(case: StateCase) -> None:
+    def reads(version: Version) -> dict[bytes, bytes | None]:
+        return {key: case.backend(key).read(FLAT, [key], version)[0] for key in KEYS}
+
+    def expect(committed: Model, when: str) -> None:
+        wanted = {key: committed.flat.get(key) for key in KEYS}
+        assert reads(Version.COMMITTED) == wanted, f"{when}: committed is something else"
+        live = {key: case.model.flat.get(key) for key in KEYS}
+        assert reads(Version.LIVE) == live, f"{when}: live is something else"
+
+    case.fill("v")
+    expect(Model(), "before the first checkpoint")
+    saved = case.complete()
+    expect(saved, "completed")
+    case.put({KEYS[0]: None, KEYS[1]: b"dirty"})
+    expect(saved, "after writes")
+    number = case.snapshot()
+    case.put({KEYS[1]: b"dirtier", KEYS[2]: b"dirty"})
+    handles = case.persist(number)
+    expect(saved, "before the record")
+    second = case.decide(number, handles)
+    case.notify(number)
+    expect(second, "completed again")
+    case.put({KEYS[3]: None})
+    case.crash(expect=second)
+    case.put({KEYS[4]: None})
+    expect(second, "restored")
+    raises(ConfigError, lambda: case.backends[0].read("nothing", [], Version.LIVE))
+
+
+def a_query_may_run_beside_the_writer(case: StateCase) -> None:
+    case.fill("0")
+    case.complete()
+    done, wrong = threading.Event(), list[object]()
+
+    def query() -> None:
+        while not done.is_set():
+            for key in KEYS[:4]:
+                for version in Version:
+                    (value,) = case.backend(key).read(FLAT, [key], version)
+                    if value not in {case.value(b"%d" % turn + key) for turn in range(15)}:
+                        wrong.append(value)
+
+    thread = threading.Thread(target=query)
+    thread.start()
+    for turn in range(15):
+        case.fill(str(turn))
+        if turn % 5 == 4:
+            case.complete()
+    done.set()
+    thread.join()
+    assert not wrong, f"a query read {wrong[0]!r}, which never was the value"
 
 
 def one_query_reads_one_checkpoint(case: StateCase) -> None:

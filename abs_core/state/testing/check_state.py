@@ -7,16 +7,27 @@ another parallelism. ``check_snapshot_store`` proves stores; ``state_machine`` s
 from __future__ import annotations
 
 import secrets
-import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from abs_core.errors import AbsError, ConfigError, CorruptionError
+from abs_core.errors import ConfigError
 from abs_core.state.contracts import NewBackend, Version
 from abs_core.state.heap import HeapBackend
-from abs_core.state.testing.check_queries import one_query_reads_one_checkpoint
+from abs_core.state.testing.check_failures import (
+    a_crash_after_failed_checkpoints_goes_back_behind_them,
+    a_crash_after_the_record_keeps_the_checkpoint,
+    a_crash_before_the_record_goes_back_to_the_one_before,
+    a_failed_checkpoint_is_part_of_the_next,
+    an_older_run_that_goes_on_changes_nothing,
+    damage_is_named,
+)
+from abs_core.state.testing.check_queries import (
+    a_query_may_run_beside_the_writer,
+    a_query_tells_live_from_committed,
+    one_query_reads_one_checkpoint,
+)
 from abs_core.state.testing.state_case import (
     FLAT,
     GROUPS,
@@ -226,122 +237,6 @@ def a_sweep_leaves_what_the_kept_checkpoints_need(case: StateCase) -> None:
     assert set(case.store.blobs()) == named, "blobs were left that no record names"
 
 
-# Failure
-
-
-def a_failed_checkpoint_is_part_of_the_next(case: StateCase) -> None:
-    case.fill("v")
-    case.complete()
-    case.put({KEYS[0]: b"in the failed one", KEYS[1]: None})
-    case.put_deep({(KEYS[0], SUBS[0]): None})
-    case.persist(failed := case.snapshot())
-    case.abort(failed)
-    case.put({KEYS[2]: b"later"})
-    case.abort(case.snapshot())  # this one was not even persisted
-    case.holds("after two failed checkpoints")
-    case.crash(expect=case.complete())
-    case.holds("restored from the next one")
-
-
-def a_crash_after_failed_checkpoints_goes_back_behind_them(case: StateCase) -> None:
-    case.fill("v")
-    saved = case.complete()
-    for text in ("first", "second"):
-        case.fill(text)
-        case.put({KEYS[0]: None})
-        case.persist(failed := case.snapshot())
-        case.abort(failed)
-    case.crash(expect=saved)
-    case.holds("restored")
-
-
-def a_crash_before_the_record_goes_back_to_the_one_before(case: StateCase) -> None:
-    case.fill("v")
-    saved = case.complete()
-    for persisted in (False, True):
-        case.fill(f"lost{persisted}")
-        case.put(dict.fromkeys(KEYS[::2]))
-        number = case.snapshot()
-        if persisted:
-            case.persist(number)
-        case.put({KEYS[0]: b"lost too"})
-        case.crash(expect=saved)
-        case.holds(f"restored, persisted {persisted}")
-        case.put({KEYS[1]: b"%d" % persisted, KEYS[2]: None})
-        saved = case.complete()
-        case.crash(expect=saved)
-        case.holds(f"restored from the one after, persisted {persisted}")
-
-
-def a_crash_after_the_record_keeps_the_checkpoint(case: StateCase) -> None:
-    case.fill("v")
-    case.complete()
-    case.fill("w")
-    number = case.snapshot()
-    case.put({KEYS[0]: b"lost"})
-    copied = case.decide(number, case.persist(number))  # and nobody was notified
-    case.crash(expect=copied)
-    case.holds("restored")
-    case.put({KEYS[0]: b"next"})
-    case.crash(expect=case.complete())
-    case.holds("restored from the next one")
-
-
-def an_older_run_that_goes_on_changes_nothing(case: StateCase) -> None:
-    case.fill("v")
-    saved = case.complete()
-    case.put({KEYS[0]: b"of the old run"})
-    old, number = list(case.backends), case.checkpoint + 1
-    case.start(2)
-    case.model = saved.copy()
-    case.holds("restored beside the old run")
-    for backend in old:
-        try:
-            backend.snapshot(number).persist()
-        except AbsError:
-            continue  # fenced
-    case.put({KEYS[1]: b"of the new run"})
-    case.checkpoint += 1
-    case.holds("after the old run has persisted")
-    saved = case.complete()
-    for backend in old:
-        backend.close()
-    case.crash(expect=saved)
-    case.holds("restored")
-
-
-def damage_is_named(case: StateCase) -> None:
-    case.fill("v")
-    case.complete()
-    case.put({KEYS[0]: b"more"})
-    case.complete()
-    handles = case.handles(case.checkpoint)
-    changes: list[Callable[[bytes], bytes] | None] = [
-        None,
-        lambda content: content[:-1],
-        # Also where the content can still be read: a value that is another one.
-        *(partial(_flipped, part=part) for part in range(1, 8)),
-        lambda content: next(other for other in contents if other != content),
-    ]
-    refs = [ref for handle in handles for ref in handle.blobs]
-    contents = [case.store.get(ref) for ref in refs]
-    for ref in {refs[0], refs[-1]} if refs else set():
-        content = case.store.get(ref)
-        for change in changes:
-            case.subject.damage(case.store, ref.key, change)
-            error = raises(CorruptionError, lambda: case.start(2, old=False))
-            assert ref.key in str(error), f"the error does not name {ref.key}: {error}"
-            case.store.put(ref.key, content)
-    case.start(2, old=False)
-    case.holds("restored once the damage is repaired")
-
-
-def _flipped(content: bytes, part: int) -> bytes:
-    """One bit is another one, at that many eighths of the content."""
-    place = len(content) * part // 8
-    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
-
-
 # Rescale and exchange
 
 
@@ -390,63 +285,6 @@ def _move(case: StateCase, to: NewBackend, parallelism: int, model: Model, when:
     case.model = model.copy()
     case.holds(when)
     case.holds_each_once(when)
-
-
-# Queries
-
-
-def a_query_tells_live_from_committed(case: StateCase) -> None:
-    def reads(version: Version) -> dict[bytes, bytes | None]:
-        return {key: case.backend(key).read(FLAT, [key], version)[0] for key in KEYS}
-
-    def expect(committed: Model, when: str) -> None:
-        wanted = {key: committed.flat.get(key) for key in KEYS}
-        assert reads(Version.COMMITTED) == wanted, f"{when}: committed is something else"
-        live = {key: case.model.flat.get(key) for key in KEYS}
-        assert reads(Version.LIVE) == live, f"{when}: live is something else"
-
-    case.fill("v")
-    expect(Model(), "before the first checkpoint")
-    saved = case.complete()
-    expect(saved, "completed")
-    case.put({KEYS[0]: None, KEYS[1]: b"dirty"})
-    expect(saved, "after writes")
-    number = case.snapshot()
-    case.put({KEYS[1]: b"dirtier", KEYS[2]: b"dirty"})
-    handles = case.persist(number)
-    expect(saved, "before the record")
-    second = case.decide(number, handles)
-    case.notify(number)
-    expect(second, "completed again")
-    case.put({KEYS[3]: None})
-    case.crash(expect=second)
-    case.put({KEYS[4]: None})
-    expect(second, "restored")
-    raises(ConfigError, lambda: case.backends[0].read("nothing", [], Version.LIVE))
-
-
-def a_query_may_run_beside_the_writer(case: StateCase) -> None:
-    case.fill("0")
-    case.complete()
-    done, wrong = threading.Event(), list[object]()
-
-    def query() -> None:
-        while not done.is_set():
-            for key in KEYS[:4]:
-                for version in Version:
-                    (value,) = case.backend(key).read(FLAT, [key], version)
-                    if value not in {case.value(b"%d" % turn + key) for turn in range(15)}:
-                        wrong.append(value)
-
-    thread = threading.Thread(target=query)
-    thread.start()
-    for turn in range(15):
-        case.fill(str(turn))
-        if turn % 5 == 4:
-            case.complete()
-    done.set()
-    thread.join()
-    assert not wrong, f"a query read {wrong[0]!r}, which never was the value"
 
 
 # Several checkpoints in flight

@@ -18,6 +18,8 @@ from abs_core.state.contracts import Version as Which
 from abs_core.state.heap import Base, Frozen, HeapBackend, HeapSnapshot, HeapTable, Layer
 from abs_core.state.keygroups import GroupRange
 from abs_core.state.local_store import LocalSnapshotStore
+from abs_core.state.testing import check_failures as failures
+from abs_core.state.testing import check_queries as queries
 from abs_core.state.testing import check_state as rules
 from abs_core.state.testing.check_queries import one_query_reads_one_checkpoint
 from abs_core.state.testing.check_state import Rule, check_state
@@ -266,13 +268,13 @@ def committed_numbers_are_the_present_ones(patch: pytest.MonkeyPatch) -> None:
 
 CAUGHT_IN_COLUMNS: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
     overwritten_values_are_not_kept: rules.a_copy_is_not_changed_by_later_writes,
-    single_values_are_not_kept: rules.a_failed_checkpoint_is_part_of_the_next,
+    single_values_are_not_kept: failures.a_failed_checkpoint_is_part_of_the_next,
     values_are_kept_after_they_are_overwritten: rules.a_copy_is_not_changed_by_later_writes,
-    later_eras_are_put_back_last: rules.a_query_tells_live_from_committed,
+    later_eras_are_put_back_last: queries.a_query_tells_live_from_committed,
     an_era_has_no_end: rules.a_copy_is_not_changed_by_later_writes,
-    changes_of_a_column_are_those_since_the_last_copy: rules.a_failed_checkpoint_is_part_of_the_next,
+    changes_of_a_column_are_those_since_the_last_copy: failures.a_failed_checkpoint_is_part_of_the_next,
     deleted_numbers_are_still_there: rules.what_is_put_is_got,
-    committed_numbers_are_the_present_ones: rules.a_query_tells_live_from_committed,
+    committed_numbers_are_the_present_ones: queries.a_query_tells_live_from_committed,
 }
 
 
@@ -313,8 +315,8 @@ CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
     values_are_looked_up_when_persisted: rules.a_copy_is_not_changed_while_it_is_persisted,
     older_layers_win: rules.increments_add_up_to_the_whole,
     increments_without_deletions: rules.increments_add_up_to_the_whole,
-    a_failed_checkpoint_is_forgotten: rules.a_failed_checkpoint_is_part_of_the_next,
-    increments_to_the_last_copy: rules.a_failed_checkpoint_is_part_of_the_next,
+    a_failed_checkpoint_is_forgotten: failures.a_failed_checkpoint_is_part_of_the_next,
+    increments_to_the_last_copy: failures.a_failed_checkpoint_is_part_of_the_next,
     deletions_are_not_merged: rules.increments_add_up_to_the_whole,
     the_base_is_forgotten: rules.increments_add_up_to_the_whole,
     key_groups_are_ignored: rules.each_key_is_kept_once_over_a_rescale,
@@ -323,9 +325,9 @@ CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
     unclaimed_state_is_dropped: rules.a_state_that_nobody_asks_for_is_carried_along,
     a_dropped_state_stays_in_the_base: rules.a_state_that_nobody_asks_for_can_be_dropped,
     a_restored_savepoint_is_a_base: rules.a_savepoint_can_be_read_by_every_backend,
-    blobs_are_not_checked: rules.damage_is_named,
-    committed_is_live: rules.a_query_tells_live_from_committed,
-    committed_is_the_last_copy: rules.a_query_tells_live_from_committed,
+    blobs_are_not_checked: failures.damage_is_named,
+    committed_is_live: queries.a_query_tells_live_from_committed,
+    committed_is_the_last_copy: queries.a_query_tells_live_from_committed,
     sub_keys_outlive_their_entries: rules.what_is_put_is_got,
     shapes_are_not_compared: rules.a_state_is_refused_under_another_shape,
     empty_is_absent: rules.what_is_put_is_got,
