@@ -7,6 +7,7 @@ from functools import partial
 
 from abs_core.aborting import attempt_all
 from abs_core.contracts import Committer, Composer
+from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 
@@ -45,8 +46,12 @@ class RoutedCommitter:
         return made
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        told = [committer.commit(share) for committer, share in self._routed(committables)]
-        return {handle: outcome for share in told for handle, outcome in share.items()}
+        done: dict[HandleName, Outcome] = {}
+        for committer, share in self._routed(committables):
+            if done:
+                reached(CrashPoint.BETWEEN_COMMITS)
+            done |= committer.commit(share)
+        return done
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         jobs = {handle.job for handle in handles}

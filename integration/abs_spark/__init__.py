@@ -9,7 +9,7 @@ ends the job is told again in the last line, below Spark's traceback.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from abs_spark.interpreter import check_python, name_this_python
 from abs_spark.lastline import show_last
@@ -17,7 +17,10 @@ from abs_spark.lastline import show_last
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register"]
+    from abs_spark.foreach.function import epoch
+    from abs_spark.foreach.spec import sink
+
+__all__ = ["epoch", "register", "sink"]
 
 name_this_python()
 show_last()
@@ -37,3 +40,16 @@ def register(spark: SparkSession) -> None:
     check_python(spark)
     for name in FORMATS:
         spark.dataSource.register(default_source(name))
+
+
+def __getattr__(name: str) -> Any:
+    # Imported late: sinks' libraries take a while, and a job may use the formats alone.
+    if name == "epoch":
+        from abs_spark.foreach.function import epoch
+
+        return epoch
+    if name == "sink":
+        from abs_spark.foreach.spec import sink
+
+        return sink
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

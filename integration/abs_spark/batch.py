@@ -14,7 +14,8 @@ from abs_core.parent_certificates import EPOCH, ParentCertificates
 from abs_spark import run as runs
 from abs_spark.context import partition
 from abs_spark.logs import show_logs
-from abs_spark.message import Announced, EpochMessage, RunName
+from abs_spark.message import EpochMessage
+from abs_spark.names import Announced, RunName
 from abs_spark.share import take_part
 from abs_spark.stream import reported_by, show_once
 from abs_spark.target import Target

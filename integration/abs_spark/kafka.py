@@ -2,22 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from abs_sinks.kafka import KafkaOptions, KafkaSink
+from abs_spark.formats.kafka import FORMAT
 from abs_spark.kafka_source import KafkaReadable
 from abs_spark.source import AbsDataSource
-from abs_spark.target import Format
-from abs_spark.wal_default import with_wal
-
-
-def parse_options(given: Mapping[str, str]) -> KafkaOptions:
-    """As ``KafkaOptions.parse``, with the log of a stream (``wal_default``).
-
-    A function, because Spark pickles a class method by value: a target that is unpickled twice would
-    not equal itself then, and its run never be found again.
-    """
-    return KafkaOptions.parse(with_wal(given))
 
 
 class KafkaDataSource(KafkaReadable, AbsDataSource):
@@ -26,4 +13,4 @@ class KafkaDataSource(KafkaReadable, AbsDataSource):
     See ``abs_sinks.kafka`` for the options of the sink, ``abs_sources.kafka`` for the source's.
     """
 
-    format = Format("abs-kafka", parse_options, KafkaSink)
+    format = FORMAT

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from abs_sinks.postgres import PostgresOptions, PostgresSink
+from abs_spark.formats.postgres import FORMAT
 from abs_spark.source import AbsDataSource
-from abs_spark.target import Format
-
-
-def parse_options(given: Mapping[str, str]) -> PostgresOptions:
-    """As ``PostgresOptions.parse``; a function, because Spark pickles a class method by value.
-
-    A target that is unpickled twice would not equal itself then, and its run never be found again.
-    """
-    return PostgresOptions.parse(given)
 
 
 class PostgresDataSource(AbsDataSource):
     """Writes to PostgreSQL exactly once; see ``abs_sinks.postgres`` for its options."""
 
-    format = Format("abs-postgres", parse_options, PostgresSink)
+    format = FORMAT

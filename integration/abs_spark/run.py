@@ -22,7 +22,7 @@ from abs_core.patience import Patience
 from abs_core.preflight import check
 from abs_core.protocol import Identity, Refused, Skip, Write, generation_of, has_started
 from abs_spark.certificates import CheckpointCertificates
-from abs_spark.message import RunName
+from abs_spark.names import RunName
 from abs_spark.progress import observer
 from abs_spark.target import Target
 

@@ -9,12 +9,12 @@ from typing import NoReturn
 import pyarrow as pa
 
 from abs_core.errors import OptionError
-from abs_sinks.s3 import S3Options, S3Sink, committed_files
+from abs_sinks.s3 import S3Options, committed_files
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.model import Found, OpenFile, Pin, Store
+from abs_spark.formats.s3 import FORMAT
 from abs_spark.readable import ReadableDataSource, Reading
 from abs_spark.source import AbsDataSource
-from abs_spark.target import Format
 
 _SHARED = ("fileformat", "endpoint", "region", "pathstyle", "header", "timeout")
 """Options that mean the same to the sink and to a reader of files."""
@@ -38,14 +38,6 @@ class CommittedStore:
 
     def name(self, path: str) -> str:
         return self.files.name(path)
-
-
-def parse_options(given: Mapping[str, str]) -> S3Options:
-    """As ``S3Options.parse``; a function, because Spark pickles a class method by value.
-
-    A target that is unpickled twice would not equal itself then, and its run never be found again.
-    """
-    return S3Options.parse(given)
 
 
 def stored_schema(given: Mapping[str, str]) -> pa.Schema:
@@ -77,5 +69,5 @@ def _source(given: Mapping[str, str], schema: pa.Schema | None) -> FileSource:
 class S3DataSource(ReadableDataSource, AbsDataSource):
     """Writes files to S3 exactly once, and reads what is committed; see ``abs_sinks.s3``."""
 
-    format = Format("abs-s3", parse_options, S3Sink)
+    format = FORMAT
     reading = Reading("abs-s3", stored_schema, open_stream, open_batch)

@@ -12,9 +12,17 @@ from pyspark.sql.types import StructType
 
 from abs_core.errors import SchemaError
 
-# 4.1 and 4.2 have a flag where 4.3 has a name.
-_IS_NAMED = "timezone" in signature(to_arrow_schema).parameters
-_UTC: dict[str, Any] = {"timezone": "UTC"} if _IS_NAMED else {"timestamp_utc": True}
+# 3.5 has neither: it gives UTC, and refuses nothing. 4.0 to 4.2 have a flag where 4.3 has a name.
+_KNOWN = signature(to_arrow_schema).parameters
+_HOW: dict[str, Any] = {
+    name: value
+    for name, value in (
+        ("error_on_duplicated_field_names_in_struct", True),
+        ("timezone", "UTC"),
+        ("timestamp_utc", True),
+    )
+    if name in _KNOWN
+}
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
@@ -24,7 +32,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
         SchemaError: a type has no Arrow counterpart, or two columns of a struct share a name.
     """
     try:
-        converted = to_arrow_schema(schema, error_on_duplicated_field_names_in_struct=True, **_UTC)
+        converted = to_arrow_schema(schema, **_HOW)
     except PySparkException as error:
         raise SchemaError(
             f"The input has a column that cannot be written: {error}",

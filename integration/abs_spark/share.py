@@ -18,7 +18,8 @@ from abs_core.protocol import Skip, Write
 from abs_core.rowdigest import is_row_digest
 from abs_core.waiting import Wait, waiting
 from abs_sinks.rowhash import empty_digest, row_digest
-from abs_spark.message import Announced, EpochMessage, RunName
+from abs_spark.message import EpochMessage
+from abs_spark.names import Announced, RunName
 from abs_spark.run import Run, attach
 from abs_spark.schema import conform
 from abs_spark.settled import settle

@@ -16,7 +16,7 @@ from abs_spark.batch import BatchWriter, begun
 from abs_spark.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint import is_readable, query_id
 from abs_spark.logs import show_logs
-from abs_spark.message import Announced, RunName
+from abs_spark.names import Announced, RunName
 from abs_spark.schema import arrow_schema
 from abs_spark.settled import settle
 from abs_spark.start import announce

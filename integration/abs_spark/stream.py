@@ -16,7 +16,8 @@ from abs_spark import run as runs
 from abs_spark.checkpoint import fingerprint
 from abs_spark.context import stream_task
 from abs_spark.logs import show_logs
-from abs_spark.message import Announced, EpochMessage, RunName
+from abs_spark.message import EpochMessage
+from abs_spark.names import Announced, RunName
 from abs_spark.settled import settle
 from abs_spark.share import take_part
 from abs_spark.start import show, warn

@@ -32,12 +32,16 @@ class Format:
     Args:
         name: as in ``writeStream.format(name)``.
         parse: reads the options; raises ``OptionError`` with all that is wrong.
-        sink: builds the sink; does not connect. Both are pickled by reference.
+        sink: builds the sink; does not connect.
+        beside: builds the sink for a job whose register lies elsewhere, or has other sinks, too.
+
+    All are pickled by reference.
     """
 
     name: str
     parse: Callable[[Mapping[str, str]], Any]
     sink: Callable[[Any, pa.Schema], Sink]
+    beside: Callable[[Any, pa.Schema], Sink]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,11 @@ class Target:
     options: Options
     schema: pa.Schema
 
-    def sink(self) -> Sink:
-        """A new sink; the caller closes it."""
-        return self.format.sink(self.options, self.schema)
+    def sink(self, *, alone: bool = True) -> Sink:
+        """A new sink; the caller closes it.
+
+        Args:
+            alone: whether it is the only one of its job, whose register it then has.
+        """
+        make = self.format.sink if alone else self.format.beside
+        return make(self.options, self.schema)

@@ -44,6 +44,7 @@ JOBS = {
     "kafka source": ("README.md", 'spark.readStream.format("abs-kafka")'),
     "s3 stream": ("README.md", '.writeStream.format("abs-s3")'),
     "files source": ("files-source.md", 'spark.readStream.format("abs-files")'),
+    "several sinks": ("several-sinks.md", "abs_spark.epoch("),
     "audit": ("README.md", "abs audit --expected"),
     "make a topic": ("services.md", "python -c"),
 }
@@ -165,6 +166,7 @@ def in_kafka(place: Place, kafka: KafkaService, topic: str) -> Place:
         "kafka://broker:9092/payments ": f"kafka://{kafka.bootstrap}/{topic} ",
         "broker:9092": kafka.bootstrap,
         '"topic", "payments"': f'"topic", "{topic}"',
+        '"topic": "payments"': f'"topic": "{topic}"',
         '"subscribe", "payments"': f'"subscribe", "{topic}"',
     }
     return place
@@ -246,6 +248,25 @@ def test_the_stream_to_s3_and_its_audit(in_s3: Place, s3: S3Service) -> None:
     said = audited(in_s3, "s3://", {**keys, "AWS_ENDPOINT_URL": s3.endpoint})
     assert "CLEAN" in said
     assert "not compared: day" in " ".join(said.split())
+
+
+def test_one_stream_to_three_targets(
+    in_postgres: Place, in_kafka: Place, in_s3: Place, bucket: Bucket, database: str
+) -> None:
+    place, given = in_s3, bucket.options
+    path, more = f'"path": "{given["path"]}"', f'"endpoint": "{given["endpoint"]}"'
+    place.names[f"{{{path}}}"] = f'{{{path}, {more}, "region": "{given["region"]}"}}'
+    payments_of(place)
+    place.to_the_end(place.run(place.text("several sinks")))
+    assert bucket.ids() == dict.fromkeys(range(ROWS), 1)
+    with psycopg.connect(database, autocommit=True) as connection:
+        found = connection.execute("select count(*), count(distinct id) from payments").fetchone()
+    assert found == (ROWS, ROWS)
+    # amount is n / 10, so the condition leaves those above 30
+    read: DataFrame = place.run(place.text("kafka source"))
+    name = f"alerts_{os.getpid()}"
+    place.to_the_end(read.writeStream.format("memory").queryName(name).start())
+    assert place.spark.sql(f"select count(*) from {name}").first()[0] == ROWS - 31  # type: ignore[index]
 
 
 def test_the_source_of_files(place: Place) -> None:

@@ -15,7 +15,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.wal import segment_store
 from abs_sources.kafka.testing import KafkaSourceHarness
-from abs_spark.kafka import parse_options
+from abs_spark.formats.kafka import parse_options
 from abs_spark.wal_default import default_wal, with_wal
 from tests.kit.kafka import Variant
 from tests.kit.kafka_modes import open_log

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -57,6 +58,10 @@ class World:
             scratch=str(self.folder / "scratch"),
             options=options,
         )
+
+    def epoch_job(self, sinks: list[dict[str, Any]]) -> Job:
+        """The job, by ``abs_spark.epoch``."""
+        return replace(self.job, sinks=sinks)
 
     @property
     def checkpoint(self) -> Path:

@@ -238,14 +238,14 @@ def test_brokers_that_do_not_answer_are_given_up_in_time(
     kafka: KafkaService, line_of: LineOf
 ) -> None:
     with LossyBroker(kafka.bootstrap) as proxy:
-        line = line_of(bootstrap_servers=proxy.bootstrap, patience=0.5)
+        line = line_of(bootstrap_servers=proxy.bootstrap, patience=5)
         line.send(pa.record_batch({"value": ["a"]}))
         line.sender.flush()  # the topic is known, and its partition part of the transaction
     line.send(pa.record_batch({"value": ["b"]}))
     began = time.monotonic()
     with pytest.raises(UnavailableError):
         line.sender.flush()
-    assert 0.5 <= time.monotonic() - began < SECONDS
+    assert 5 <= time.monotonic() - began < SECONDS
     close_clusters()
 
 

@@ -157,7 +157,7 @@ class FolderSink:
 
 
 class FolderDataSource(AbsDataSource):
-    format = Format("abs-folder", FolderOptions.parse, FolderSink)
+    format = Format("abs-folder", FolderOptions.parse, FolderSink, FolderSink)
 
 
 __all__ = ["FolderDataSource"]

@@ -13,11 +13,13 @@ import os
 import sys
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 SCHEMA = "id bigint, word string, at timestamp"
 
@@ -33,6 +35,8 @@ class Job:
         tasks: partitions of each epoch; 0 leaves that to the source.
         source: another format to read than Parquet files, with ``source_options``.
         attempts: how often a task is tried.
+        sinks: written to under one decision, each the arguments of ``abs_spark.sink``; then ``format``
+            and ``options`` do not count, but for the option ``job``.
     """
 
     input: str
@@ -47,6 +51,7 @@ class Job:
     source: str | None = None
     source_options: dict[str, str] = field(default_factory=dict)
     attempts: int = 1
+    sinks: list[dict[str, Any]] = field(default_factory=list)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -59,13 +64,29 @@ def start(spark: SparkSession, job: Job, url: str | None = None) -> StreamingQue
         rows = rows.repartition(job.tasks or 2, f.rand())
     elif job.tasks:
         rows = rows.repartition(job.tasks, "id")
-    writer = rows.writeStream.format(job.format).options(**job.options)
+    writer = _into_sinks(rows, job, url) if job.sinks else _into_one(rows, job, url)
     writer = writer.option("checkpointLocation", job.checkpoint)
-    if url is not None:
-        writer = writer.option("url", url)
     if job.continuous:
         return writer.trigger(processingTime="0 seconds").start()
     return writer.trigger(availableNow=True).start()
+
+
+def _into_one(rows: DataFrame, job: Job, url: str | None) -> DataStreamWriter:
+    writer = rows.writeStream.format(job.format).options(**job.options)
+    return writer if url is None else writer.option("url", url)
+
+
+def _into_sinks(rows: DataFrame, job: Job, url: str | None) -> DataStreamWriter:
+    import abs_spark
+
+    sinks = []
+    for given in job.sinks:
+        own = {"url": url} if given["format"] == "abs-postgres" and url is not None else {}
+        sinks.append(abs_spark.sink(**{**given, "options": {**given["options"], **own}}))
+    name = job.options.get("job")
+    return rows.writeStream.foreachBatch(
+        abs_spark.epoch(sinks, job=name, checkpointLocation=job.checkpoint)
+    )
 
 
 def _rows(spark: SparkSession, job: Job) -> DataFrame:
@@ -77,7 +98,11 @@ def _rows(spark: SparkSession, job: Job) -> DataFrame:
 
 def main() -> int:
     job = Job(**json.loads(Path(sys.argv[1]).read_text()))
+    import pyspark
+
     from tests.spark.jobs.session import small_session
+
+    print(f"PySpark {pyspark.__version__}")
 
     spark = small_session(Path(job.scratch), **{"spark.master": f"local[2,{job.attempts}]"})
     if job.format == "abs-folder":

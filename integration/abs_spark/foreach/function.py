@@ -1,0 +1,197 @@
+"""The function for ``foreachBatch``: one micro-batch is one epoch, the driver is its coordinator."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from abs_core.contracts import Task
+from abs_core.errors import OptionError, SchemaError
+from abs_core.model import JobState, Share, job_key
+from abs_core.protocol import Skip
+from abs_core.rowdigest import is_row_digest
+from abs_core.sinkmap import check_names
+from abs_spark.certificates import location
+from abs_spark.checkpoint import fingerprint
+from abs_spark.foreach.query import Running, running
+from abs_spark.foreach.run import EpochRun
+from abs_spark.foreach.sealed import Sealed
+from abs_spark.foreach.spec import EpochSink
+from abs_spark.foreach.targets import Targets, check_beside
+from abs_spark.foreach.tasks import REPORT_DDL, Part, Work, shares_of, writing
+from abs_spark.foreach.views import Pass, passes
+from abs_spark.formats import sink_format
+from abs_spark.logs import show_logs
+from abs_spark.names import RunName
+from abs_spark.target import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger("abs_spark.start")
+
+
+class Epoch:
+    """Writes each micro-batch to all sinks exactly once, under one decision; see ``abs_spark.epoch``.
+
+    It belongs to the driver's process, which Spark calls it in, and is used by one query.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[EpochSink],
+        *,
+        job: str | None,
+        register: str | None,
+        checkpoint: str,
+        adopt: str | None,
+    ) -> None:
+        names = [sink.name for sink in sinks]
+        check_names(names)
+        if register is not None and register not in names:
+            raise OptionError(
+                f"register={register!r} is no sink of this epoch.",
+                remedy=f"name one of {', '.join(filter(None, names)) or 'its sinks'}.",
+            )
+        self._sinks = tuple(sinks)
+        self._register = names[0] if register is None else register
+        self._job = job
+        self._checkpoint = checkpoint
+        self._adopt = adopt
+        self._run: EpochRun | None = None
+        self._known: dict[int, Target] = {}
+
+    def __repr__(self) -> str:
+        sinks = ", ".join(f"{s.name or '-'}: {s.format}" for s in self._sinks)
+        job = self._job or "<query id>"
+        return f"abs_spark.epoch([{sinks}], job={job!r}, register={self._register!r})"
+
+    def __call__(self, df: DataFrame, batch_id: int) -> None:
+        """Write one micro-batch. When it returns, it is committed in every target.
+
+        Raises:
+            AbsError: the epoch is in no target, or will be finished by the next run; restart.
+        """
+        show_logs()
+        query = running(df.sparkSession, batch_id, self._checkpoint)
+        self._check_mode(query)
+        made = passes(df, self._sinks)
+        run = self._attach(query, self._targets(made))
+        try:
+            self._write(run, made, batch_id)
+        except BaseException:
+            # The query ends with this error. Tasks that still run are fenced before all is swept.
+            run.end(tasks_may_run=True)
+            raise
+
+    def _write(self, run: EpochRun, made: Sequence[Pass], epoch: int) -> None:
+        state, plan = run.begin(epoch)
+        told = fingerprint(self._checkpoint, epoch)
+        recorded = state.record(epoch)
+        by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
+        digests = told is None or by_rows
+        shares: list[Share] = []
+        for one in made:
+            work = self._work(run, one, state, epoch, drain=isinstance(plan, Skip), digests=digests)
+            rows = one.rows.mapInArrow(writing(work), REPORT_DDL).collect()
+            shares += shares_of([row["report"] for row in rows])
+        run.commit(epoch, shares, told)
+
+    def _work(
+        self, run: EpochRun, one: Pass, state: JobState, epoch: int, *, drain: bool, digests: bool
+    ) -> Work:
+        parts = []
+        for view in one.views:
+            name = self._sinks[view.sink].name
+            prefix = "" if run.targets.alone else f"{name}."
+            target = self._target(view.sink, view.schema)
+            parts.append(Part(run.numbers[name], target, view, prefix))
+        task = Task(
+            register=state.register,
+            job=state.job,
+            generation=state.generation,
+            epoch=epoch,
+            partition=0,
+            attempt="0",
+            frontier=state.frontier,
+            abandoned=state.abandoned,
+        )
+        return Work(Sealed(tuple(parts)), task, run.targets.alone, drain=drain, digests=digests)
+
+    def _attach(self, query: Running, targets: Sequence[Target]) -> EpochRun:
+        name = RunName(
+            job_key(self._job or query.query), query.query, query.run, location(self._checkpoint)
+        )
+        if self._run is not None and self._run.name == name:
+            return self._run
+        if self._run is not None:
+            self._run.close()
+            self._run = None
+        names = [sink.name for sink in self._sinks]
+        check_beside(names, targets)
+        opened = Targets(names, targets, self._register)
+        try:
+            self._run = EpochRun(name, opened, self._checkpoint, self._adopt)
+        except BaseException:
+            opened.close()
+            raise
+        return self._run
+
+    def _targets(self, made: Sequence[Pass]) -> list[Target]:
+        """Of all sinks, in their order; options are read once."""
+        schemas = {view.sink: view.schema for one in made for view in one.views}
+        return [self._target(place, schemas[place]) for place in range(len(self._sinks))]
+
+    def _target(self, place: int, schema: pa.Schema) -> Target:
+        known = self._known.get(place)
+        if known is None:
+            sink = self._sinks[place]
+            kind = sink_format(sink.format)
+            given = {**sink.options, "checkpointLocation": self._checkpoint}
+            known = self._known[place] = Target(kind, kind.parse(given), schema)
+        if known.schema != schema:
+            raise SchemaError(
+                f"The rows of the sink {self._sinks[place].name or known.format.name} have other "
+                "columns than in the batch before.",
+                remedy="restart the query where that is meant.",
+            )
+        return known
+
+    def _check_mode(self, query: Running) -> None:
+        if query.mode == "complete":
+            raise OptionError(
+                "outputMode complete gives the whole result with every batch: appended, its rows "
+                "would be there once for each batch.",
+                remedy="use outputMode update and a sink with write=upsert and key: it keeps running "
+                "aggregates current.",
+            )
+
+
+def epoch(
+    sinks: EpochSink | Sequence[EpochSink],
+    *,
+    checkpointLocation: str,  # noqa: N803 - the name of Spark's option
+    job: str | None = None,
+    register: str | None = None,
+    adopt: str | None = None,
+) -> Epoch:
+    """The function for ``foreachBatch`` that writes each micro-batch exactly once.
+
+    All sinks pre-commit, one decision names what all of them pre-committed, then all commit: after
+    recovery an epoch is in every target or in none.
+
+    Args:
+        sinks: made by ``abs_spark.sink``; each has a name where there are several.
+        checkpointLocation: the same as the query's own option.
+        job: stable name of the job; default: the query's id.
+        register: name of the sink in whose system the job's register lies; default: the first one.
+        adopt: consent, by the token that a refusal names.
+
+    Raises:
+        OptionError: names are missing or there twice.
+    """
+    given = [sinks] if isinstance(sinks, EpochSink) else list(sinks)
+    return Epoch(given, job=job, register=register, checkpoint=checkpointLocation, adopt=adopt)

@@ -1,0 +1,96 @@
+"""Which query, run and micro-batch a call of ``foreachBatch`` is for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+
+from abs_core.errors import ConfigError, OptionError
+from abs_spark.checkpoint import query_id
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_QUERY = "sql.streaming.queryId"
+_RUN = "spark.jobGroup.id"
+_EPOCH = "streaming.sql.batchId"
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A query's present run.
+
+    Args:
+        query: the query id; it lives in the checkpoint.
+        run: Spark's id of this start of the query.
+        mode: the output mode in lower case, where Spark tells.
+    """
+
+    query: str
+    run: str
+    mode: str | None = None
+
+
+def running(spark: SparkSession, batch: int, checkpoint: str) -> Running:
+    """The query that calls.
+
+    Classic Spark tells by local properties of the thread. Under Connect there are none: the query is
+    found by the id in its checkpoint, among those that run.
+
+    Raises:
+        ConfigError: it cannot be told which query this is: not called by ``foreachBatch``.
+        OptionError: ``checkpoint`` is another query's.
+    """
+    context = _context(spark)
+    if context is not None:
+        query, run, epoch = (context.getLocalProperty(name) for name in (_QUERY, _RUN, _EPOCH))
+        if not query or not run or epoch != str(batch):
+            raise _no_query(batch)
+        owner = query_id(checkpoint)
+        if owner is not None and owner != query:
+            raise OptionError(
+                "The checkpointLocation of abs_spark.epoch is another query's.",
+                remedy="give it the same checkpointLocation as the query's own option.",
+            )
+        return Running(query, run, _mode(spark, query))
+    owner = query_id(checkpoint)
+    if owner is None:
+        raise ConfigError(
+            "Under Spark Connect the query is found by its checkpoint, which cannot be read from here.",
+            remedy="give abs_spark.epoch the query's checkpointLocation, where the server's Python "
+            "reads it.",
+        )
+    found = [query for query in spark.streams.active if query.id == owner]
+    if not found:
+        raise _no_query(batch)
+    return Running(owner, found[0].runId)
+
+
+def _context(spark: SparkSession) -> Any:
+    """The SparkContext of a classic session; None under Connect."""
+    return getattr(spark, "_sc", None)
+
+
+def _mode(spark: SparkSession, query: str) -> str | None:
+    """The output mode, which PySpark does not tell; None where this Spark keeps it elsewhere."""
+    from py4j.protocol import Py4JError
+
+    # foreachBatch gets a session of the query's own, which does not know the query.
+    for session in (type(spark)._instantiatedSession, spark):
+        try:
+            started: Any = session._jsparkSession.streams().get(query)  # type: ignore[union-attr]
+            return str(started.streamingQuery().outputMode().toString()).lower()
+        except (Py4JError, AttributeError, TypeError):
+            continue
+    return None
+
+
+def _no_query(batch: int) -> ConfigError:
+    return ConfigError(
+        f"abs_spark.epoch was called for batch {batch} outside of that batch of a streaming query "
+        f"(PySpark {pyspark.__version__}).",
+        remedy="give it to foreachBatch, or call it inside your own function, in the thread that Spark "
+        "calls, with the batch id that Spark gives.",
+    )

@@ -1,0 +1,148 @@
+"""One run of a job in the driver: its sinks and its coordinator, from batch to batch."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+from abs_core import protocol, sinkmap
+from abs_core.certificate import Origin
+from abs_core.coordinator import Coordinator, Report
+from abs_core.errors import IdentityError, ProtocolError
+from abs_core.model import JobState, Share
+from abs_core.patience import Patience
+from abs_core.preflight import check, describe
+from abs_core.protocol import Identity, Skip, Write
+from abs_spark.certificates import CheckpointCertificates
+from abs_spark.foreach.targets import Targets, joined
+from abs_spark.names import RunName
+from abs_spark.progress import observer
+from abs_spark.run import KILL_SECONDS, hasty
+from abs_spark.start import warn
+
+_start = logging.getLogger("abs_spark.start")
+_recovery = logging.getLogger("abs_spark.recovery")
+
+
+class EpochRun:
+    """A run, in the process that Spark's driver calls.
+
+    Args:
+        name: its job, lineage and run.
+        targets: are closed with the run.
+        checkpoint: the query's ``checkpointLocation``.
+    """
+
+    def __init__(self, name: RunName, targets: Targets, checkpoint: str, adopt: str | None) -> None:
+        self.name = name
+        self.targets = targets
+        self._certificates = CheckpointCertificates(checkpoint)
+        self._origin: Origin | None = None
+        self._finished: set[int] = set()
+        identities = targets.identities()
+        self._patience = replace(targets.patience, job=name.job)
+        self._identity = Identity(
+            job=name.job,
+            lineage=name.lineage,
+            run=name.run,
+            target=joined(identities),
+            adopt=adopt,
+            checkpoint=name.checkpoint,
+            sinks=identities if any(targets.names) else (),
+        )
+        self._numbers = self._expected_numbers()
+        self._coordinator = self._coordinate(self._patience)
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """Of the sinks, by name."""
+        return self._numbers
+
+    def begin(self, epoch: int) -> tuple[JobState, Write | Skip]:
+        """Start the run where it has not started; say what to do with the epoch.
+
+        Raises:
+            PreflightError: a target cannot keep the promise; nothing was started.
+            ProtocolError: as ``Coordinator.begin``; or the epoch was finished by this very run.
+            TargetError: a target does not answer for good.
+        """
+        if self._origin is None:
+            self._preflight()
+            self._origin = self._certificates.read()
+        state, plan = self._coordinator.begin(epoch, gaps_allowed=True, origin=self._origin)
+        if state.sinks and sinkmap.numbers(state) != self._numbers:
+            # Another run was first between our look and our start: it was given other sinks.
+            self._numbers = sinkmap.numbers(state)
+            self._coordinator = self._coordinate(self._patience)
+        if isinstance(plan, Skip) and epoch in self._finished:
+            raise ProtocolError(
+                f"Batch {epoch} was written by this job already, in this very run: the rows of a "
+                "second call would be lost.",
+                job=self.name.job,
+                epoch=epoch,
+                remedy="call abs_spark.epoch once in a batch, with all its sinks; or give the second "
+                "one another job.",
+            )
+        return state, plan
+
+    def commit(self, epoch: int, shares: Sequence[Share], fingerprint: str | None) -> None:
+        """See ``Coordinator.commit``."""
+        self._coordinator.commit(Report(epoch, shares, fingerprint, gaps_allowed=True))
+        self._finished = {epoch, *sorted(self._finished)[-1:]}
+
+    def end(self, *, tasks_may_run: bool) -> None:
+        """Give the run up: what it has open is committed or aborted. Logs errors and raises none."""
+        try:
+            coordinator = self._coordinate(hasty(self._patience))
+            if coordinator.end() and tasks_may_run:
+                time.sleep(KILL_SECONDS)
+                coordinator.sweep_ended()
+        except Exception as error:  # noqa: BLE001 - not even a defect may hide the first error
+            _recovery.warning(
+                "job %s: what the run has open cannot be ended now: %s", self.name.job, error
+            )
+
+    def close(self) -> None:
+        self.targets.close()
+
+    def _coordinate(self, patience: Patience) -> Coordinator:
+        protocols = {guarantee.protocol for _, guarantee in self.targets.guarantees()}
+        return Coordinator(
+            self._identity,
+            self.targets.register(),
+            self.targets.committer(self._numbers),
+            patience=patience,
+            observe=observer("+".join(sorted(protocols))),
+            certificates=self._certificates,
+            is_empty=self.targets.is_empty,
+            fence=self.targets.fence,
+        )
+
+    def _expected_numbers(self) -> dict[str, int]:
+        """The sinks' numbers, as the start will give them."""
+        if not self._identity.sinks:
+            return {self.targets.names[0]: 0}
+        stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
+        if stored is None:
+            return {sink.name: sink.number for sink in sinkmap.first(self._identity.sinks)}
+        mapped = sinkmap.assign(stored.state, self._identity.sinks)
+        if isinstance(mapped, IdentityError):
+            raise mapped
+        return {sink.name: sink.number for sink in mapped if sink.until is None}
+
+    def _preflight(self) -> None:
+        stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
+        if protocol.has_started(None if stored is None else stored.state, self._identity):
+            return  # fenced, or started before this process lost its memory
+        for _, findings in self.targets.preflight(self.name.job):
+            warn(check(findings, self.name.job, _start))
+        for what, guarantee in self.targets.guarantees():
+            _start.info("%s", describe(what, guarantee, self.name.job))
+        if not self.targets.alone:
+            _start.info(
+                "job %s: %d sinks under one decision: after recovery an epoch is in all of them or in "
+                "none; while it commits, one may show it before another",
+                *(self.name.job, len(self.targets.names)),
+            )

@@ -1,0 +1,36 @@
+"""Options on their way to tasks: not in plain text, so that no dump, log or plan shows a secret (I9).
+
+This hides them from eyes and from searches, not from somebody who has the pickle and this code: tasks
+must be able to read them. Who may read Spark's memory and its network may read any connector's options.
+"""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from typing import Any
+
+
+class Sealed:
+    """A picklable value that shows in none of its forms."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def open(self) -> Any:
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Sealed(...)"
+
+    def __getstate__(self) -> tuple[bytes, bytes]:
+        content = pickle.dumps(self._value)
+        pad = secrets.token_bytes(len(content))
+        return pad, _xor(content, pad)
+
+    def __setstate__(self, state: tuple[bytes, bytes]) -> None:
+        self._value = pickle.loads(_xor(*state))  # noqa: S301 - Spark unpickled what it lies in
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))

@@ -1,0 +1,76 @@
+"""A sink of an epoch, as the user describes it: format, options, and which rows it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from abs_core.errors import OptionError
+from abs_spark.formats import sink_format
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_OF_THE_EPOCH = {
+    "job": "give it to abs_spark.epoch(..., job=...)",
+    "checkpointlocation": "give it to abs_spark.epoch(..., checkpointLocation=...)",
+    "adopt": "give it to abs_spark.epoch(..., adopt=...)",
+    "epoch": "leave it out: a stream counts its own epochs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EpochSink:
+    """See ``abs_spark.sink``, which makes one. Its ``repr`` shows no option: some are secrets (I9)."""
+
+    format: str
+    options: Mapping[str, str] = field(repr=False)
+    name: str = ""
+    select: tuple[str, ...] = ()
+    where: str | None = None
+    transform: Callable[[DataFrame], DataFrame] | None = None
+
+
+def sink(
+    format: str,  # noqa: A002 - Spark's word for it
+    options: Mapping[str, Any],
+    *,
+    name: str = "",
+    select: Sequence[str] = (),
+    where: str | None = None,
+    transform: Callable[[DataFrame], DataFrame] | None = None,
+) -> EpochSink:
+    """Describe one sink of an epoch; nothing is connected to.
+
+    Args:
+        format: ``abs-postgres``, ``abs-kafka`` or ``abs-s3``.
+        options: as for ``writeStream.format(...).option(...)``.
+        name: is kept in the register, and tells the job's sinks apart; needed where there are several.
+        select: SQL expressions of its columns, each made of one row alone; all columns where left out.
+        where: SQL condition of its rows; a row for which it is NULL is left out.
+        transform: makes its rows out of the micro-batch, by any function of a DataFrame. It costs a
+            Spark job of its own, and cannot stand beside ``select`` and ``where``.
+
+    Raises:
+        OptionError: the format is unknown, or an option belongs to the epoch.
+    """
+    sink_format(format)
+    given = {str(key): str(value) for key, value in options.items()}
+    for key in given:
+        if key.lower() in _OF_THE_EPOCH:
+            raise OptionError(
+                f"The option {key} is not one of a sink in an epoch.",
+                remedy=f"{_OF_THE_EPOCH[key.lower()]}.",
+            )
+    if isinstance(select, str):
+        raise OptionError(
+            "select is a list of SQL expressions, not one text.",
+            remedy=f"write select=[{select!r}].",
+        )
+    if transform is not None and (select or where is not None):
+        raise OptionError(
+            f"The sink {name or format} has a transform, and select or where beside it.",
+            remedy="do all of it in the transform.",
+        )
+    return EpochSink(format, given, name, tuple(select), where, transform)

@@ -1,0 +1,121 @@
+"""All sinks of an epoch in the driver: one committer over them, one register, one guarantee each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from abs_core.aborting import attempt_all
+from abs_core.composite import RoutedCommitter
+from abs_core.contracts import Committer, Emptiable, RegisterStore, Sink
+from abs_core.errors import AbsError, ConfigError, OptionError
+from abs_core.model import AND, Committable, Finding, Guarantee, JobState
+from abs_core.patience import Patience
+from abs_core.sinkmap import number_of
+from abs_spark.target import Target
+
+
+class Targets:
+    """The sinks of one epoch function, open in this process.
+
+    Args:
+        names: of the sinks; each is known by its own.
+        targets: in the same order.
+        register: the name of the sink in whose system the register lies.
+    """
+
+    def __init__(self, names: Sequence[str], targets: Sequence[Target], register: str) -> None:
+        self.alone = len(targets) == 1
+        self.names = tuple(names)
+        self._targets = dict(zip(names, targets, strict=True))
+        self._sinks: dict[str, Sink] = {}
+        try:
+            for name, target in self._targets.items():
+                self._sinks[name] = target.sink(alone=self.alone)
+        except BaseException:
+            self.close()
+            raise
+        self._register = register
+
+    @property
+    def patience(self) -> Patience:
+        """The longest of all."""
+        return max((t.options.patience for t in self._targets.values()), key=lambda p: p.seconds)
+
+    def identities(self) -> tuple[tuple[str, str], ...]:
+        """Name and target of each, asked with patience."""
+        return tuple(
+            (name, self._targets[name].options.patience.retry(partial(_target_of, sink)))
+            for name, sink in self._sinks.items()
+        )
+
+    def register(self) -> RegisterStore:
+        """Where the job's state is kept."""
+        return self._sinks[self._register].register()
+
+    def committer(self, numbers: Mapping[str, int]) -> Committer:
+        """Over all sinks; of one sink alone its own, which may commit rows and register at once."""
+        if self.alone:
+            return self._sinks[self.names[0]].committer()
+        made = {numbers[name]: sink.committer() for name, sink in self._sinks.items()}
+        return RoutedCommitter(made, number_of, _gone)
+
+    def preflight(self, job: str) -> list[tuple[str, Sequence[Finding]]]:
+        """What each sink finds, by its name."""
+        return [
+            (name, self._targets[name].options.patience.retry(partial(sink.preflight, job)))
+            for name, sink in self._sinks.items()
+        ]
+
+    def guarantees(self) -> list[tuple[str, Guarantee]]:
+        """What each sink promises, by its name and format."""
+        return [
+            (f"{self._targets[name].format.name} {name}".rstrip(), sink.guarantee())
+            for name, sink in self._sinks.items()
+        ]
+
+    def is_empty(self) -> bool:
+        """Whether no target holds a row yet."""
+        return all(isinstance(s, Emptiable) and s.is_empty() for s in self._sinks.values())
+
+    def fence(self, state: JobState) -> None:
+        attempt_all(partial(sink.fence, state) for sink in self._sinks.values())
+
+    def close(self) -> None:
+        for sink in self._sinks.values():
+            sink.close()
+
+
+def _target_of(sink: Sink) -> str:
+    return sink.target
+
+
+def check_beside(names: Sequence[str], targets: Sequence[Target]) -> None:
+    """Refuse sinks that cannot stand beside others; before one is built.
+
+    Raises:
+        OptionError: the sink is named.
+    """
+    for name, target in zip(names, targets, strict=True):
+        if len(targets) > 1 and target.options.common.protocol == "idempotent":
+            raise OptionError(
+                f"The sink {name} has protocol=idempotent beside other sinks: its rows would be "
+                "visible before the decision.",
+                remedy="use protocol=2pc or wal.",
+            )
+
+
+def joined(identities: Sequence[tuple[str, str]]) -> str:
+    """All targets as one."""
+    return AND.join(sorted({target for _, target in identities}))
+
+
+def _gone(number: int, committable: Committable) -> AbsError:
+    return ConfigError(
+        f"The epoch's sink number {number} is not among this query's, and has yet to commit what is "
+        "decided.",
+        job=committable.handle.job,
+        epoch=committable.handle.epoch,
+        handle=str(committable.handle),
+        remedy="run the query with that sink once more; then take it out.",
+    )

@@ -1,0 +1,33 @@
+"""The kinds of sink, by the name that Spark users write; each is imported when it is asked for.
+
+Nothing here needs Spark's Python data sources, which there are from PySpark 4.1 on.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from abs_core.errors import OptionError
+from abs_spark.target import Format
+
+_MODULES = {
+    "abs-kafka": "abs_spark.formats.kafka",
+    "abs-postgres": "abs_spark.formats.postgres",
+    "abs-s3": "abs_spark.formats.s3",
+}
+
+
+def sink_format(name: str) -> Format:
+    """The format of that name.
+
+    Raises:
+        OptionError: there is none.
+        ImportError: a library that it needs is not installed.
+    """
+    module = _MODULES.get(name)
+    if module is None:
+        raise OptionError(
+            f"There is no sink {name!r}.", remedy=f"use one of {', '.join(sorted(_MODULES))}."
+        )
+    found: Format = import_module(module).FORMAT
+    return found

@@ -1,0 +1,22 @@
+"""The sink ``abs-kafka``, without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+from abs_sinks.kafka import KafkaOptions, KafkaSink
+from abs_spark.target import Format
+from abs_spark.wal_default import with_wal
+
+
+def parse_options(given: Mapping[str, str]) -> KafkaOptions:
+    """As ``KafkaOptions.parse``, with the log of a stream (``wal_default``).
+
+    A function, because Spark pickles a class method by value: a target that is unpickled twice would
+    not equal itself then, and its run never be found again.
+    """
+    return KafkaOptions.parse(with_wal(given))
+
+
+FORMAT = Format("abs-kafka", parse_options, KafkaSink, partial(KafkaSink, co_commit=False))

@@ -1,0 +1,204 @@
+"""One micro-batch in three targets under one decision, on this Spark."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+import abs_spark
+from abs_services import KafkaService
+from abs_spark.foreach.sealed import Sealed
+from tests.kit.kafka import Variant, open_topic
+from tests.spark.bucket import Bucket
+from tests.spark.epoch_world import EpochWorld, once
+from tests.spark.world import World
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+
+@pytest.fixture
+def world(
+    new_world: Callable[[str], World], kafka: KafkaService, bucket: Bucket
+) -> Iterator[EpochWorld]:
+    kafka.start()
+    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
+        yield EpochWorld(new_world("2pc"), topic, bucket)
+
+
+def ids(numbers: range, rows: int = 40) -> list[int]:
+    return [number * 1000 + row for number in numbers for row in range(rows)]
+
+
+def test_an_epoch_is_in_all_three_targets_once(spark: SparkSession, world: EpochWorld) -> None:
+    world.files.add_files(range(3))
+    world.run(spark)
+    expected = once(ids(range(3)))
+    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
+    assert [(s.number, s.name) for s in world.register().sinks] == [
+        (0, "payments"),
+        (1, "alerts"),
+        (2, "items"),
+    ]
+    assert world.register().frontier == 2
+
+
+def test_a_replayed_epoch_changes_no_target(spark: SparkSession, world: EpochWorld) -> None:
+    world.files.add_files(range(2))
+    world.run(spark)
+    world.files.forget_commits(2)
+    world.files.add_files(range(2, 3))
+    world.run(spark)
+    expected = once(ids(range(3)))
+    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
+
+
+def test_each_sink_gets_its_rows_and_columns_of_one_pass(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    world.files.add_files(range(1))
+    sinks = [
+        world.postgres(where="id < 10"),
+        world.to_kafka(where="nullif(id, 7) > 4"),  # NULL for 7, which is left out
+        world.to_s3(select=["id", "upper(word) as word"]),
+    ]
+    jobs: list[int] = []
+
+    def write(df: DataFrame, batch: int) -> None:
+        written(df, batch)
+        group = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
+        jobs.append(len(df.sparkSession.sparkContext.statusTracker().getJobIdsForGroup(group)))
+
+    written = world.epoch(*sinks)
+    world.run(spark, write)
+    found = world.ids()
+    assert found["payments"] == once(range(10))
+    assert found["alerts"] == once([n for n in range(40) if n > 4 and n != 7])
+    assert found["items"] == once(range(40))
+    assert set(world.bucket.frame(world.bucket.names())["word"]) == {f"WORD {n}" for n in range(40)}
+    assert jobs == [1]
+
+
+def test_a_transform_is_any_function_of_the_micro_batch(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    world.files.add_files(range(2))
+    counted = world.to_s3(
+        transform=lambda df: df.groupBy((df.id % 2).alias("id")).count().select("id")
+    )
+    world.run(spark, world.epoch(world.postgres(), counted))
+    found = world.ids()
+    assert found["payments"] == once(ids(range(2)))
+    assert found["items"] == {0: 2, 1: 2}
+
+
+@pytest.mark.parametrize(
+    "select", [["explode(array(id)) as id"], ["sum(id) as id"], ["row_number() over (order by id)"]]
+)
+def test_what_is_not_made_of_one_row_is_refused_by_name(
+    spark: SparkSession, world: EpochWorld, select: list[str]
+) -> None:
+    world.files.add_files(range(1))
+    with pytest.raises(StreamingQueryException, match=r"items.*not made of one row alone"):
+        world.run(spark, world.epoch(world.postgres(), world.to_s3(select=select)))
+    assert not world.ids()["payments"]
+
+
+def test_a_sink_can_be_added_and_taken_out_between_runs(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    world.files.add_files(range(1))
+    world.run(spark, world.epoch(world.postgres()))
+    world.files.add_files(range(1, 2))
+    world.run(spark, world.epoch(world.postgres(), world.to_kafka()))
+    world.files.add_files(range(2, 3))
+    world.run(spark, world.epoch(world.postgres(), world.to_s3()))
+    found = world.ids()
+    assert found["payments"] == once(ids(range(3)))
+    assert found["alerts"] == once(ids(range(1, 2)))
+    assert found["items"] == once(ids(range(2, 3)))
+    sinks = [(s.number, s.name, s.since, s.until) for s in world.register().sinks]
+    assert sinks == [(0, "payments", 0, None), (1, "alerts", 1, 1), (2, "items", 2, None)]
+
+
+def test_a_second_call_in_one_batch_is_refused(spark: SparkSession, world: EpochWorld) -> None:
+    world.files.add_files(range(1))
+    function = world.epoch(world.postgres())
+
+    def twice(df: DataFrame, batch: int) -> None:
+        function(df, batch)
+        function(df, batch)
+
+    with pytest.raises(StreamingQueryException, match="in this very run"):
+        world.run(spark, twice)
+    assert world.ids()["payments"] == once(ids(range(1)))
+
+
+def test_a_function_may_leave_out_batches(spark: SparkSession, world: EpochWorld) -> None:
+    world.files.add_files(range(4))
+    function = world.epoch(world.postgres())
+    world.run(spark, lambda df, batch: function(df, batch) if batch % 2 else None)
+    assert world.ids()["payments"].total() == 80
+    assert world.register().frontier == 3
+
+
+def test_complete_mode_is_refused(spark: SparkSession, world: EpochWorld) -> None:
+    world.files.add_files(range(1))
+    writer = world.stream(spark).groupBy("word").count().writeStream.outputMode("complete")
+    query = writer.foreachBatch(world.epoch(world.postgres())).option(
+        "checkpointLocation", str(world.checkpoint)
+    )
+    with pytest.raises(StreamingQueryException, match="outputMode complete"):
+        query.trigger(availableNow=True).start().awaitTermination()
+
+
+def test_update_mode_keeps_running_aggregates_current(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    url = world.files.url
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create table sums (word text primary key, count bigint)")
+    world.files.add_files(range(3))
+    sink = abs_spark.sink(
+        "abs-postgres",
+        {"url": url, "dbtable": "sums", "protocol": "wal", "write": "upsert", "key": "word"},
+    )
+    counts = (
+        world.stream(spark).selectExpr("cast(id % 3 as string) as word").groupBy("word").count()
+    )
+    writer = counts.writeStream.outputMode("update").foreachBatch(world.epoch(sink))
+    query = writer.option("checkpointLocation", str(world.checkpoint)).trigger(availableNow=True)
+    query.start().awaitTermination()
+    with psycopg.connect(url, autocommit=True) as connection:
+        found: dict[str, int] = dict(connection.execute("select word, count from sums").fetchall())
+    numbers = ids(range(3))
+    assert found == {str(n): sum(1 for i in numbers if i % 3 == n) for n in range(3)}
+
+
+def test_called_outside_of_a_query_is_refused(spark: SparkSession, world: EpochWorld) -> None:
+    df = spark.range(3).selectExpr("id", "'x' as word", "current_timestamp() as at")
+    with pytest.raises(Exception, match="outside of that batch"):
+        world.epoch(world.postgres())(df, 0)
+    assert not world.ids()["payments"]
+
+
+def test_idempotent_beside_another_sink_is_refused(spark: SparkSession, world: EpochWorld) -> None:
+    world.files.add_files(range(1))
+    world.kafka_options["protocol"] = "idempotent"
+    with pytest.raises(StreamingQueryException, match="idempotent beside other sinks"):
+        world.run(spark)
+    assert not world.ids()["payments"]
+
+
+def test_no_secret_is_in_what_goes_to_tasks_or_is_shown(tmp_path: Path) -> None:
+
+    secret = "hunter2-correct-horse"
+    sink = abs_spark.sink("abs-postgres", {"url": "postgresql://h/d", "password": secret})
+    function = abs_spark.epoch(sink, checkpointLocation=str(tmp_path))
+    assert secret not in repr(sink) + repr(function)
+    assert secret.encode() not in pickle.dumps(Sealed({"password": secret}))

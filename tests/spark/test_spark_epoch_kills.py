@@ -1,0 +1,116 @@
+"""Drivers killed while an epoch goes to three targets: then it is in all of them once, or in none."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from abs_core.crash import CrashPoint
+from abs_core.testing.crash_points import CO_COMMIT, RARE
+from abs_services import KafkaService
+from tests import daily
+from tests.kit.kafka import Variant, open_topic
+from tests.spark.bucket import Bucket
+from tests.spark.drivers import Driver, killed_at, until
+from tests.spark.epoch_world import EpochWorld, once
+from tests.spark.jobs.stream_files import Job, start
+from tests.spark.world import World
+
+pytestmark = [pytest.mark.spark, pytest.mark.services]
+
+FILES = 4
+ROWS = 40
+POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
+
+
+@pytest.fixture
+def world(
+    new_world: Callable[[str], World], kafka: KafkaService, bucket: Bucket, store: object
+) -> Iterator[EpochWorld]:
+    """``store`` puts the bucket's keys into the environment, which drivers inherit."""
+    kafka.start()
+    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
+        yield EpochWorld(new_world("2pc"), topic, bucket)
+
+
+def ids(files: int = FILES) -> list[int]:
+    return [number * 1000 + row for number in range(files) for row in range(ROWS)]
+
+
+def go_on(spark: SparkSession, world: EpochWorld, job: Job) -> None:
+    """Restart in the shared session, which is as good as any other; then look at all targets."""
+    start(spark, job, world.files.url).awaitTermination()
+    expected = once(ids())
+    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
+    assert world.left_behind() == []
+
+
+def killed(world: EpochWorld, job: Job, point: CrashPoint, nth: int) -> None:
+    world.files.add_files(range(FILES), ROWS)
+    killed_at(point, nth, job, world.files.folder / "killed", world.files.url)
+
+
+def test_killed_between_the_commits_of_two_targets_the_rest_is_committed(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    job = world.job()
+    killed(world, job, CrashPoint.BETWEEN_COMMITS, 1)
+    assert len({counted.total() for counted in world.ids().values()}) > 1, "all were committed"
+    go_on(spark, world, job)
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
+    spark: SparkSession, world: EpochWorld, nth: int
+) -> None:
+    job = world.job()
+    killed(world, job, CrashPoint.AFTER_PRE_COMMIT, nth)
+    assert not any(world.ids().values())
+    go_on(spark, world, job)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("point", POINTS)
+def test_killed_anywhere_an_epoch_is_in_all_targets_once(
+    spark: SparkSession, world: EpochWorld, point: CrashPoint, nth: int, protocol: str
+) -> None:
+    job = world.job(protocol, scramble=True)
+    killed(world, job, point, nth)
+    go_on(spark, world, job)
+
+
+def test_killed_at_random_the_query_goes_on_where_it_was(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    job = world.job(scramble=True)
+    point = random.Random(daily.seed()).choice(POINTS)
+    print(f"killed at {point}, seed {daily.seed()}")
+    killed(world, job, point, 1)
+    go_on(spark, world, job)
+
+
+def test_of_two_drivers_on_copies_of_one_checkpoint_one_writes(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    world.files.add_files(range(2), ROWS)
+    job = world.job(continuous=True)
+    with Driver(job, world.files.folder / "first", world.files.url) as driver:
+        commits = world.checkpoint / "commits"
+        driver.wait_until(lambda: (commits / "1").exists(), "it is idle")
+        newer = world.files.with_checkpoint_copy("newer")
+        newer.forget_commits(1)  # so that it has something to do, and takes over
+        newest = world.job(continuous=True, checkpoint=str(newer.checkpoint), input=job.input)
+        query = start(spark, newest, world.files.url)
+        until(lambda: world.register().generation == 2, "the newer driver has taken over")
+        world.files.add_files(range(2, FILES), ROWS)
+        assert driver.end() == 1
+        assert "FencedError" in driver.log
+        until(lambda: world.register().frontier == FILES - 1, "the newer has written the rest")
+        query.stop()
+    expected = once(ids())
+    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
