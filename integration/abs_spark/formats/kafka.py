@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+
+import pyarrow as pa
 
 from abs_sinks.kafka import KafkaOptions, KafkaSink
 from abs_spark.target import Format
@@ -19,4 +20,12 @@ def parse_options(given: Mapping[str, str]) -> KafkaOptions:
     return KafkaOptions.parse(with_wal(given))
 
 
-FORMAT = Format("abs-kafka", parse_options, KafkaSink, partial(KafkaSink, co_commit=False))
+def beside(options: KafkaOptions, schema: pa.Schema) -> KafkaSink:
+    """The sink of a job whose register lies elsewhere, or has other sinks, too.
+
+    A function for the same reason: partial objects do not equal themselves once unpickled.
+    """
+    return KafkaSink(options, schema, co_commit=False)
+
+
+FORMAT = Format("abs-kafka", parse_options, KafkaSink, beside)

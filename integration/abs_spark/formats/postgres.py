@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+
+import pyarrow as pa
 
 from abs_sinks.postgres import PostgresOptions, PostgresSink
 from abs_spark.target import Format
@@ -17,4 +18,12 @@ def parse_options(given: Mapping[str, str]) -> PostgresOptions:
     return PostgresOptions.parse(given)
 
 
-FORMAT = Format("abs-postgres", parse_options, PostgresSink, partial(PostgresSink, co_commit=False))
+def beside(options: PostgresOptions, schema: pa.Schema) -> PostgresSink:
+    """The sink of a job whose register lies elsewhere, or has other sinks, too.
+
+    A function for the same reason: partial objects do not equal themselves once unpickled.
+    """
+    return PostgresSink(options, schema, co_commit=False)
+
+
+FORMAT = Format("abs-postgres", parse_options, PostgresSink, beside)
