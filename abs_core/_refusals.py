@@ -75,3 +75,13 @@ def open_elsewhere(state: JobState) -> IdentityError:
         epoch=state.open[0].epoch,
         remedy="start it once more at the old target, so that they are committed, then adopt.",
     )
+
+
+def moved_away(state: JobState) -> IdentityError:
+    """The register's state lies elsewhere now; nobody may consent to go on with what is left here."""
+    return IdentityError(
+        f"The job's register is not here any more: it was moved to {state.moved_to}.",
+        job=state.job,
+        remedy="let the job look for it there: by the argument register of abs_spark.epoch, or by the "
+        "options stateschema, registertopic, statepath, or job.",
+    )

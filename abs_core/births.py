@@ -45,6 +45,8 @@ def start(
     """
     if state is not None and who.run in state.superseded:
         return protocol.start(state, who, new_register)  # a zombie: that is the reason to name
+    if state is not None and state.moved_to is not None:
+        return protocol.start(state, who, new_register)  # no consent leads past that
     renamed = _renamed(state, who, origin.certificate)
     if renamed is not None:
         return renamed

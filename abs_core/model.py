@@ -32,6 +32,9 @@ PROTOCOL = "protocol"
 AND = " + "
 """Between the targets of a job that has several: their identities make one."""
 
+MOVED = "moved to "
+"""Begins the lineage of a register whose state lies elsewhere now: no query has such a lineage."""
+
 NO_EPOCH = 10**18 - 1
 """The epoch in a bounded name: it is no epoch's, never finished and never abandoned."""
 
@@ -331,6 +334,13 @@ class JobState:
         if self.frontier is not None:
             epochs.append(self.frontier)
         return max(epochs, default=None)
+
+    @property
+    def moved_to(self) -> str | None:
+        """Where the job's state has gone, for people; None where it is here."""
+        if not self.lineage.startswith(MOVED):
+            return None
+        return self.lineage.removeprefix(MOVED).rpartition(": ")[0]
 
     def decision(self, epoch: int) -> Decision | None:
         """The open decision on ``epoch`` of the present lineage."""

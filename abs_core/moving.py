@@ -1,6 +1,6 @@
-"""A person's acts on a whole job: give it another name, or let it begin again from nothing.
+"""A person's acts on a whole job: rename it, move its register, or let it begin again from nothing.
 
-Both first raise the generation, which fences a run that is alive; finish what is decided; and abort
+All first raise the generation, which fences a run that is alive; finish what is decided; and abort
 what no decision can name any more. Each step may be repeated: an act that was cut off is done again.
 """
 
@@ -9,14 +9,11 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
-from abs_core.contracts import Bound, Committer, Conflict, Inventory, RegisterStore
+from abs_core.contracts import Bound, Committer, Conflict, Inventory, RegisterStore, Stored
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError, ContentionError
-from abs_core.model import JobState
+from abs_core.model import MOVED, JobState
 from abs_core.protocol import Identity
-
-_MOVED = "moved to "
-"""Begins the lineage of a register whose job is being moved: no query has it, so none can start."""
 
 
 def rename(register: Inventory, committer: Committer, job: str, new: str) -> JobState:
@@ -31,11 +28,7 @@ def rename(register: Inventory, committer: Committer, job: str, new: str) -> Job
         ProtocolError: what is decided cannot be finished, or the cell cannot be moved.
         ContentionError: the job is running.
     """
-    stored, there = register.load(job), register.load(new)
-    if stored is None:
-        raise ConfigError(
-            f"There is no register of a job {job!r} here.", remedy="see `abs register list`."
-        )
+    stored, there = _stored(register, job), register.load(new)
     if there is not None and there.state.register != stored.state.register:
         raise ConfigError(
             f"There is another job {new!r} here already.", remedy="choose another name."
@@ -43,8 +36,8 @@ def rename(register: Inventory, committer: Committer, job: str, new: str) -> Job
     if isinstance(register, Bound):
         register.check_movable(job)
     lineage, state = stored.state.lineage, stored.state
-    mark = f"{_MOVED}{new}: "
-    if not lineage.startswith(_MOVED):
+    mark = f"{MOVED}{new}: "
+    if not lineage.startswith(MOVED):
         state = take_over(register, committer, state)
         # From here on nobody can start it under the old name, whatever happens to this process.
         _swap(register, state, replace(state, lineage=f"{mark}{lineage}"))
@@ -61,6 +54,67 @@ def rename(register: Inventory, committer: Committer, job: str, new: str) -> Job
     return moved if there is None else there.state
 
 
+def move(register: Inventory, committer: Committer, job: str, other: Inventory) -> JobState:
+    """Put the job's state into another register store; the state there.
+
+    What stays behind says where it went, and can be started by no run: it is not deleted, so that a
+    query that still looks for its register here is refused. To move it back is the same act.
+
+    Args:
+        committer: acts on the job's handles, in all its targets.
+
+    Raises:
+        ConfigError: there is no such job, it has been moved already, or another one is there.
+        ProtocolError: what is decided cannot be finished, or the cell cannot be moved.
+        TargetError: a system does not answer: what is in doubt there is not ended.
+        ContentionError: the job is running.
+    """
+    stored, there = _stored(register, job), other.load(job)
+    if there is not None and there.state.register != stored.state.register:
+        raise ConfigError(
+            f"There is another job {job!r} there already.", remedy="rename one of them."
+        )
+    if isinstance(register, Bound):
+        register.check_movable(job)
+    place, state = other.place(job), stored.state
+    begun, done = f"{MOVED}{place}, unfinished: ", f"{MOVED}{place}: "
+    if state.lineage.startswith(done) and there is not None and there.state.moved_to is None:
+        return there.state
+    if state.moved_to is None:
+        if there is not None and there.state.moved_to is None:
+            raise ConfigError(
+                f"Job {job!r} is here and there: one of both is a copy.",
+                remedy="find out which one the query uses, and retire the other.",
+            )
+        state = take_over(register, committer, state)
+        # From here on nobody can start it, whatever happens to this process.
+        marked = replace(state, lineage=f"{begun}{state.lineage}")
+        _swap(register, state, marked)
+        state = marked
+    if not state.lineage.startswith(begun):
+        raise ConfigError(
+            f"The register of job {job!r} was moved to {state.moved_to}.",
+            remedy="look there; what is here is a note.",
+        )
+    lineage = state.lineage.removeprefix(begun)
+    arrived = _put(other, replace(state, lineage=lineage))
+    _swap(register, state, replace(state, lineage=f"{done}{lineage}"))
+    return arrived
+
+
+def _put(other: Inventory, state: JobState) -> JobState:
+    """The state in its new place: put there now, or by a try before, which a run may have followed."""
+    there = other.load(state.job)
+    if there is not None and there.state.moved_to is None:
+        return there.state
+    version = None if there is None else there.version
+    if isinstance(other.compare_and_set(state.job, version, state), Conflict):
+        raise ContentionError(
+            "Somebody else moves this job, too.", job=state.job, remedy="look again."
+        )
+    return state
+
+
 def reset(register: Inventory, committer: Committer, job: str) -> JobState:
     """Forget the job, so that it begins again from nothing; what it was.
 
@@ -68,16 +122,21 @@ def reset(register: Inventory, committer: Committer, job: str) -> JobState:
         ConfigError: there is no such job.
         ProtocolError, ContentionError: as ``rename``.
     """
-    stored = register.load(job)
-    if stored is None:
-        raise ConfigError(
-            f"There is no register of a job {job!r} here.", remedy="see `abs register list`."
-        )
+    stored = _stored(register, job)
     if isinstance(register, Bound):
         register.check_movable(job)
     state = take_over(register, committer, stored.state)
     register.retire(job)
     return state
+
+
+def _stored(register: Inventory, job: str) -> Stored:
+    stored = register.load(job)
+    if stored is None:
+        raise ConfigError(
+            f"There is no register of a job {job!r} here.", remedy="see `abs register list`."
+        )
+    return stored
 
 
 def take_over(register: RegisterStore, committer: Committer, state: JobState) -> JobState:

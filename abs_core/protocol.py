@@ -106,6 +106,8 @@ def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
         return Changed(JobState(*who_is, 1, who.run, checkpoint=who.checkpoint, sinks=sinks))
     if who.run in state.superseded:
         return Refused(refusals.fenced(state, who.run))
+    if state.moved_to is not None:
+        return Refused(refusals.moved_away(state))
     mapped = sinkmap.assign(state, who.sinks) if who.sinks else state.sinks
     if isinstance(mapped, IdentityError):
         return Refused(mapped)

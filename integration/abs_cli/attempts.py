@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from abs_cli.state import kafka_options
+from abs_cli.places import kafka_options
 from abs_core.model import HandleName, InDoubt, JobState
 from abs_sinks.shown import scheme_of
 
@@ -42,16 +42,16 @@ def fate_of_attempt(state: JobState | None, handle: HandleName) -> str:
     return "undecided: its epoch is under way"
 
 
-def topics_with_winners(url: str) -> Sequence[str]:
+def topics_with_winners(url: str | None) -> Sequence[str]:
     """The topics of a cluster that ``protocol=idempotent`` has written to, as far as they may be seen.
 
-    None where the URL is no Kafka cluster's.
+    None where there is no URL, or it is no Kafka cluster's.
 
     Raises:
         ConfigError, OptionError: as ``undecided_attempts``.
         TargetError: the brokers do not answer, or refuse.
     """
-    if scheme_of(url) != "kafka":
+    if url is None or scheme_of(url) != "kafka":
         return []
     from abs_clients.kafka.attempts import side_topic
     from abs_clients.kafka.cluster import cluster
@@ -61,7 +61,7 @@ def topics_with_winners(url: str) -> Sequence[str]:
     return [name.removesuffix(ending) for name in names if name.endswith(ending)]
 
 
-def give_up_attempts(url: str, state: JobState) -> None:
+def give_up_attempts(url: str | None, state: JobState) -> None:
     """Let readers by winners go on without what the job sent and did not decide, under its name of now.
 
     Does nothing where the job does not write to a topic that has winners.
@@ -71,7 +71,7 @@ def give_up_attempts(url: str, state: JobState) -> None:
     """
     topic = state.target.rpartition("/")[2]
     # What is open is decided: such a job has another protocol, which sends nothing undecided there.
-    if state.open or topic not in topics_with_winners(url):
+    if url is None or state.open or topic not in topics_with_winners(url):
         return
     from abs_sinks.kafka.giving_up import give_up
 

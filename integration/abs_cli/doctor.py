@@ -7,7 +7,7 @@ server does.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -37,10 +37,19 @@ _COLOUR = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "di
 
 def doctor(
     option: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option("--option", "-o", metavar="NAME=VALUE", help="One of the job's options."),
-    ],
+    ] = None,
     *,
+    sinks: Annotated[
+        Path | None,
+        typer.Option(
+            "--sinks",
+            metavar="FILE",
+            help="Of a job with several sinks, in place of -o: a TOML file with a table [sinks.NAME] "
+            "of format and options for each, and register = 'NAME'.",
+        ),
+    ] = None,
     sample: Annotated[
         Path | None,
         typer.Option("--sample", help="A file or folder of the input (Parquet, Arrow, CSV, JSON)."),
@@ -68,18 +77,35 @@ def doctor(
 ) -> None:
     """Check a job's options, its server, table or bucket, its role. Exit code 1 if it would not run.
 
-    With --schema or --sample it also checks that the input's columns fit.
+    With --schema or --sample it also checks that the input's columns fit; not with --sinks, as each
+    sink may have columns of its own.
     """
+    if sinks is not None:
+        _check_alone(option, sample, schema, sink)
+        from abs_cli.doctor_job import report_job
+
+        if not report_job(sinks, tasks, as_json=as_json):
+            raise typer.Exit(FAILED)
+        return
+    if not option:
+        raise typer.BadParameter("give the job's options.", param_hint="-o or --sinks")
     given = _pairs(option)
     columns = _columns(sample, schema)
-    findings, promise = _look(sink or _meant(given))(given, columns, tasks)
+    findings, promise = look_of(sink or _meant(given))(given, columns, tasks)
     if as_json:
         listed = [dataclasses.asdict(finding) for finding in findings]
         print_json({"findings": listed, "guarantee": dataclasses.asdict(promise)})
     else:
-        _show(findings, promise)
+        show(findings, promise)
     if any(finding.severity is Severity.ERROR for finding in findings):
         raise typer.Exit(FAILED)
+
+
+def _check_alone(*others: object) -> None:
+    if any(others):
+        raise typer.BadParameter(
+            "it stands alone, but for --tasks and --json.", param_hint="--sinks"
+        )
 
 
 def _postgres(
@@ -93,8 +119,12 @@ def _postgres(
     return preflight(options, schema, _job(options.common), tasks), guarantee(options)
 
 
-def _kafka(
-    given: dict[str, str], schema: pa.Schema | None, tasks: int | None
+def kafka(
+    given: dict[str, str],
+    schema: pa.Schema | None,
+    tasks: int | None,
+    *,
+    own_register: bool = True,
 ) -> tuple[list[Finding], Guarantee]:
     from abs_sinks.kafka import KafkaOptions
     from abs_sinks.kafka.guarantee import guarantee
@@ -106,7 +136,7 @@ def _kafka(
     job = _job(options.common)
     findings = [
         *preflight(options, schema, job, tasks),
-        *preflight_state(options, job, own_register=True),
+        *preflight_state(options, job, own_register=own_register),
     ]
     return findings, guarantee(options)
 
@@ -143,10 +173,10 @@ def _other(
         sink.close()
 
 
-_LOOK: dict[str, Look] = {"abs-postgres": _postgres, "abs-kafka": _kafka, "abs-s3": _s3}
+_LOOK: dict[str, Look] = {"abs-postgres": _postgres, "abs-kafka": kafka, "abs-s3": _s3}
 
 
-def _look(name: str) -> Look:
+def look_of(name: str) -> Look:
     """What looks at the format.
 
     Raises:
@@ -189,7 +219,7 @@ def _job(common: CommonOptions) -> str | None:
     return None if common.job is None else job_key(common.job, common.epoch)
 
 
-def _show(findings: list[Finding], promise: Guarantee) -> None:
+def show_findings(findings: Sequence[Finding]) -> None:
     for finding in findings:
         colour = _COLOUR[finding.severity]
         people.print(f"[{colour}]{finding.severity}[/] {escape(finding.what)}", highlight=False)
@@ -197,6 +227,10 @@ def _show(findings: list[Finding], promise: Guarantee) -> None:
             people.print(f"  what to do: {escape(finding.remedy)}", highlight=False)
     if not findings:
         people.print("[green]nothing to say against it[/]")
+
+
+def show(findings: Sequence[Finding], promise: Guarantee) -> None:
+    show_findings(findings)
     fails = any(finding.severity is Severity.ERROR for finding in findings)
     people.print(
         f"{'once that is mended: ' if fails else ''}protocol {promise.protocol}, "

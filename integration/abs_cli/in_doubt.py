@@ -19,12 +19,12 @@ from abs_cli.attempts import fate_of_attempt, topics_with_winners, undecided_att
 from abs_cli.codes import FAILED
 from abs_cli.lost import lost_handles
 from abs_cli.output import AsJson, errors, people, print_json, print_table
-from abs_cli.state import Job, Schema, State, Url, kafka_options
+from abs_cli.places import kafka_options
+from abs_cli.state import Job, Schema, Sinks, State, Url
 from abs_cli.trail import noted
 from abs_core import protocol
 from abs_core.errors import ConfigError
 from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState
-from abs_sinks.shown import shown
 
 _LEFT = (
     "what is decided, and what the job's last run could decide if it is alive. To start the job again "
@@ -36,8 +36,9 @@ app = typer.Typer(help="What is prepared and not committed.", no_args_is_help=Tr
 
 @app.command("list")
 def list_handles(
-    url: Url,
+    url: Url = None,
     stateschema: Schema = "abs",
+    sinks: Sinks = None,
     *,
     attempts: Annotated[
         list[str] | None,
@@ -58,13 +59,13 @@ def list_handles(
     Without --attempts, what protocol=idempotent has sent to Kafka and not decided is not among them;
     which topics that may concern is said on standard error.
     """
-    state = State.at(url, stateschema)
+    state = State.at(url, stateschema, sinks)
     states = {stored.state.job: stored.state for stored in state.jobs()}
-    doubts = state.committer.in_doubt(None)
+    doubts = state.in_doubt(None)
     fates = [(doubt, fate(states.get(doubt.handle.job), doubt.handle)) for doubt in doubts]
     for topic in attempts or ():
         with errors.status(f"reading topic {escape(topic)} ..."):
-            sent = undecided_attempts(url, topic)
+            sent = undecided_attempts(_cluster(url), topic)
         fates += [
             (each, fate_of_attempt(states.get(each.handle.job), each.handle)) for each in sent
         ]
@@ -87,7 +88,7 @@ def list_handles(
     elif fates:
         _show(fates)
     else:
-        people.print(f"nothing in doubt at {escape(shown(url))}", highlight=False, soft_wrap=True)
+        people.print(f"nothing in doubt at {escape(state.where)}", highlight=False, soft_wrap=True)
     for each in gone:
         errors.print(escape(each.text), highlight=False, soft_wrap=True)
     if fates:
@@ -103,11 +104,11 @@ def _print_elsewhere(state: JobState, targets: Sequence[str]) -> None:
 
 
 @app.command()
-def commit(job: Job, url: Url, stateschema: Schema = "abs") -> None:
+def commit(job: Job, url: Url = None, stateschema: Schema = "abs", sinks: Sinks = None) -> None:
     """Commit what is decided for a job and not yet committed, as its next start would."""
-    state = State.at(url, stateschema)
+    state = State.at(url, stateschema, sinks)
     before = state.of(job)
-    with noted("commit", job, url, epochs=[decision.epoch for decision in before.open]):
+    with noted("commit", job, state.url, epochs=[decision.epoch for decision in before.open]):
         after = state.coordinator(before).roll_forward()
     handles = sum(len(decision.handles) for decision in before.open)
     errors.print(
@@ -125,8 +126,9 @@ def commit(job: Job, url: Url, stateschema: Schema = "abs") -> None:
 def accept_loss(
     job: Job,
     epoch: Annotated[int, typer.Argument(help="The epoch that the HandleLostError names.")],
-    url: Url,
+    url: Url = None,
     stateschema: Schema = "abs",
+    sinks: Sinks = None,
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
@@ -134,7 +136,7 @@ def accept_loss(
 
     Commits what is left of the epoch, lists what is not to be had any more, and asks.
     """
-    state = State.at(url, stateschema)
+    state = State.at(url, stateschema, sinks)
     coordinator = state.coordinator(state.of(job))
     lost = coordinator.lost(epoch)
     for committable in lost:
@@ -143,7 +145,9 @@ def accept_loss(
     asked = f"{rows} rows of {len(lost)} handles are not in the target. Finish epoch {epoch}?"
     if lost and not yes and not typer.confirm(asked):
         raise typer.Exit(FAILED)
-    with noted("accept-loss", job, url, epoch=epoch, lost=[str(each.handle) for each in lost]):
+    with noted(
+        "accept-loss", job, state.where, epoch=epoch, lost=[str(each.handle) for each in lost]
+    ):
         after = coordinator.accept_loss(epoch, lost)
     errors.print(f"[green]finished[/] {job} up to epoch {after.frontier}", highlight=False)
 
@@ -151,8 +155,9 @@ def accept_loss(
 @app.command()
 def abort(
     job: Job,
-    url: Url,
+    url: Url = None,
     stateschema: Schema = "abs",
+    sinks: Sinks = None,
     *,
     orphan: Annotated[
         list[str] | None,
@@ -183,12 +188,12 @@ def abort(
     again; or retire it, and name the handles as orphans.
     """
     if attempts is not None:
-        _give_up(job, url, attempts, orphan or [], dry_run=dry_run)
+        _give_up(job, _cluster(url), attempts, orphan or [], dry_run=dry_run)
         return
-    state = State.at(url, stateschema)
+    state = State.at(url, stateschema, sinks)
     stored = state.register.load(job)
     known = None if stored is None else stored.state
-    doubts = state.committer.in_doubt(job)
+    doubts = state.in_doubt(job)
     names = [doubt.handle for doubt in doubts]
     if known is None and not orphan:
         raise _no_register(state, job, names)
@@ -200,12 +205,18 @@ def abort(
     elif dry_run:
         _show(fates)
     if not dry_run:
-        with noted("abort", job, url, handles=[str(handle) for handle in doomed]):
-            state.committer.abort(doomed)
+        with noted("abort", job, state.url, handles=[str(handle) for handle in doomed]):
+            state.committer(known).abort(doomed)
     done = "would abort" if dry_run else "aborted"
     left = len(names) - len(doomed)
     why = f": {_LEFT}" if left else ""
     errors.print(f"[green]{done}[/] {len(doomed)} handles; {left} left{why}", highlight=False)
+
+
+def _cluster(url: str | None) -> str:
+    if url is None:
+        raise ConfigError("--attempts needs the cluster.", remedy="name it by --url kafka://...")
+    return url
 
 
 def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: bool) -> None:
@@ -241,6 +252,8 @@ def fate(state: JobState | None, handle: HandleName) -> str:
         return "decided: will be committed"
     if protocol.sweepable(state, state.generation, handle):
         return "will be aborted"
+    if state.moved_to is not None:
+        return f"unknown: its register was moved to {state.moved_to}"
     return "undecided: its epoch is under way"
 
 

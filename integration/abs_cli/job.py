@@ -10,7 +10,7 @@ from rich.markup import escape
 from abs_cli.attempts import give_up_attempts
 from abs_cli.codes import FAILED
 from abs_cli.output import errors
-from abs_cli.state import Job, Schema, State, Url
+from abs_cli.state import Job, Schema, Sinks, State, Url
 from abs_cli.trail import noted
 
 app = typer.Typer(help="Acts on a whole job.", no_args_is_help=True)
@@ -24,8 +24,9 @@ def _only_named() -> None:
 @app.command()
 def reset(
     job: Job,
-    url: Url,
+    url: Url = None,
     stateschema: Schema = "abs",
+    sinks: Sinks = None,
     *,
     checkpoint: Annotated[
         str | None,
@@ -44,16 +45,16 @@ def reset(
     """
     from abs_core.moving import reset as begin_again
 
-    state = State.at(url, stateschema)
+    state = State.at(url, stateschema, sinks)
     known = state.of(job)
     state.check_whole(known)
     done = "nothing" if known.frontier is None else f"everything up to epoch {known.frontier}"
     asked = f"{job} has committed {done} to {known.target}. Forget it, and begin from nothing?"
     if not yes and not typer.confirm(asked):
         raise typer.Exit(FAILED)
-    with noted("reset", job, url):
+    with noted("reset", job, state.url):
         give_up_attempts(url, known)
-        begin_again(state.register, state.committer, job)
+        begin_again(state.register, state.committer(known), job)
         if checkpoint is not None:
             _forget(checkpoint)
     errors.print(f"[green]reset[/] {escape(job)}", highlight=False)

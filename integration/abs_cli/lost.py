@@ -40,7 +40,7 @@ def lost_handles(state: State, job: JobState) -> list[Lost]:
     """
     found: dict[Decision, list[Lost]] = {}
     for decision in job.open:
-        seen = state.committer.inspect(decision.committables)
+        seen = state.committer(job).inspect(decision.committables)
         outcomes = {c: seen[c.handle].outcome for c in decision.committables if c.handle in seen}
         others = [c for c in decision.committables if outcomes.get(c) is not Outcome.COMMITTED]
         rest = committed_elsewhere(decision, others)

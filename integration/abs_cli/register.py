@@ -12,24 +12,28 @@ from abs_cli import tokens
 from abs_cli.attempts import give_up_attempts
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json, print_table
-from abs_cli.state import Job, Schema, State, Url
+from abs_cli.places import place_at
+from abs_cli.state import Job, Schema, Sinks, State, Url
 from abs_cli.trail import noted
 from abs_core.errors import ConfigError, RefusedError
 from abs_core.model import JobState, job_key
 from abs_core.protocol import adopt_token
 
 if TYPE_CHECKING:
+    from abs_core.contracts import Inventory
     from abs_core.parent import BatchJob
 
 app = typer.Typer(help="Registers: what is committed, job by job.", no_args_is_help=True)
 
 
 @app.command("list")
-def list_jobs(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False) -> None:
+def list_jobs(
+    url: Url = None, stateschema: Schema = "abs", sinks: Sinks = None, *, as_json: AsJson = False
+) -> None:
     """One line for each job; of a batch job how many tokens it has."""
     from abs_core.parent import batch_jobs
 
-    found = State.at(url, stateschema).jobs()
+    found = State.at(url, stateschema, sinks).jobs()
     streams, batches = batch_jobs(stored.state for stored in found)
     if as_json:
         print_json([_document(state) for state in streams] + [tokens.document(b) for b in batches])
@@ -37,6 +41,8 @@ def list_jobs(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False)
     table = Table("job", "target", "generation", "finished up to", "open", box=None)
     for state in streams:
         frontier = "nothing yet" if state.frontier is None else f"epoch {state.frontier}"
+        if state.moved_to is not None:
+            frontier = f"moved to {state.moved_to}"
         generation, still_open = str(state.generation), str(len(state.open))
         table.add_row(escape(state.job), escape(state.target), generation, frontier, still_open)
     for batch in batches:
@@ -51,9 +57,16 @@ def list_jobs(url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False)
 
 
 @app.command()
-def show(job: Job, url: Url, stateschema: Schema = "abs", *, as_json: AsJson = False) -> None:
+def show(
+    job: Job,
+    url: Url = None,
+    stateschema: Schema = "abs",
+    sinks: Sinks = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
     """All that the register of one job, or of JOB@TOKEN, holds; of a batch job its tokens."""
-    state = State.at(url, stateschema)
+    state = State.at(url, stateschema, sinks)
     batch = tokens.find(state, job) if state.register.load(job) is None else None
     document = _document(state.of(job)) if batch is None else tokens.document(batch)
     if as_json:
@@ -61,16 +74,23 @@ def show(job: Job, url: Url, stateschema: Schema = "abs", *, as_json: AsJson = F
         return
     table = Table(show_header=False, box=None)
     for name, value in document.items():
-        text = "\n".join(map(str, value)) or "none" if isinstance(value, list) else str(value)
+        shown = [_sink_line(sink) for sink in value] if name == "sinks" else value
+        text = "\n".join(map(str, shown)) or "none" if isinstance(shown, list) else str(shown)
         table.add_row(f"[bold]{name}[/]", escape(text))
     people.print(table)
+
+
+def _sink_line(sink: dict[str, Any]) -> str:
+    until = "" if sink["until"] is None else f" to {sink['until']}"
+    return f"{sink['number']} {sink['name']}: {sink['target']}, from epoch {sink['since']}{until}"
 
 
 @app.command()
 def retire(
     job: Job,
-    url: Url,
+    url: Url = None,
     stateschema: Schema = "abs",
+    sinks: Sinks = None,
     *,
     tokens_before: Annotated[
         str | None,
@@ -86,7 +106,7 @@ def retire(
     again from nothing there is `abs job reset`. A batch that is run again under a retired token is
     written again.
     """
-    state = State.at(url, stateschema)
+    state = State.at(url, stateschema, sinks)
     batch = tokens.find(state, job) if state.register.load(job) is None else None
     if tokens_before is not None:
         _retire_tokens(state, job, batch, tokens_before, yes=yes)
@@ -145,8 +165,9 @@ def _retire_tokens(state: State, job: str, batch: BatchJob | None, date: str, *,
 def rename(
     job: Job,
     new: Annotated[str, typer.Argument(help="The new name, as the sink's option job will say.")],
-    url: Url,
+    url: Url = None,
     stateschema: Schema = "abs",
+    sinks: Sinks = None,
 ) -> None:
     """Give a job another name: what it has committed stays committed. Stop the job first.
 
@@ -156,18 +177,72 @@ def rename(
     """
     from abs_core.moving import rename as move
 
-    state = State.at(url, stateschema)
+    state = State.at(url, stateschema, sinks)
     known = state.of(job)
     state.check_whole(known)
-    with noted("rename", job, url, new=new):
+    with noted("rename", job, state.url, new=new):
         give_up_attempts(url, known)
-        moved = move(state.register, state.committer, job, job_key(new))
+        moved = move(state.register, state.committer(known), job, job_key(new))
     done = "nothing" if moved.frontier is None else f"everything up to epoch {moved.frontier}"
     errors.print(
         f"[green]renamed[/] {escape(job)} to {escape(moved.job)}, which has committed {done}",
         highlight=False,
         soft_wrap=True,
     )
+
+
+@app.command()
+def move(
+    job: Job,
+    url: Url = None,
+    stateschema: Schema = "abs",
+    sinks: Sinks = None,
+    *,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Where it is to lie: a URL as of --url.")
+    ] = None,
+    to_sink: Annotated[
+        str | None, typer.Option("--to-sink", help="The same: a sink that --sinks names.")
+    ] = None,
+    to_stateschema: Annotated[
+        str, typer.Option("--to-stateschema", help="PostgreSQL: the schema there.")
+    ] = "abs",
+) -> None:
+    """Move the register of a job elsewhere: what it has committed stays committed. Stop the job first.
+
+    Raises the generation, so that a run that is alive is fenced; commits what is decided, in every
+    target, and aborts the rest: all systems must answer, and of a job with several --sinks must name
+    them. What stays says where the register went, and no query can start with it. Should the command
+    be cut off, run it again.
+    """
+    from abs_core.moving import move as move_state
+
+    state = State.at(url, stateschema, sinks)
+    known = state.of(job)
+    if known.moved_to is None:
+        state.check_whole(known)
+    other = _other_place(state, to, to_sink, to_stateschema)
+    with noted("move", job, state.url, to=other.place(job)):
+        give_up_attempts(state.url, known)
+        moved = move_state(state.register, state.committer(known), job, other)
+    done = "nothing" if moved.frontier is None else f"everything up to epoch {moved.frontier}"
+    errors.print(
+        f"[green]moved[/] {escape(job)} to {escape(other.place(job))}; it has committed {done}",
+        highlight=False,
+        soft_wrap=True,
+    )
+
+
+def _other_place(state: State, to: str | None, sink: str | None, schema: str) -> Inventory:
+    if (to is None) == (sink is None):
+        raise typer.BadParameter("say where to, by one of them.", param_hint="--to or --to-sink")
+    if to is not None:
+        return place_at(to, schema).register
+    if sink is None or sink not in state.sinks:
+        raise ConfigError(
+            f"The file names no sink {sink!r}.", remedy=f"take {', '.join(state.sinks) or '--to'}."
+        )
+    return state.sinks[sink].register
 
 
 def _document(state: JobState) -> dict[str, Any]:
@@ -188,6 +263,17 @@ def _document(state: JobState) -> dict[str, Any]:
         ],
         "abandoned": list(state.abandoned),
         "checkpoint": state.checkpoint,
+        "sinks": [
+            {
+                "number": sink.number,
+                "name": sink.name,
+                "target": sink.target,
+                "since": sink.since,
+                "until": sink.until,
+            }
+            for sink in state.sinks
+        ],
+        "moved_to": state.moved_to,
         "superseded_runs": len(state.superseded),
         "adopt": adopt_token(state),
     }

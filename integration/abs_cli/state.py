@@ -8,35 +8,39 @@ A register lies in its sink's own system: a URL says which.
 - ``s3://bucket/path`` is the sink's option path, its query other options of the sink
   (``?endpoint=http://host:port&region=...&statepath=...``); credentials come by boto3's chain;
 - ``postgresql://...``, ``jdbc:postgresql://...`` and libpq's keywords name a PostgreSQL database.
+
+Of a job with several sinks a file names all of them, see ``abs_cli.sinksfile``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-from urllib.parse import parse_qsl
 
 import typer
 
-from abs_core.errors import ConfigError, OptionError
-from abs_core.model import AND, JobState
+from abs_cli.places import Place, place_at, place_of
+from abs_cli.sinksfile import SinksFile
+from abs_core.errors import ConfigError
+from abs_core.model import AND, Committable, JobState, NamedSink
 from abs_core.protocol import Identity
-from abs_sinks.shown import parts_of, scheme_of
+from abs_core.sinkmap import number_of
+from abs_sinks.shown import shown
 
 if TYPE_CHECKING:
-    # Drivers and Arrow take a second to import; `abs --help` shall not wait for them.
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from abs_core.contracts import Committer, Inventory, Stored
     from abs_core.coordinator import Coordinator
-    from abs_sinks.kafka.options import KafkaOptions
+    from abs_core.model import InDoubt
 
 SYSTEMS = ("postgres", "kafka", "s3", "s3a", "s3n")
 """How identities of targets begin, before their first colon."""
 
 Url = Annotated[
-    str,
+    str | None,
     typer.Option(
         "--url",
         envvar=["ABS_REGISTER_URL", "ABS_POSTGRES_URL"],
@@ -44,6 +48,15 @@ Url = Annotated[
         help="The database, as the sink's option url; or kafka://host:port/registertopic, or "
         "s3://bucket/path?endpoint=...&region=... Without it: ABS_REGISTER_URL, else "
         "ABS_POSTGRES_URL.",
+    ),
+]
+Sinks = Annotated[
+    Path | None,
+    typer.Option(
+        "--sinks",
+        metavar="FILE",
+        help="Of a job with several sinks, in place of --url: a TOML file with a table [sinks.NAME] of "
+        "format and options for each, and register = 'NAME'.",
     ),
 ]
 Schema = Annotated[
@@ -60,31 +73,40 @@ class State:
     """The registers of one place, and what acts on their handles.
 
     Args:
-        system: how the identities of targets begin that the committer knows.
-        check_place: raises where the place that the URL names is not there; asked where it is empty.
+        home: where the registers are.
+        where: the same, for people.
+        url: as it was given; None where a file names the sinks.
+        sinks: the places of a job's sinks, by name; empty where a URL was given.
     """
 
-    register: Inventory
-    committer: Committer
-    system: str
-    check_place: Callable[[], None] | None = None
+    home: Place
+    where: str
+    url: str | None = field(default=None, repr=False)
+    sinks: Mapping[str, Place] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, url: str, schema: str) -> State:
+    def at(cls, url: str | None, schema: str, sinks: Path | None = None) -> State:
         """Does not connect.
 
+        Args:
+            sinks: a file goes before a URL.
+
         Raises:
-            OptionError: the URL cannot be read.
+            OptionError: the URL, or an option in the file, cannot be read.
+            ConfigError: the file cannot be read.
         """
-        match scheme_of(url):
-            case "kafka":
-                return _kafka(url)
-            case "s3" | "s3a" | "s3n":
-                return _s3(url)
-            case "" | "postgres" | "postgresql" | "jdbc":
-                return _postgres(url, schema)
-            case scheme:
-                return _other(url, scheme)
+        if sinks is not None:
+            read = SinksFile.read(sinks)
+            places = {sink.name: place_of(sink) for sink in read.sinks}
+            home = places[read.register]
+            return cls(home, f"the places that {sinks} names", None, places)
+        if url is None:
+            raise typer.BadParameter("say where the registers are.", param_hint="--url or --sinks")
+        return cls(place_at(url, schema), shown(url), url)
+
+    @property
+    def register(self) -> Inventory:
+        return self.home.register
 
     def jobs(self) -> Sequence[Stored]:
         """Every job here.
@@ -93,8 +115,8 @@ class State:
             ConfigError: the place that the URL names is not there, which is not the same as empty.
         """
         found = self.register.jobs()
-        if not found and self.check_place is not None:
-            self.check_place()
+        if not found and self.home.check is not None:
+            self.home.check()
         return found
 
     def of(self, job: str) -> JobState:
@@ -120,14 +142,32 @@ class State:
             remedy=f"the jobs here are: {known}." if known else "there is none here.",
         )
 
+    def in_doubt(self, job: str | None) -> list[InDoubt]:
+        """What is pre-committed in every system that was named."""
+        places = self.sinks.values() or (self.home,)
+        told = [doubt for place in places for doubt in place.committer.in_doubt(job)]
+        # Two sinks on one server see the same handles.
+        return list({doubt.handle: doubt for doubt in told}.values())
+
+    def committer(self, state: JobState | None) -> Committer:
+        """What acts on a job's handles, in every system that was named.
+
+        Raises:
+            ConfigError: the file's sink of a name is not the register's.
+        """
+        from abs_core.composite import RoutedCommitter
+
+        if not self.sinks:
+            return self.home.committer
+        numbered = self._numbered(state)
+        return RoutedCommitter(numbered, number_of, _gone)
+
     def targets_elsewhere(self, state: JobState) -> list[str]:
         """Targets of the job in another system: what its decisions name there nobody here knows."""
-        systems = ((target, target.partition(":")[0]) for target in state.target.split(AND))
-        return [
-            target
-            for target, system in systems
-            if not system.startswith(self.system) and _is_system(system)
-        ]
+        if self.sinks:
+            numbers = self._numbered(state)
+            return [s.target for s in state.sinks if s.until is None and s.number not in numbers]
+        return _elsewhere(state, self.home.system)
 
     def check_whole(self, state: JobState) -> None:
         """Raise where the job has a target in another system.
@@ -139,7 +179,8 @@ class State:
             raise ConfigError(
                 f"The register of job {state.job} is here, and what it writes to is not: "
                 f"{', '.join(elsewhere)}. What became of its handles there cannot be seen from here.",
-                remedy="start the job again: that ends all that it has in doubt.",
+                remedy="start the job again: that ends all that it has in doubt; or name all its "
+                "sinks by --sinks FILE.",
             )
 
     def coordinator(self, state: JobState) -> Coordinator:
@@ -152,7 +193,49 @@ class State:
         from abs_core.coordinator import Coordinator
 
         who = Identity(state.job, state.lineage, state.run, state.target)
-        return Coordinator(who, self.register, self.committer)
+        return Coordinator(who, self.register, self.committer(state))
+
+    def _numbered(self, state: JobState | None) -> dict[int, Committer]:
+        """The committers of a file's sinks, by the numbers that the register gives them.
+
+        Raises:
+            ConfigError: a sink writes elsewhere than the register says.
+        """
+        if state is None:
+            return {n: place.committer for n, place in enumerate(self.sinks.values())}
+        there = {
+            name: None if p.identity is None else p.identity() for name, p in self.sinks.items()
+        }
+        known = state.sinks or (NamedSink(0, "", state.target, 0),)
+        found: dict[int, Committer] = {}
+        for sink in known:
+            same = [name for name, target in there.items() if target == sink.target]
+            if sink.name in there and sink.until is None and sink.name not in same:
+                raise ConfigError(
+                    f"The sink {sink.name} writes to {there[sink.name] or 'a target without a name'} "
+                    f"by the file, and to {sink.target} by the register of job {state.job}.",
+                    remedy="correct the file.",
+                )
+            if same:
+                chosen = sink.name if sink.name in same else same[0]
+                found[sink.number] = self.sinks[chosen].committer
+        return found
+
+
+def _elsewhere(state: JobState, here: str) -> list[str]:
+    """Targets that a place whose identities begin so does not know, as far as their names tell."""
+    targets = state.target.split(AND)
+    systems = ((target, target.partition(":")[0]) for target in targets)
+    apart = [t for t, system in systems if not system.startswith(here) and _is_system(system)]
+    # Several of one kind: which of them lies here the register's place alone does not tell.
+    return apart if apart or len({_container(t) for t in targets}) == 1 else targets
+
+
+def _container(target: str) -> str:
+    """The database, the cluster or the folder that a target is in."""
+    if target.startswith("s3"):
+        return target
+    return "/".join(target.split("/")[: 2 if target.startswith("postgres:") else 1])
 
 
 def _is_system(name: str) -> bool:
@@ -162,84 +245,10 @@ def _is_system(name: str) -> bool:
     return name in SYSTEMS or format_of(name) is not None
 
 
-def _other(url: str, scheme: str) -> State:
-    """What a sink of another package left; see ``abs_core.formats``."""
-    from abs_core.formats import GROUP, format_of
-
-    found = format_of(scheme)
-    if found is None:
-        raise OptionError(
-            f"The URL begins with {scheme}:, which names no system that holds registers.",
-            remedy="begin it with postgresql://, kafka:// or s3://; another package's sink is found by "
-            f"its entry point of the group {GROUP}.",
-        )
-    register, committer = found.look_after(url)
-    return State(register, committer, scheme)
-
-
-def _postgres(url: str, schema: str) -> State:
-    import pyarrow as pa
-
-    from abs_sinks.postgres import PostgresOptions, PostgresRegister
-    from abs_sinks.postgres.committer import committer_of
-
-    # The table is not looked at: handles are ended by name.
-    named = {"url": url, "dbtable": f'"{schema}".register', "stateschema": schema}
-    options = PostgresOptions.parse(named)
-    return State(PostgresRegister(options), committer_of(options, pa.schema([])), "postgres")
-
-
-def _kafka(url: str) -> State:
-    from abs_sinks.kafka.committer import TransactionCommitter
-    from abs_sinks.kafka.register import KafkaRegister
-    from abs_sinks.kafka.register_topic import find_topic
-
-    options = kafka_options(url)
-    parts = parts_of(url)
-
-    def check_topic() -> None:
-        if find_topic(options.kafka, options.registertopic) is None:
-            raise ConfigError(
-                f"There is no topic {options.registertopic} at {parts.netloc}.",
-                remedy="name the topic of the registers: the sink's option registertopic.",
-            )
-
-    named = check_topic if parts.path.strip("/") else None
-    return State(KafkaRegister(options), TransactionCommitter(options), "kafka", named)
-
-
-def kafka_options(url: str, **more: str) -> KafkaOptions:
-    """The sink's options from ``kafka://...``, and others of the sink.
-
-    Raises:
-        OptionError: the URL cannot be read.
-    """
-    from abs_clients.kafka.settings import from_file
-    from abs_sinks.kafka.options import KafkaOptions
-
-    parts = parts_of(url)
-    if parts.scheme != "kafka":
-        raise ConfigError(
-            "The URL names no Kafka cluster.", remedy="write kafka://host:port/topic."
-        )
-    named = dict(parse_qsl(parts.query))
-    config = named.pop("config", None)
-    given = {f"kafka.{name}": value for name, value in named.items()}
-    if config is not None:
-        pairs = from_file(Path(config), parts.netloc).pairs
-        given |= {f"kafka.{name}": value for name, value in pairs}
-    given["kafka.bootstrap.servers"] = parts.netloc
-    if parts.path.strip("/"):
-        given["registertopic"] = parts.path.strip("/")
-    return KafkaOptions.parse({**given, **more})
-
-
-def _s3(url: str) -> State:
-    from abs_sinks.s3.options import S3Options
-    from abs_sinks.s3.register import S3Register
-    from abs_sinks.s3.sink import looking_after_any
-
-    path, _, query = url.partition("?")
-    options = S3Options.parse({**dict(parse_qsl(query)), "path": path})
-    # It ends what any protocol left: which one a job used does not matter here.
-    return State(S3Register(options), looking_after_any(options, sized=True), "s3")
+def _gone(number: int, committable: Committable) -> ConfigError:
+    return ConfigError(
+        f"The epoch's sink number {number} is not among those that the file names.",
+        job=committable.handle.job,
+        epoch=committable.handle.epoch,
+        remedy="add it to the file; `abs register show` tells its name and target.",
+    )

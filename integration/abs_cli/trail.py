@@ -31,18 +31,18 @@ def trail_path() -> Path:
 
 
 @contextmanager
-def noted(act: str, job: str, url: str, **more: object) -> Iterator[None]:
+def noted(act: str, job: str, url: str | None, **more: object) -> Iterator[None]:
     """Note an act before it is done, and how it went after.
 
     Args:
         act: the command.
-        url: of the register; user, password and query are left out.
+        url: of the register; user, password and query are left out. None: a file names several systems.
         more: what it is done to.
 
     Raises:
         ConfigError: the trail cannot be written; nothing was done.
     """
-    line = {"act": act, "job": job, "at": shown(url), **more}
+    line = {"act": act, "job": job, "at": "several systems" if url is None else shown(url), **more}
     _write({**line, "step": "begun"})
     try:
         yield

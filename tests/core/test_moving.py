@@ -1,4 +1,4 @@
-"""Renaming a job, and letting it begin again: nothing is lost or doubled, wherever it is cut off."""
+"""Renaming a job, moving its register, beginning again: nothing is lost or doubled, wherever cut."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core.certificate import MemoryCertificates
+from abs_core import births
+from abs_core.certificate import MemoryCertificates, Origin
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import ConfigError, FencedError, IdentityError, RegisterLostError
 from abs_core.model import JobState
-from abs_core.moving import rename, reset
+from abs_core.moving import move, rename, reset
+from abs_core.protocol import adopt_token
 from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
@@ -22,9 +24,16 @@ NEW = "new"
 
 
 class Brittle(MemoryRegister):
-    """A register whose process dies before its nth change from now, if that is set."""
+    """A register whose process dies before its nth change from now, if that is set.
 
-    left = -1
+    Args:
+        beside: another register of the same process; changes of both count.
+    """
+
+    def __init__(self, beside: Brittle | None = None) -> None:
+        super().__init__()
+        self._first = beside or self
+        self.left = -1
 
     def compare_and_set(
         self, job: str, expected: Version | None, state: JobState
@@ -37,8 +46,8 @@ class Brittle(MemoryRegister):
         return super().retire(job)
 
     def _step(self) -> None:
-        self.left -= 1
-        if self.left == -1:
+        self._first.left -= 1
+        if self._first.left == -1:
             raise Halted("cut off")
 
 
@@ -99,6 +108,78 @@ def test_another_job_is_not_written_over(case: Case) -> None:
     raises(ConfigError, lambda: rename(register, case.sink().committer(), JOB, NEW))
     raises(ConfigError, lambda: rename(register, case.sink().committer(), "nobody", "else"))
     assert (register.load(JOB), register.load(NEW)) == before
+
+
+@pytest.mark.parametrize("steps", range(-1, 6))
+def test_a_job_whose_register_was_moved_goes_on_there_whenever_the_move_is_cut_off(
+    case: Case, steps: int
+) -> None:
+    here, checkpoint = Brittle(), MemoryCertificates()
+    there = Brittle(here)
+    case.run(store=here, certificates=checkpoint).epoch(0, ROWS)
+    halted = case.run(store=here, certificates=checkpoint, cut=Cut("commit"))
+    shares = halted.tasks(1, MORE)
+    raises(Halted, lambda: halted.commit(1, shares))  # decided, and not committed
+    committer = case.sink().committer()
+    here.left = steps
+    try:
+        move(here, committer, JOB, there)
+    except Halted:
+        assert (there.load(JOB) is None) == (steps < 4), "the old place is marked first"
+        move(here, committer, JOB, there)
+    else:
+        assert steps in (-1, 5), "the act has five changes"
+    here.left = -1
+    case.finished(ROWS, MORE, when="after the move")
+    raises(IdentityError, lambda: case.run(store=here, certificates=checkpoint).begin(2))
+    raises(FencedError, lambda: halted.commit(1, shares))
+    moved = case.run(store=there, certificates=checkpoint)
+    moved.epoch(1, MORE)  # the engine had not noted it
+    moved.epoch(2, rows(20, 1))
+    case.finished(ROWS, MORE, rows(20, 1), when="after the job went on in the other place")
+    assert move(here, committer, JOB, there) == moved.state(), "done twice it changes nothing"
+
+
+def test_what_a_move_leaves_is_taken_for_live_by_no_consent(case: Case) -> None:
+    here, there = Brittle(), Brittle()
+    case.run(store=here).epoch(0, ROWS)
+    move(here, case.sink().committer(), JOB, there)
+    left = here.load(JOB)
+    assert left is not None
+    assert left.state.moved_to == there.place(JOB)
+    assert left.state.open == ()
+    token = adopt_token(left.state)
+    refused = raises(IdentityError, lambda: case.run(store=here, adopt=token).begin(1))
+    assert there.place(JOB) in str(refused)
+    lost = replace(left.state, register="f" * 16)
+    certificate = births.certify(lost, "elsewhere", 0)
+    consent = births.consent_token(case.run(store=here).who, Origin(certificate), 1)
+    again = case.run(store=here, certificates=MemoryCertificates(certificate), adopt=consent)
+    raises(IdentityError, lambda: again.begin(1))
+    assert here.load(JOB) == left
+    raises(ConfigError, lambda: move(here, case.sink().committer(), JOB, Brittle()))
+
+
+def test_a_register_is_moved_back_by_the_same_act(case: Case) -> None:
+    here, there = Brittle(), Brittle()
+    case.run(store=here).epoch(0, ROWS)
+    committer = case.sink().committer()
+    move(here, committer, JOB, there)
+    case.run(store=there).epoch(1, MORE)
+    move(there, committer, JOB, here)
+    raises(IdentityError, lambda: case.run(store=there).begin(2))
+    case.run(store=here).epoch(2, rows(20, 1))
+    case.finished(ROWS, MORE, rows(20, 1), when="after the register was moved there and back")
+
+
+def test_a_register_is_not_moved_where_another_job_is(case: Case) -> None:
+    here, there = Brittle(), Brittle()
+    case.run(store=here).epoch(0, ROWS)
+    case.run(store=there).epoch(0, MORE)
+    before = here.load(JOB), there.load(JOB)
+    raises(ConfigError, lambda: move(here, case.sink().committer(), JOB, there))
+    raises(ConfigError, lambda: move(here, case.sink().committer(), "nobody", there))
+    assert (here.load(JOB), there.load(JOB)) == before
 
 
 @pytest.mark.parametrize("steps", range(-1, 4))

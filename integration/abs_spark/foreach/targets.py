@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 
@@ -61,11 +62,13 @@ class Targets:
         return RoutedCommitter(made, number_of, _gone)
 
     def preflight(self, job: str) -> list[tuple[str, Sequence[Finding]]]:
-        """What each sink finds, by its name."""
-        return [
+        """What each sink finds, by its name; at last what all of them find together."""
+        alone = [
             (name, self._targets[name].options.patience.retry(partial(sink.preflight, job)))
             for name, sink in self._sinks.items()
         ]
+        options = [(name, target.options) for name, target in self._targets.items()]
+        return [*alone, ("", self.patience.retry(partial(together, options)))]
 
     def guarantees(self) -> list[tuple[str, Guarantee]]:
         """What each sink promises, by its name and format."""
@@ -84,6 +87,17 @@ class Targets:
     def close(self) -> None:
         for sink in self._sinks.values():
             sink.close()
+
+
+def together(sinks: Sequence[tuple[str, object]], tasks: int | None = None) -> list[Finding]:
+    """What is found of all sinks of a job, by name and options, that none finds alone."""
+    postgres = sys.modules.get("abs_sinks.postgres.options")  # where a sink of it is, it is loaded
+    if postgres is None:
+        return []
+    from abs_sinks.postgres.budget import judge_together
+
+    found = [(name, of) for name, of in sinks if isinstance(of, postgres.PostgresOptions)]
+    return judge_together(found, tasks) if len(found) > 1 else []
 
 
 def _target_of(sink: Sink) -> str:

@@ -176,6 +176,18 @@ def identity_of(
     return f"postgres:{found[0]}/{_plain(database)}/{_plain(table.schema)}.{_plain(table.name)}"
 
 
+def identity_at(options: PostgresOptions) -> str | None:
+    """``identity_of`` for commands, which do not know the input; changes nothing.
+
+    Raises:
+        SchemaError: the table is missing.
+        TargetError: the server refused or did not answer.
+    """
+    with leased(options.server) as connection, translate_errors("looking at the table"):
+        table = read_table(connection, options.dbtable)
+        return identity_of(connection, options, table, mint=False)
+
+
 def _plain(name: str) -> str:
     """Quoted where it could be mistaken for something else."""
     return name if _PLAIN.fullmatch(name) else sql.Identifier(name).as_string()

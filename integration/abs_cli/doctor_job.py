@@ -1,0 +1,57 @@
+"""``abs doctor --sinks``: every sink of a job, and what all of them take together."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.markup import escape
+
+from abs_cli.doctor import kafka, look_of, show, show_findings
+from abs_cli.output import people, print_json
+from abs_cli.places import options_of
+from abs_cli.sinksfile import FiledSink, SinksFile
+from abs_core.model import Finding, Guarantee, Severity
+from abs_spark.foreach.targets import together
+
+
+def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
+    """Look at every sink of a job, tell what is found, and say whether the job would run.
+
+    Raises:
+        ConfigError: the file, or an option of a sink, cannot be read.
+        TargetError: a system cannot be asked.
+    """
+    job = SinksFile.read(path)
+    options = [(sink.name, options_of(sink)) for sink in job.sinks]
+    looked = {sink.name: _look(sink, job, tasks) for sink in job.sinks}
+    shared = together(options, tasks)
+    if as_json:
+        named = {
+            name: {"findings": _listed(findings), "guarantee": dataclasses.asdict(promise)}
+            for name, (findings, promise) in looked.items()
+        }
+        print_json({"sinks": named, "findings": _listed(shared)})
+    else:
+        for name, (findings, promise) in looked.items():
+            people.print(f"[bold]{escape(name)}[/]", highlight=False)
+            show(findings, promise)
+        people.print("[bold]all sinks together[/]")
+        show_findings(shared)
+        people.print("one decision: after recovery an epoch is in all of them or in none")
+    every = [*shared, *(finding for findings, _ in looked.values() for finding in findings)]
+    return not any(finding.severity is Severity.ERROR for finding in every)
+
+
+def _look(sink: FiledSink, job: SinksFile, tasks: int | None) -> tuple[list[Finding], Guarantee]:
+    given = dict(sink.options) if job.job is None else {**sink.options, "job": job.job}
+    look = look_of(sink.format)
+    if look is kafka:
+        look = partial(kafka, own_register=sink.name == job.register)
+    return look(given, None, tasks)
+
+
+def _listed(findings: Sequence[Finding]) -> list[dict[str, object]]:
+    return [dataclasses.asdict(finding) for finding in findings]

@@ -1,0 +1,250 @@
+"""Systems that jobs write to: the registers there, and what acts on handles there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl
+
+from abs_core.errors import ConfigError, OptionError
+from abs_sinks.shown import parts_of, scheme_of
+
+if TYPE_CHECKING:
+    # Drivers and Arrow take a second to import; `abs --help` shall not wait for them.
+    from collections.abc import Callable
+
+    from abs_cli.sinksfile import FiledSink
+    from abs_core.contracts import Committer, Inventory
+    from abs_core.model import HandleName, Inspection, Outcome
+    from abs_sinks.kafka.options import KafkaOptions
+    from abs_sinks.postgres.options import PostgresOptions
+    from abs_sinks.s3.options import S3Options
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The registers of one place, and what acts on their handles.
+
+    Args:
+        system: how the identities of targets begin that the committer knows.
+        identity: of the target, where the place is one sink's; it connects.
+        check: raises where the place that a URL names is not there; asked where it is empty.
+    """
+
+    register: Inventory
+    committer: Committer
+    system: str
+    identity: Callable[[], str | None] | None = None
+    check: Callable[[], None] | None = None
+
+
+def place_at(url: str, schema: str) -> Place:
+    """The place that a URL names; it does not connect.
+
+    Raises:
+        OptionError: the URL cannot be read.
+    """
+    match scheme_of(url):
+        case "kafka":
+            return _kafka_at(url)
+        case "s3" | "s3a" | "s3n":
+            return _s3_at(url)
+        case "" | "postgres" | "postgresql" | "jdbc":
+            return _postgres_at(url, schema)
+        case scheme:
+            return _other(url, scheme)
+
+
+def place_of(sink: FiledSink) -> Place:
+    """The place of one sink of a job; it does not connect.
+
+    Raises:
+        OptionError, ConfigError: as ``options_of``.
+    """
+    match sink.format:
+        case "abs-postgres":
+            return _postgres(options_of(sink))
+        case "abs-kafka":
+            return _kafka(options_of(sink))
+        case _:
+            return _s3(options_of(sink))
+
+
+def options_of(sink: FiledSink) -> Any:
+    """The options of one sink of a job, read by its format.
+
+    Raises:
+        OptionError: they cannot be read, or have it commit without a decision.
+        ConfigError: its format is not one that can stand beside others.
+    """
+    options: PostgresOptions | KafkaOptions | S3Options
+    match sink.format:
+        case "abs-postgres":
+            from abs_sinks.postgres.options import PostgresOptions
+
+            options = PostgresOptions.parse(sink.options)
+        case "abs-kafka":
+            from abs_sinks.kafka.options import KafkaOptions
+            from abs_spark.wal_default import with_wal
+
+            options = KafkaOptions.parse(with_wal(sink.options, started=False))
+        case "abs-s3":
+            from abs_sinks.s3.options import S3Options
+
+            options = S3Options.parse(sink.options)
+        case other:
+            raise ConfigError(
+                f"The format of sink {sink.name} is {other}, which cannot stand beside others.",
+                remedy="take abs-postgres, abs-kafka or abs-s3.",
+            )
+    if options.common.protocol == "idempotent":
+        raise OptionError(
+            f"The sink {sink.name} has protocol=idempotent, which stands beside no other sink: its "
+            "rows are visible before the decision.",
+            remedy="set protocol=2pc or wal; a job with this sink alone is looked after by --url.",
+        )
+    return options
+
+
+def _postgres_at(url: str, schema: str) -> Place:
+    from abs_sinks.postgres.options import PostgresOptions
+
+    # The table is not looked at: handles are ended by name.
+    named = {"url": url, "dbtable": f'"{schema}".register', "stateschema": schema}
+    return _postgres(PostgresOptions.parse(named))
+
+
+def _postgres(options: PostgresOptions) -> Place:
+    from abs_core.routing import ByProtocol
+    from abs_sinks.postgres.committer import PreparedCommitter, UpsertedCommitter
+    from abs_sinks.postgres.register import PostgresRegister
+    from abs_sinks.postgres.target import identity_at
+
+    committer = ByProtocol(
+        {
+            "2pc": PreparedCommitter(options),
+            "wal": _staged(options),
+            "idempotent": UpsertedCommitter(),
+        }
+    )
+    return Place(PostgresRegister(options), committer, "postgres", partial(identity_at, options))
+
+
+def _staged(options: PostgresOptions) -> Committer:
+    import pyarrow as pa
+
+    from abs_sinks.postgres.committer import StagedCommitter
+
+    return _WithoutColumns(StagedCommitter(options, pa.schema([])))
+
+
+class _WithoutColumns:
+    """A ``Committer`` of staged rows that lists and aborts: to apply them takes the input's columns."""
+
+    def __init__(self, staged: Committer) -> None:
+        self.abort, self.in_doubt, self.forget = staged.abort, staged.in_doubt, staged.forget
+
+    def inspect(self, committables: object) -> Mapping[HandleName, Inspection]:
+        raise _no_columns()
+
+    def commit(self, committables: object) -> Mapping[HandleName, Outcome]:
+        raise _no_columns()
+
+
+def _no_columns() -> ConfigError:
+    return ConfigError(
+        "An epoch is decided whose rows protocol=wal has staged in PostgreSQL: to apply them takes the "
+        "columns of the job's input, which commands do not know.",
+        remedy="start the job again: that commits it.",
+    )
+
+
+def _kafka_at(url: str) -> Place:
+    options = kafka_options(url)
+    parts = parts_of(url)
+
+    def check_topic() -> None:
+        from abs_sinks.kafka.register_topic import find_topic
+
+        if find_topic(options.kafka, options.registertopic) is None:
+            raise ConfigError(
+                f"There is no topic {options.registertopic} at {parts.netloc}.",
+                remedy="name the topic of the registers: the sink's option registertopic.",
+            )
+
+    return _kafka(options, check_topic if parts.path.strip("/") else None)
+
+
+def _kafka(options: KafkaOptions, check: Callable[[], None] | None = None) -> Place:
+    from abs_core.routing import ByProtocol
+    from abs_sinks.kafka.committer import TransactionCommitter
+    from abs_sinks.kafka.committer_wal import WalCommitter
+    from abs_sinks.kafka.ids import identity
+    from abs_sinks.kafka.register import KafkaRegister
+    from abs_sinks.kafka.segments import store_of
+
+    committers: dict[str, Committer] = {"2pc": TransactionCommitter(options)}
+    if options.common.wal is not None:
+        committers["wal"] = WalCommitter(options, store_of(options))
+    register = KafkaRegister(options)
+    return Place(register, ByProtocol(committers), "kafka", partial(identity, options), check)
+
+
+def kafka_options(url: str, **more: str) -> KafkaOptions:
+    """The sink's options from ``kafka://...``, and others of the sink.
+
+    Raises:
+        OptionError: the URL cannot be read.
+    """
+    from abs_clients.kafka.settings import from_file
+    from abs_sinks.kafka.options import KafkaOptions
+
+    parts = parts_of(url)
+    if parts.scheme != "kafka":
+        raise ConfigError(
+            "The URL names no Kafka cluster.", remedy="write kafka://host:port/topic."
+        )
+    named = dict(parse_qsl(parts.query))
+    config = named.pop("config", None)
+    given = {f"kafka.{name}": value for name, value in named.items()}
+    if config is not None:
+        pairs = from_file(Path(config), parts.netloc).pairs
+        given |= {f"kafka.{name}": value for name, value in pairs}
+    given["kafka.bootstrap.servers"] = parts.netloc
+    if parts.path.strip("/"):
+        given["registertopic"] = parts.path.strip("/")
+    return KafkaOptions.parse({**given, **more})
+
+
+def _s3_at(url: str) -> Place:
+    from abs_sinks.s3.options import S3Options
+
+    path, _, query = url.partition("?")
+    return _s3(S3Options.parse({**dict(parse_qsl(query)), "path": path}))
+
+
+def _s3(options: S3Options) -> Place:
+    from abs_sinks.s3.register import S3Register
+    from abs_sinks.s3.sink import looking_after_any
+
+    # It ends what any protocol left: which one a job used does not matter here.
+    committer = looking_after_any(options, sized=True)
+    return Place(S3Register(options), committer, "s3", lambda: str(options.path))
+
+
+def _other(url: str, scheme: str) -> Place:
+    """What a sink of another package left; see ``abs_core.formats``."""
+    from abs_core.formats import GROUP, format_of
+
+    found = format_of(scheme)
+    if found is None:
+        raise OptionError(
+            f"The URL begins with {scheme}:, which names no system that holds registers.",
+            remedy="begin it with postgresql://, kafka:// or s3://; another package's sink is found by "
+            f"its entry point of the group {GROUP}.",
+        )
+    register, committer = found.look_after(url)
+    return Place(register, committer, scheme)

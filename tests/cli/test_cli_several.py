@@ -1,0 +1,297 @@
+"""A job with sinks in PostgreSQL, Kafka and S3: commands know all of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner, Result
+
+from abs_cli.main import app
+from abs_core import sinkmap
+from abs_core.contracts import Task
+from abs_core.errors import ConfigError, IdentityError, UnavailableError
+from abs_core.model import Committable, JobState, Share, Wrote
+from abs_core.protocol import Changed, adopt_token, decide
+from abs_services import KafkaService, S3Service
+from abs_spark.foreach.run import EpochRun
+from abs_spark.foreach.targets import Targets
+from abs_spark.formats import sink_format
+from abs_spark.names import RunName
+from abs_spark.target import Target
+from tests.kit.kafka import TopicHarness, Variant, open_topic
+from tests.spark.bucket import Bucket
+
+pytestmark = pytest.mark.services
+
+JOB = "orders"
+SCHEMA = pa.schema([("key", pa.string()), ("value", pa.string())])
+NAMES = ("payments", "alerts", "items")
+
+
+@dataclass
+class Several:
+    """A job of three sinks, and the file that tells commands of it."""
+
+    url: str
+    topic: TopicHarness
+    bucket: Bucket
+    folder: Path
+    register: str = "payments"
+    adopt: str | None = None
+    starts: int = 0
+
+    @property
+    def options(self) -> dict[str, dict[str, str]]:
+        kafka = {
+            "kafka.bootstrap.servers": self.topic.bootstrap,
+            "topic": self.topic.topic,
+            "registertopic": self.topic.options.registertopic,
+        }
+        return {
+            "payments": {"url": self.url, "dbtable": "payments"},
+            "alerts": kafka,
+            "items": self.bucket.options,
+        }
+
+    def file(self, **changed: str) -> Path:
+        """The TOML file; with other options of ``payments``."""
+        lines = [f'job = "{JOB}"', f'register = "{self.register}"']
+        for name, options in self.options.items():
+            given = options | (changed if name == "payments" else {})
+            kind = {"payments": "abs-postgres", "alerts": "abs-kafka", "items": "abs-s3"}[name]
+            lines += [f"[sinks.{name}]", f'format = "{kind}"', f"[sinks.{name}.options]"]
+            lines += [f"{key} = {json.dumps(text)}" for key, text in given.items()]
+        path = self.folder / "job.toml"
+        path.write_text("\n".join(lines))
+        return path
+
+    def run(self, register: str | None = None) -> EpochRun:
+        """A new run of the job, as ``abs_spark.epoch`` makes one."""
+        kinds = ("abs-postgres", "abs-kafka", "abs-s3")
+        made = []
+        for name, kind in zip(NAMES, kinds, strict=True):
+            format_ = sink_format(kind)
+            made.append(Target(format_, format_.parse(self.options[name]), SCHEMA))
+        self.starts += 1
+        run = RunName(JOB, "lineage", f"run-{self.starts}")
+        checkpoint = str(self.folder / "checkpoint")
+        targets = Targets(NAMES, made, register or self.register)
+        return EpochRun(run, targets, checkpoint, self.adopt)
+
+    def write(self, run: EpochRun, epoch: int, *values: str) -> list[Committable]:
+        """What the tasks of an epoch do."""
+        state, _ = run.begin(epoch)
+        made = []
+        for name, options in self.options.items():
+            number = run.numbers[name]
+            kind = sink_format({0: "abs-postgres", 1: "abs-kafka", 2: "abs-s3"}[number])
+            sink = Target(kind, kind.parse(options), SCHEMA).sink(alone=False)
+            partition = number * sinkmap.STRIDE
+            task = Task(state.register, JOB, state.generation, epoch, partition, "ab")
+            writer = sink.writer(task)
+            writer.write(pa.record_batch([list(values), list(values)], schema=SCHEMA))
+            committable = writer.pre_commit()
+            assert committable is not None
+            made.append(committable)
+            sink.close()
+        return made
+
+    def epoch(self, run: EpochRun, epoch: int, *values: str) -> None:
+        made = self.write(run, epoch, *values)
+        run.commit(epoch, [Wrote(each.rows, each) for each in made], f"input {epoch}")
+
+    def decided(self, run: EpochRun, epoch: int, *values: str) -> None:
+        """What a driver does that dies right after the decision."""
+        made = self.write(run, epoch, *values)
+        shares: list[Share] = [Wrote(each.rows, each) for each in made]
+        store = run.targets.register()
+        stored = store.load(JOB)
+        assert stored is not None
+        verdict = decide(
+            stored.state,
+            stored.state.generation,
+            epoch,
+            made,
+            fingerprint=f"input {epoch}",
+            rows=sum(share.rows for share in shares),
+        )
+        assert isinstance(verdict, Changed)
+        store.compare_and_set(JOB, stored.version, verdict.state)
+
+    def state(self, run: EpochRun) -> JobState:
+        stored = run.targets.register().load(JOB)
+        assert stored is not None
+        return stored.state
+
+    def values(self) -> dict[str, list[str]]:
+        """What readers see, in each target."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            rows = [row[0] for row in connection.execute("select value from payments")]
+        frame = self.bucket.frame(self.bucket.names())
+        found = {
+            "payments": rows,
+            "alerts": [(value or b"").decode() for _, value in self.topic.records()],
+            "items": list(frame["value"]) if len(frame) else [],
+        }
+        return {name: sorted(values) for name, values in found.items()}
+
+
+@pytest.fixture
+def job(
+    database: str, kafka: KafkaService, store: S3Service, prefix: str, tmp_path: Path
+) -> Iterator[Several]:
+    kafka.start()
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table payments (key text, value text)")
+    (tmp_path / "checkpoint").mkdir()
+    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
+        yield Several(database, topic, Bucket(store, prefix), tmp_path)
+
+
+def abs_(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(word) for word in arguments])
+
+
+def parsed(*arguments: object) -> Any:
+    result = abs_(*arguments, "--json")
+    assert result.exit_code in (0, 1), (result.output, result.exception)
+    return json.loads(result.stdout)
+
+
+def everywhere(*values: str) -> dict[str, list[str]]:
+    return {name: sorted(values) for name in NAMES}
+
+
+def test_the_register_is_shown_with_all_targets(job: Several) -> None:
+    job.epoch(job.run(), 0, "a")
+    shown = parsed("register", "show", JOB, "--sinks", job.file())
+    assert [(one["number"], one["name"]) for one in shown["sinks"]] == list(enumerate(NAMES))
+    assert shown["sinks"][2]["target"] == job.bucket.options["path"]
+    assert (shown["frontier"], shown["moved_to"]) == (0, None)
+    told = abs_("register", "show", JOB, "--url", job.url).stdout
+    assert "2 items: s3://" in told
+
+
+def test_what_is_decided_is_listed_and_committed_in_all_targets(job: Several) -> None:
+    job.decided(job.run(), 0, "a", "b")
+    listed = parsed("in-doubt", "list", "--sinks", job.file())
+    assert {one["fate"] for one in listed} == {"decided: will be committed"}
+    assert len(listed) == 3
+    alone = abs_("in-doubt", "commit", JOB, "--url", job.url)
+    assert isinstance(alone.exception, ConfigError)
+    assert "--sinks" in str(alone.exception)
+    assert not any(job.values().values()), "by its own register's place alone nothing is committed"
+    done = abs_("in-doubt", "commit", JOB, "--sinks", job.file())
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert job.values() == everywhere("a", "b")
+    assert abs_("in-doubt", "list", "--sinks", job.file()).exit_code == 0
+
+
+def test_what_no_decision_can_name_is_aborted_in_all_targets(job: Several) -> None:
+    zombie, newer = job.run(), job.run()
+    job.write(zombie, 0, "a")
+    state = job.state(zombie)
+    # A newer run that dies before it sweeps.
+    raised = replace(state, generation=2, run="run-9", superseded=(state.run,))
+    stored = newer.targets.register().load(JOB)
+    assert stored is not None
+    newer.targets.register().compare_and_set(JOB, stored.version, raised)
+    listed = parsed("in-doubt", "list", "--sinks", job.file())
+    assert [one["fate"] for one in listed] == ["will be aborted"] * 3
+    assert abs_("in-doubt", "abort", JOB, "--sinks", job.file()).exit_code == 0
+    assert parsed("in-doubt", "list", "--sinks", job.file()) == []
+    assert not any(job.values().values())
+
+
+def test_a_file_that_names_another_target_is_refused(job: Several) -> None:
+    job.decided(job.run(), 0, "a")
+    with psycopg.connect(job.url, autocommit=True) as connection:
+        connection.execute("create table other (key text, value text)")
+    refused = abs_("in-doubt", "commit", JOB, "--sinks", job.file(dbtable="other"))
+    assert isinstance(refused.exception, ConfigError)
+    assert "payments writes to" in str(refused.exception)
+    assert not any(job.values().values())
+
+
+@pytest.mark.parametrize("to", ["alerts", "items"])
+def test_a_register_is_moved_with_what_is_decided_committed_first(job: Several, to: str) -> None:
+    old = job.run()
+    job.epoch(old, 0, "a")
+    job.decided(old, 1, "b")
+    moved = abs_("register", "move", JOB, "--sinks", job.file(), "--to-sink", to)
+    assert moved.exit_code == 0, (moved.output, moved.exception)
+    assert job.values() == everywhere("a", "b")
+    with pytest.raises(IdentityError, match="was moved to"):
+        job.run().begin(2)
+    job.adopt = adopt_token(job.state(job.run()))
+    with pytest.raises(IdentityError, match="was moved to"):
+        job.run().begin(2)
+    job.adopt = None
+    job.register = to
+    job.epoch(job.run(), 2, "c")
+    assert job.values() == everywhere("a", "b", "c")
+    assert parsed("register", "show", JOB, "--sinks", job.file())["frontier"] == 2
+    assert parsed("register", "show", JOB, "--url", job.url)["moved_to"] is not None
+
+
+def test_a_register_is_not_moved_while_a_system_is_away(job: Several, kafka: KafkaService) -> None:
+    run = job.run()
+    job.decided(run, 0, "a")
+    before = job.state(run)
+    file = job.file()
+    kafka.kill()
+    try:
+        refused = abs_("register", "move", JOB, "--sinks", file, "--to-sink", "items")
+    finally:
+        kafka.start()
+    assert isinstance(refused.exception, UnavailableError), (refused.output, refused.exception)
+    left = job.state(run)
+    assert left.moved_to is None
+    assert left.open == before.open
+    assert abs_("register", "move", JOB, "--sinks", file, "--to-sink", "items").exit_code == 0
+    assert job.values() == everywhere("a")
+
+
+def test_doctor_looks_at_all_sinks(job: Several) -> None:
+    found = parsed("doctor", "--sinks", job.file())
+    assert set(found["sinks"]) == set(NAMES)
+    assert {one["guarantee"]["protocol"] for one in found["sinks"].values()} == {"2pc"}
+    assert found["findings"] == []
+    bad = abs_("doctor", "--sinks", job.file(dbtable="nowhere"))
+    assert (bad.exit_code, "nowhere" in bad.stdout) == (1, True)
+
+
+def test_prepared_transactions_of_several_sinks_are_added_up_per_server(
+    job: Several, tmp_path: Path
+) -> None:
+    file = tmp_path / "two.toml"
+    table = (
+        '[sinks.{0}]\nformat = "abs-postgres"\noptions = {{ url = "{1}", dbtable = "payments" }}\n'
+    )
+    file.write_text(table.format("one", job.url) + table.format("two", job.url))
+    with psycopg.connect(job.url) as connection:
+        most = connection.execute("select current_setting('max_prepared_transactions')::int")
+        (room,) = most.fetchone() or (0,)
+    tasks = room // 2 + 1  # each alone fits
+    found = parsed("doctor", "--sinks", file, "--tasks", tasks)
+    assert [one["severity"] for one in found["findings"]] == ["error"]
+    assert f"{2 * tasks} in all" in found["findings"][0]["what"]
+    assert not [
+        f for s in found["sinks"].values() for f in s["findings"] if f["severity"] == "error"
+    ]
+
+
+def test_nothing_of_a_file_with_a_password_is_shown(tmp_path: Path) -> None:
+    file = tmp_path / "job.toml"
+    for text in ('password = "geheim"', '[sinks.a]\nformat = "x"\noptions = "geheim', "[sinks]"):
+        file.write_text(text)
+        refused = abs_("doctor", "--sinks", file)
+        assert isinstance(refused.exception, ConfigError)
+        assert "geheim" not in refused.output + str(refused.exception)
