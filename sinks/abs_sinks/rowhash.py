@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import xxhash
 
+from abs_clients.layouts import is_binary_view, is_string_view
 from abs_core.rowdigest import RowDigest
 from abs_sinks.arrow import is_list
 
@@ -103,10 +104,10 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return bool(
         types.is_string(kind)
         or types.is_large_string(kind)
-        or types.is_string_view(kind)
+        or is_string_view(kind)
         or types.is_binary(kind)
         or types.is_large_binary(kind)
-        or types.is_binary_view(kind)
+        or is_binary_view(kind)
         or types.is_fixed_size_binary(kind)
     )
 

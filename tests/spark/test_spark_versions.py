@@ -1,47 +1,81 @@
-"""The same job on other releases of Spark: killed, replayed, and exact."""
+"""The same job on every release of Spark: three targets, killed, replayed, and exact.
+
+``make test`` runs the oldest release; ``make matrix`` all of them.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from abs_core.crash import CrashPoint
+from abs_services import KafkaService, S3Service
+from tests.kit.kafka import Variant, open_topic
+from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, killed_at
+from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.other_sparks import search_path
 from tests.spark.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1500)]
 
-VERSIONS = [
-    "3.5.7",
-    pytest.param("4.0.1", marks=pytest.mark.campaign),
-    pytest.param("4.1.1", marks=pytest.mark.campaign),
-    pytest.param("4.2.0", marks=pytest.mark.campaign),
-]
+OLDEST = "3.5.7"
+OTHERS = ("4.0.1", "4.1.1", "4.2.0", "4.3.0")
+VERSIONS = [OLDEST, *(pytest.param(v, marks=pytest.mark.campaign) for v in OTHERS)]
+FILES, ROWS = 4, 40
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_a_killed_and_replayed_query_is_exact_on_this_release(
-    tmp_path: Path, new_world: Callable[[str], World], version: str, monkeypatch: pytest.MonkeyPatch
+@pytest.fixture
+def world(
+    new_world: Callable[[str], World], kafka: KafkaService, store: S3Service, prefix: str
+) -> Iterator[EpochWorld]:
+    kafka.start()
+    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
+        yield EpochWorld(new_world("2pc"), topic, Bucket(store, prefix))
+
+
+@pytest.fixture(params=VERSIONS)
+def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("PYTHONPATH", search_path(str(request.param)))
+    return str(request.param)
+
+
+def test_a_job_that_is_killed_and_replayed_is_exact_in_all_targets(
+    tmp_path: Path, world: EpochWorld, version: str
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", search_path(version))
-    world = new_world("2pc")
-    sinks: list[dict[str, Any]] = [{"format": "abs-postgres", "options": {"dbtable": "t"}}]
-    job = world.epoch_job(sinks)
-    expected = world.add_files(range(3))
-    killed_at(CrashPoint.AFTER_DECIDE, 2, job, tmp_path / "killed", world.url)
+    job = world.job(scramble=True)
+    world.files.add_files(range(FILES), ROWS)
+    kills = (
+        (CrashPoint.AFTER_PRE_COMMIT, 1),
+        (CrashPoint.AFTER_DECIDE, 2),
+        (CrashPoint.BETWEEN_COMMITS, 2),
+    )
+    for point, nth in kills:
+        killed_at(point, nth, job, tmp_path / f"killed-{point}", world.files.url)
     for number in range(2):
-        with Driver(job, tmp_path / f"run{number}", world.url) as driver:
+        with Driver(job, tmp_path / f"run{number}", world.files.url) as driver:
             assert driver.end() == 0
             said = driver.log
         if number == 0:
             assert "was decided and is committed now" in said
-            world.forget_commits(1)
-    assert "committed before; its 40 rows were read and not written again" in said
+            world.files.forget_commits(2)
+    assert f"committed before; its {3 * ROWS} rows were read and not written again" in said
     assert re.search(rf"PySpark {re.escape(version)}\b", said)
-    world.holds(expected)
+    expected = once([file * 1000 + row for file in range(FILES) for row in range(ROWS)])
+    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
     assert world.left_behind() == []
+    assert world.register().frontier == FILES - 1
+
+
+def test_a_job_by_one_sink_is_exact(tmp_path: Path, world: EpochWorld, version: str) -> None:
+    sinks = [{"format": "abs-postgres", "options": {"dbtable": "t"}}]
+    job = world.files.epoch_job(sinks)
+    expected = world.files.add_files(range(3))
+    killed_at(CrashPoint.AFTER_DECIDE, 2, job, tmp_path / "killed", world.files.url)
+    with Driver(job, tmp_path / "run", world.files.url) as driver:
+        assert driver.end() == 0
+    world.files.holds(expected)
+    assert world.files.left_behind() == []

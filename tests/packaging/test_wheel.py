@@ -1,0 +1,119 @@
+"""The wheel as it is installed: executors need no extra but their targets', and what is missing is named.
+
+``BASE`` are the oldest versions that are promised, as runtimes of Spark 3.5 bring them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tomllib
+import zipfile
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.packaging.venvs import ROOT, installed, python_with, wheel
+
+JOB = ROOT / "tests" / "packaging" / "epoch_job.py"
+BASE = (
+    "numpy==1.26.4",
+    "opentelemetry-api>=1.27",
+    "pyarrow==15.0.2",
+    "tenacity>=8.2",
+    "xxhash>=3.4",
+)
+OLD_SPARK = ("pandas==2.1.4", "pyspark==3.5.7")
+POSTGRES = ("pgpq>=0.12", "psycopg[binary]>=3.2")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module")
+def base(built: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
+    """A Python with the base install only, and its environment."""
+    python = python_with(*BASE)
+    return python, installed(python, built, tmp_path_factory.mktemp("base"))
+
+
+def run(base: tuple[Path, dict[str, str]], *words: str) -> subprocess.CompletedProcess[str]:
+    python, more = base
+    environment = {n: t for n, t in os.environ.items() if not n.startswith(("PYTHON", "PYSPARK"))}
+    return subprocess.run(
+        [str(python), *words],
+        env={**environment, **more, "PYSPARK_PYTHON": str(python), "SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+        cwd="/",
+    )
+
+
+def test_the_versions_that_are_tested_are_the_oldest_that_are_promised() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    promised = set(project["dependencies"])
+    for pinned in BASE:
+        name, _, version = pinned.partition("==")
+        wanted = f"{name}>={version.rsplit('.', 1)[0].removesuffix('.0')}" if version else pinned
+        assert wanted in promised
+    assert "pandas>=2.1,<3" in project["optional-dependencies"]["spark"]
+
+
+def test_the_wheel_asks_for_no_tool_of_people(built: Path) -> None:
+    with zipfile.ZipFile(built) as archive:
+        (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/METADATA")]
+        metadata = archive.read(name).decode()
+    needed = [line for line in metadata.splitlines() if line.startswith("Requires-Dist:")]
+    base = [line.split()[1].split(">")[0] for line in needed if "extra ==" not in line]
+    assert sorted(base) == ["numpy", "opentelemetry-api", "pyarrow", "tenacity", "xxhash"]
+
+
+def test_the_base_install_is_imported_without_any_extra(base: tuple[Path, dict[str, str]]) -> None:
+    modules = "abs_core, abs_core.coordinator, abs_clients.options, abs_sinks.options, abs_spark"
+    done = run(base, "-c", f"import {modules}; import abs_sinks.rowhash, abs_sinks.arrow")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("format_", "extra"), [("abs-postgres", "postgres"), ("abs-kafka", "kafka"), ("abs-s3", "s3")]
+)
+def test_a_sink_whose_extra_is_missing_names_it(
+    base: tuple[Path, dict[str, str]], format_: str, extra: str
+) -> None:
+    done = run(base, "-c", f"import abs_spark; abs_spark.sink('{format_}', {{}})")
+    assert done.returncode == 1
+    assert f"pip install 'abs-sinks[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_the_command_without_its_extra_names_it(base: tuple[Path, dict[str, str]]) -> None:
+    done = run(base, "-m", "abs_cli", "--help")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'abs-sinks[cli]'" in done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.services
+@pytest.mark.timeout(1500)
+def test_an_epoch_goes_to_postgres_on_the_oldest_libraries_and_spark(
+    built: Path, database: str, tmp_path: Path
+) -> None:
+    python = python_with(*BASE, *OLD_SPARK, *POSTGRES)
+    here = python, installed(python, built, tmp_path)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table t (id bigint)")
+        folder = tmp_path / "input"
+        folder.mkdir()
+        for number in range(2):
+            lines = "".join(f'{{"id": {number * 10 + n}}}\n' for n in range(10))
+            (folder / f"{number}.json").write_text(lines)
+        done = run(here, str(JOB), database, str(tmp_path))
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        found = [row[0] for row in connection.execute("select id from t order by id")]
+    assert found == list(range(20))
+    assert f"3.5.7 {tmp_path}" in done.stdout
+    assert "loaded:\n" in done.stdout, "nothing of another extra is loaded"

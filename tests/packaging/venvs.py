@@ -1,0 +1,59 @@
+"""Virtual environments for tests, made once into the cache folder, and the wheel of this checkout."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from abs_services.places import cache_folder
+
+ROOT = Path(__file__).parents[2]
+
+
+def python_with(*requirements: str) -> Path:
+    """The Python of an environment that has these packages and what they need.
+
+    The test is skipped where they cannot be fetched.
+    """
+    name = hashlib.sha256(" ".join((sys.version, *requirements)).encode()).hexdigest()[:12]
+    folder = cache_folder() / "venvs" / name
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / ".ready").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+            made = _pip(folder, *requirements)
+            if made.returncode:
+                pytest.skip(f"{', '.join(requirements)} cannot be had here: {made.stderr[-300:]}")
+            (folder / ".ready").touch()
+    return folder / "bin" / "python"
+
+
+def wheel(folder: Path) -> Path:
+    """The wheel of this checkout, built into a folder."""
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    return built
+
+
+def installed(venv: Path, wheel: Path, folder: Path) -> dict[str, str]:
+    """What a process's environment must have to see this wheel, and the venv's packages beside it."""
+    target = folder / "site"
+    done = _pip(venv.parents[1], "--no-deps", "--target", str(target), str(wheel))
+    assert done.returncode == 0, done.stderr
+    return {"PYTHONPATH": str(target)}
+
+
+def _pip(venv: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    pip = [str(venv / "bin" / "python"), "-m", "pip", "install", "--quiet"]
+    return subprocess.run(
+        [*pip, "--disable-pip-version-check", *words], capture_output=True, text=True, check=False
+    )
