@@ -17,10 +17,11 @@ from abs_spark.lastline import show_last
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from abs_spark.foreach.explain import explain
     from abs_spark.foreach.function import epoch
     from abs_spark.foreach.spec import sink
 
-__all__ = ["epoch", "register", "sink"]
+__all__ = ["epoch", "explain", "register", "sink"]
 
 name_this_python()
 show_last()
@@ -52,4 +53,8 @@ def __getattr__(name: str) -> Any:
         from abs_spark.foreach.spec import sink
 
         return sink
+    if name == "explain":
+        from abs_spark.foreach.explain import explain
+
+        return explain
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The wheel as it is installed: executors need no extra but their targets', and what is missing is named.
+"""The installed wheel: executors need no extra but their targets', and what is missing is named.
 
 ``BASE`` are the oldest versions that are promised, as runtimes of Spark 3.5 bring them.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -12,7 +13,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import abs_spark
+from abs_core.errors import ConfigError
 from abs_services import KafkaService
+from abs_spark.foreach.explain import explanation
 from abs_spark.foreach.sealed import Sealed
 from tests.kit.kafka import Variant, open_topic
 from tests.spark.bucket import Bucket
@@ -202,3 +205,34 @@ def test_no_secret_is_in_what_goes_to_tasks_or_is_shown(tmp_path: Path) -> None:
     function = abs_spark.epoch(sink, checkpointLocation=str(tmp_path))
     assert secret not in repr(sink) + repr(function)
     assert secret.encode() not in pickle.dumps(Sealed({"password": secret}))
+
+
+def test_a_query_and_its_sinks_are_explained_without_a_secret(
+    spark: SparkSession, world: EpochWorld, capsys: pytest.CaptureFixture[str]
+) -> None:
+    world.files.add_files(range(2))
+    function = world.epoch()
+    assert "not started" in explanation(function)
+    query = world.start(spark, function)
+    query.awaitTermination()
+    abs_spark.explain(query)
+    told = capsys.readouterr().out
+    assert "has finished everything up to epoch 1" in told
+    assert told.count("protocol 2pc, write append") == 3
+    assert told.count("in doubt: nothing") == 3
+    for place in (world.bucket.options["path"], world.kafka.topic, "table t"):
+        assert place in told
+        assert place in "".join(map(repr, function.sinks))
+    secret = urlsplit(world.files.url).password
+    assert secret
+    assert secret not in told + repr(function.sinks) + repr(function)
+
+
+def test_a_query_that_is_not_ours_is_not_explained(spark: SparkSession, tmp_path: Path) -> None:
+    rate = spark.readStream.format("rate").load().writeStream.format("noop")
+    query = rate.option("checkpointLocation", str(tmp_path)).start()
+    try:
+        with pytest.raises(ConfigError, match="No batch"):
+            abs_spark.explain(query)
+    finally:
+        query.stop()

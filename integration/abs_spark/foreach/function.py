@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
@@ -32,6 +33,15 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _log = logging.getLogger("abs_spark.start")
+
+
+_of_query: WeakValueDictionary[str, Epoch] = WeakValueDictionary()
+"""The function of each query that has had a batch in this process, by the query's id."""
+
+
+def epoch_of(query: str) -> Epoch | None:
+    """The function that writes a query's batches; None where none of this process is known to."""
+    return _of_query.get(query)
 
 
 class Epoch:
@@ -68,6 +78,16 @@ class Epoch:
         sinks = ", ".join(f"{s.name or '-'}: {s.format}" for s in self._sinks)
         job = self._job or "<query id>"
         return f"abs_spark.epoch([{sinks}], job={job!r}, register={self._register!r})"
+
+    @property
+    def sinks(self) -> tuple[EpochSink, ...]:
+        """As they were given."""
+        return self._sinks
+
+    @property
+    def run(self) -> EpochRun | None:
+        """The query's present run; None before its first batch."""
+        return self._run
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch. When it returns, it is committed in every target.
@@ -138,6 +158,7 @@ class Epoch:
         except BaseException:
             opened.close()
             raise
+        _of_query[query.query] = self
         return self._run
 
     def _targets(self, made: Sequence[Pass]) -> list[Target]:

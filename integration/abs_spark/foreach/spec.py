@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from abs_core.errors import OptionError
@@ -20,16 +20,23 @@ _OF_THE_EPOCH = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class EpochSink:
-    """See ``abs_spark.sink``, which makes one. Its ``repr`` shows no option: some are secrets (I9)."""
+    """See ``abs_spark.sink``, which makes one. ``repr`` tells target and guarantee (I9)."""
 
     format: str
-    options: Mapping[str, str] = field(repr=False)
+    options: Mapping[str, str]
     name: str = ""
     select: tuple[str, ...] = ()
     where: str | None = None
     transform: Callable[[DataFrame], DataFrame] | None = None
+
+    def __repr__(self) -> str:
+        from abs_spark.foreach.explain import described
+
+        which = f"{self.name or '-'}: {self.format} to {described(self.format, self.options)}"
+        rows = f", rows where {self.where}" if self.where is not None else ""
+        return f"<{which}{rows}>"
 
 
 def sink(

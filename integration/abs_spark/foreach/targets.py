@@ -10,7 +10,7 @@ from abs_core.aborting import attempt_all
 from abs_core.composite import RoutedCommitter
 from abs_core.contracts import Committer, Emptiable, RegisterStore, Sink
 from abs_core.errors import AbsError, ConfigError, OptionError
-from abs_core.model import AND, Committable, Finding, Guarantee, JobState
+from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobState
 from abs_core.patience import Patience
 from abs_core.sinkmap import number_of
 from abs_spark.target import Target
@@ -76,6 +76,14 @@ class Targets:
             (f"{self._targets[name].format.name} {name}".rstrip(), sink.guarantee())
             for name, sink in self._sinks.items()
         ]
+
+    def opened(self) -> list[tuple[str, Target]]:
+        """Every sink's name and target, in the order in which they were given."""
+        return list(self._targets.items())
+
+    def in_doubt(self, name: str, job: str) -> Sequence[InDoubt]:
+        """What one sink's system holds pre-committed of a job."""
+        return self._sinks[name].committer().in_doubt(job)
 
     def is_empty(self) -> bool:
         """Whether no target holds a row yet."""

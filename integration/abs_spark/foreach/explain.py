@@ -1,0 +1,133 @@
+"""What a sink and a query of ``abs_spark.epoch`` promise, and how far they are, for people (I9)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from abs_core.certificate import place_of
+from abs_core.errors import AbsError, ConfigError
+from abs_core.model import NO_EPOCH, Guarantee, InDoubt, JobState
+from abs_core.protocol import sweepable
+from abs_core.sinkmap import number_of
+from abs_spark.formats import sink_format
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from abs_spark.foreach.function import Epoch
+    from abs_spark.foreach.run import EpochRun
+
+_GUARANTEES = {
+    "abs-kafka": "abs_sinks.kafka.guarantee",
+    "abs-postgres": "abs_sinks.postgres.guarantee",
+    "abs-s3": "abs_sinks.s3.guarantee",
+}
+_WHERE: Mapping[str, Callable[[Any], str]] = {
+    "abs-kafka": lambda o: f"kafka://{o.kafka.bootstrap}, topic {o.topic or 'of the column topic'}",
+    "abs-postgres": lambda o: f"{o.address.place}, table {o.dbtable}",
+    "abs-s3": lambda o: str(o.path),
+}
+
+
+def explain(query: StreamingQuery | Epoch) -> None:
+    """Print what a query promises and how far it is, as ``DataFrame.explain`` prints a plan.
+
+    Targets, guarantees, the register, what is finished and what is in doubt; no secret. It asks the
+    register and each target, and changes nothing.
+
+    Args:
+        query: started with ``abs_spark.epoch`` in this process; or the function itself.
+
+    Raises:
+        ConfigError: the query is not one of this process by ``abs_spark.epoch``, or has had no batch.
+    """
+    from abs_spark.foreach.function import Epoch, epoch_of
+
+    function = query if isinstance(query, Epoch) else epoch_of(str(query.id))
+    if function is None:
+        raise ConfigError(
+            "No batch of this query has come to abs_spark.epoch in this process.",
+            remedy="wait for its first batch, or give explain() the function that abs_spark.epoch "
+            "returned; what a query of a format abs-... promises is in the log of its start.",
+        )
+    print(explanation(function))
+
+
+def explanation(function: Epoch) -> str:
+    """The text that ``explain`` prints."""
+    if function.run is None:
+        head = [f"{function!r}", "not started: no batch has come to it in this process"]
+        return "\n".join([*head, *(f"sink {sink!r}" for sink in function.sinks)])
+    return _of_run(function, function.run)
+
+
+def described(format_: str, options: Mapping[str, str]) -> str:
+    """A sink's target and guarantee, as far as its options tell them."""
+    try:
+        parsed = sink_format(format_).parse(options)
+        promise: Guarantee = import_module(_GUARANTEES[format_]).guarantee(parsed)
+    except AbsError as error:
+        return f"its options cannot be used: {error.what}"
+    return f"{_WHERE[format_](parsed)}: {_promised(promise)}"
+
+
+def _of_run(function: Epoch, run: EpochRun) -> str:
+    job = run.name.job
+    register = run.targets.register()
+    lines = [
+        f"job {job}, query {run.name.lineage}, {len(function.sinks)} sink(s) under one decision"
+    ]
+    state: JobState | None = None
+    try:
+        stored = register.load(job)
+        state = None if stored is None else stored.state
+        lines.append(f"register: {place_of(register, job)}: {_state(state)}")
+    except AbsError as error:
+        lines.append(f"register: {place_of(register, job)}: cannot be read now: {error.what}")
+    for name, target in run.targets.opened():
+        parsed = target.options
+        number = run.numbers[name]
+        where = _WHERE[target.format.name](parsed)
+        promise = import_module(_GUARANTEES[target.format.name]).guarantee(parsed)
+        lines += [
+            f"sink {number} {name}".rstrip() + f": {target.format.name} to {where}",
+            f"    {_promised(promise)}",
+            f"    readers: {promise.reader}",
+            f"    in doubt: {_in_doubt(run, name, number, state)}",
+        ]
+    return "\n".join(lines)
+
+
+def _promised(promise: Guarantee) -> str:
+    how = f"protocol {promise.protocol}, write {promise.write}"
+    return f"every row exactly once ({how}); visible {promise.visibility}"
+
+
+def _state(state: JobState | None) -> str:
+    if state is None:
+        return "nothing yet"
+    done = "nothing" if state.frontier is None else f"everything up to epoch {state.frontier}"
+    decided = f", {len(state.open)} decided and not finished" if state.open else ""
+    return f"generation {state.generation} has finished {done}{decided}"
+
+
+def _in_doubt(run: EpochRun, name: str, number: int, state: JobState | None) -> str:
+    try:
+        found = run.targets.in_doubt(name, run.name.job)
+    except AbsError as error:
+        return f"cannot be told now: {error.what}"
+    mine = [d for d in found if d.handle.epoch == NO_EPOCH or number_of(d.handle) == number]
+    return "; ".join(_fate(state, doubt) for doubt in mine) or "nothing"
+
+
+def _fate(state: JobState | None, doubt: InDoubt) -> str:
+    handle = doubt.handle
+    if state is not None and any(handle in decision.held for decision in state.open):
+        fate = "decided, will be committed"
+    elif state is not None and sweepable(state, state.generation, handle):
+        fate = "will be aborted"
+    else:
+        fate = "under way"
+    return f"{handle} ({fate})"
