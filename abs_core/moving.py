@@ -13,7 +13,11 @@ from abs_core.contracts import Bound, Committer, Conflict, Inventory, RegisterSt
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError, ContentionError
 from abs_core.model import MOVED, JobState
+from abs_core.patience import Patience
 from abs_core.protocol import Identity
+
+BY_HAND = Patience(30.0)
+"""With a system that is away: a person sits there and waits."""
 
 
 def rename(register: Inventory, committer: Committer, job: str, new: str) -> JobState:
@@ -143,7 +147,8 @@ def take_over(register: RegisterStore, committer: Committer, state: JobState) ->
     """Raise the job's generation, finish what is decided and abort the rest; the state after it."""
     run = f"by-hand-{secrets.token_hex(8)}"
     who = Identity(state.job, state.lineage, run, state.target)
-    return Coordinator(who, register, committer, co_commit=False).take_over()
+    coordinator = Coordinator(who, register, committer, co_commit=False, patience=BY_HAND)
+    return coordinator.take_over()
 
 
 def _swap(register: RegisterStore, expected: JobState, state: JobState) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -45,7 +47,15 @@ def plain_text(array: pa.Array, column: str) -> pa.StringArray:
         return _clock(array.view(pa.int64()))
     elif arrow.equals(pa.month_day_nano_interval()):
         return _interval(array, column)
-    return array.cast(pa.string())
+    text = array.cast(pa.string())
+    if _POINT_BEFORE_E and pa.types.is_decimal(arrow):
+        return pc.replace_substring(text, ".E", "E")
+    return text
+
+
+_SMALL = pa.array([Decimal("1E-38")], pa.decimal128(38, 38))
+_POINT_BEFORE_E = ".E" in str(_SMALL.cast(pa.string())[0])
+"""Whether this pyarrow (15 does) writes a small decimal as ``1.E-38``, which is no number in JSON."""
 
 
 def _require_years(array: pa.Array, ticks: pa.Array, first: int, last: int, column: str) -> None:
