@@ -7,12 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import psutil
+import pyspark
 
 from abs_core.crash import CrashPoint
 from abs_services.leash import LEASH
@@ -53,39 +54,29 @@ def killed_at(point: CrashPoint, nth: int, job: Job, folder: Path, url: str | No
         driver.kill()
 
 
-class Driver:
-    """One driver that runs ``stream_files.py``, in a session of its own.
+class Session:
+    """A process in a session of its own, with all that it starts.
 
-    The session is what all of its processes share: the driver, its JVM, the Python daemon and its
-    workers, which make process groups of their own. Use as a context manager: whatever is left of
-    it is killed at the end.
+    The session is what all of its processes share, those which make process groups of their own, too.
+    Use as a context manager: whatever is left of it is killed at the end.
 
     Args:
-        folder: for its settings and its log.
-        url: of the target; travels in the environment.
-        crash: arms a crash point, see ``abs_core.crash``.
+        folder: the working directory; its log is written there.
+        environment: of the process.
     """
 
     def __init__(
-        self, job: Job, folder: Path, url: str | None = None, crash: str | None = None
+        self, command: Sequence[str], folder: Path, environment: Mapping[str, str], log: str
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        settings = folder / "settings.json"
-        settings.write_text(job.to_json())
-        self.log_path = folder / "driver.log"
-        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "ABS_LOG": "progress"}
-        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
-        if url is not None:
-            environment["ABS_TEST_URL"] = url
-        if crash is not None:
-            environment["ABS_TEST_CRASH"] = crash
-        with self.log_path.open("ab") as log:
+        self.log_path = folder / log
+        with self.log_path.open("ab") as file:
             self._popen = subprocess.Popen(
-                [sys.executable, stream_files.__file__, str(settings)],
-                env=environment,
+                list(command),
+                env=dict(environment),
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
+                stdout=file,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
@@ -108,7 +99,7 @@ class Driver:
 
     @property
     def log(self) -> str:
-        """All that the driver and its workers have written to the console."""
+        """All that its processes have written to the console."""
         return self.log_path.read_text(errors="replace")
 
     @property
@@ -140,7 +131,7 @@ class Driver:
 
     def kill(self) -> None:
         """SIGKILL to every process of it; returns when none is left."""
-        while members := self._members():
+        while members := self.members():
             # The driver and its JVM first: a JVM that sees its worker die would react to it.
             if not self.has_ended:
                 os.killpg(self._popen.pid, signal.SIGKILL)
@@ -153,13 +144,13 @@ class Driver:
     def stop(self) -> None:
         """SIGSTOP: it stands still with all of its processes, and knows nothing of it."""
         os.killpg(self._popen.pid, signal.SIGSTOP)
-        _signal(self._members(), signal.SIGSTOP)
+        _signal(self.members(), signal.SIGSTOP)
 
     def go_on(self) -> None:
         """SIGCONT."""
-        _signal(self._members(), signal.SIGCONT)
+        _signal(self.members(), signal.SIGCONT)
 
-    def _members(self) -> list[psutil.Process]:
+    def members(self) -> list[psutil.Process]:
         found = []
         for pid in psutil.pids():
             try:
@@ -170,6 +161,36 @@ class Driver:
             except (ProcessLookupError, PermissionError, psutil.Error):
                 continue
         return found
+
+
+class Driver(Session):
+    """One driver that runs ``stream_files.py``: the driver, its JVM, the Python daemon and its workers.
+
+    A job whose ``spark.master`` is a cluster's is submitted to it.
+
+    Args:
+        folder: for its settings and its log.
+        url: of the target; travels in the environment.
+        crash: arms a crash point, see ``abs_core.crash``.
+    """
+
+    def __init__(
+        self, job: Job, folder: Path, url: str | None = None, crash: str | None = None
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = folder / "settings.json"
+        settings.write_text(job.to_json())
+        environment = {**os.environ, "PYSPARK_PYTHON": sys.executable, "ABS_LOG": "progress"}
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+        if url is not None:
+            environment["ABS_TEST_URL"] = url
+        if crash is not None:
+            environment["ABS_TEST_CRASH"] = crash
+        command = [sys.executable, stream_files.__file__, str(settings)]
+        if master := job.conf.get("spark.master"):
+            submit = Path(pyspark.__file__).parent / "bin" / "spark-submit"
+            command = [str(submit), "--master", master, *command[1:]]
+        super().__init__(command, folder, environment, "driver.log")
 
 
 def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:

@@ -35,6 +35,7 @@ class Job:
         tasks: partitions of each epoch; 0 leaves that to the source.
         source: another format to read than Parquet files, with ``source_options``.
         attempts: how often a task is tried.
+        conf: more of Spark's settings.
         sinks: written to under one decision, each the arguments of ``abs_spark.sink``; then ``format``
             and ``options`` do not count, but for the option ``job``.
     """
@@ -52,6 +53,7 @@ class Job:
     source_options: dict[str, str] = field(default_factory=dict)
     attempts: int = 1
     sinks: list[dict[str, Any]] = field(default_factory=list)
+    conf: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -104,7 +106,8 @@ def main() -> int:
 
     print(f"PySpark {pyspark.__version__}")
 
-    spark = small_session(Path(job.scratch), **{"spark.master": f"local[2,{job.attempts}]"})
+    conf = {"spark.master": f"local[2,{job.attempts}]", **job.conf}
+    spark = small_session(Path(job.scratch), **conf)
     if job.format == "abs-folder":
         from tests.spark.jobs.folder_sink import FolderDataSource
 
