@@ -16,12 +16,15 @@ from abs_services.places import cache_folder
 ROOT = Path(__file__).parents[2]
 
 
-def python_with(*requirements: str) -> Path:
+def python_with(*requirements: str, of: str = "") -> Path:
     """The Python of an environment that has these packages and what they need.
 
     The test is skipped where they cannot be fetched.
+
+    Args:
+        of: tells environments with the same packages apart.
     """
-    name = hashlib.sha256(" ".join((sys.version, *requirements)).encode()).hexdigest()[:12]
+    name = hashlib.sha256(" ".join((sys.version, of, *requirements)).encode()).hexdigest()[:12]
     folder = cache_folder() / "venvs" / name
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / f"{name}.lock").open("w") as lock:
@@ -42,6 +45,13 @@ def wheel(folder: Path) -> Path:
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     return built
+
+
+def with_wheel(python: Path, wheel: Path) -> Path:
+    """The same Python, with this wheel installed among its packages."""
+    done = _pip(python.parents[1], "--no-deps", "--force-reinstall", str(wheel))
+    assert done.returncode == 0, done.stderr
+    return python
 
 
 def installed(venv: Path, wheel: Path, folder: Path) -> dict[str, str]:

@@ -53,6 +53,7 @@ JOBS = {
 ELSEWHERE = {
     ("README.md", "make demo     #"): "CI, and tests/demo",
     ("README.md", "pip install"): "tests/spark/test_spark_discovery.py",
+    ("running-on-spark.md", ""): "tests/spark/test_running_on_spark.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
 }
 

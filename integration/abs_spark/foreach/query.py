@@ -57,6 +57,12 @@ def running(spark: SparkSession, batch: int, checkpoint: str) -> Running:
                 remedy="give it the same checkpointLocation as the query's own option.",
             )
         return Running(query, run, *_settings(spark, query))
+    if pyspark.__version__.startswith("3."):
+        raise ConfigError(
+            "PySpark 3.5 loses the errors of foreachBatch under Spark Connect: a batch that failed "
+            "would be taken for written.",
+            remedy="use PySpark 4.0 or newer, or a classic session.",
+        )
     owner = query_id(checkpoint)
     if owner is None:
         raise ConfigError(

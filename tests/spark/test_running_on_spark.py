@@ -1,0 +1,148 @@
+"""Each recipe of docs/how-to/running-on-spark.md, as it stands there, on a cluster of this test's own.
+
+Only places are put in: the folder of the job, the cluster, the wheel of this checkout.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from abs_services.leash import LEASH
+from abs_services.processes import ProcessId
+from tests.packaging.venvs import python_with, wheel, with_wheel
+from tests.spark.cluster import Cluster
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1500)]
+
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "running-on-spark.md"
+POSTGRES = ("pgpq>=0.12", "psycopg[binary]>=3.2")
+RUNTIME = ("numpy>=1.26", "pandas==2.3.3", "pyarrow>=15")
+"""What a runtime of Spark brings."""
+LIBRARIES = ("opentelemetry-api>=1.27", "tenacity>=8.2", "xxhash>=3.4", *POSTGRES)
+CONNECT = ("pyspark[connect]==4.3.0",)
+ROWS = 30
+
+
+def block(language: str, mark: str) -> str:
+    found = re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    (one,) = [text for text in found if mark in text]
+    return str(one)
+
+
+class Place:
+    """The folder that a recipe calls /opt/job, with the job and its input, and its table."""
+
+    def __init__(self, folder: Path, url: str) -> None:
+        self.folder = folder
+        self.url = url
+        (folder / "job.py").write_text(block("python", "SparkSession.builder"))
+        (folder / "data" / "orders").mkdir(parents=True)
+        lines = "".join(f'{{"id": {n}, "item": "item {n}"}}\n' for n in range(ROWS))
+        (folder / "data" / "orders" / "0.json").write_text(lines)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("create table orders (id bigint, item text)")
+
+    def use(self, python: Path) -> None:
+        """What a recipe calls /opt/job/venv is this Python's."""
+        (self.folder / "venv").symlink_to(python.parents[1])
+
+    def run(self, recipe: str, **environment: str) -> str:
+        """Run a recipe by a shell; what it said, if it went well."""
+        clean = {n: t for n, t in os.environ.items() if not n.startswith(("PYTHON", "PYSPARK"))}
+        ended = subprocess.run(
+            ["bash", "-euc", recipe.replace("/opt/job", str(self.folder))],
+            env={**clean, "URL": self.url, "SPARK_LOCAL_IP": "127.0.0.1", **environment},
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,
+        )
+        said = ended.stdout + ended.stderr
+        assert ended.returncode == 0, said[-6000:]
+        return said
+
+    def holds(self) -> None:
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            found = [row[0] for row in connection.execute("select id from orders order by id")]
+        assert found == list(range(ROWS))
+
+
+@pytest.fixture
+def place(tmp_path: Path, database: str) -> Place:
+    folder = tmp_path / "job"
+    folder.mkdir()
+    return Place(folder, database)
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path / "cluster", workers=1) as cluster:
+        yield cluster
+
+
+def path_with(python: Path) -> str:
+    """A PATH with the commands beside this Python first, ``spark-submit`` among them."""
+    return f"{python.parent}:{os.environ['PATH']}"
+
+
+SUBMIT = path_with(Path(sys.executable))
+
+
+def test_a_virtual_environment_that_is_not_activated(place: Place) -> None:
+    place.use(Path(sys.executable))
+    place.run(block("sh", "PYSPARK_PYTHON=/opt/job/venv/bin/python /opt/job/venv"))
+    place.holds()
+
+
+@pytest.mark.campaign
+def test_a_packed_environment(place: Place, cluster: Cluster, built: Path) -> None:
+    place.use(with_wheel(python_with(*RUNTIME, *LIBRARIES, of="packed"), built))
+    place.run(block("sh", "--archives"), MASTER=cluster.url, PATH=SUBMIT)
+    place.holds()
+
+
+@pytest.mark.campaign
+def test_the_wheel_by_py_files(place: Place, cluster: Cluster, built: Path) -> None:
+    python = str(python_with(*RUNTIME, *LIBRARIES))
+    given = {"MASTER": cluster.url, "WHEEL": str(built), "PYSPARK_PYTHON": python}
+    place.run(block("sh", "--py-files"), **given, PATH=SUBMIT)
+    place.holds()
+
+
+@pytest.mark.campaign
+def test_a_connect_server(place: Place, built: Path) -> None:
+    python = with_wheel(python_with(*CONNECT, *RUNTIME, *LIBRARIES, of="wheel"), built)
+    place.use(python)
+    home = (
+        python.parents[1] / "lib" / f"python3.{sys.version_info[1]}" / "site-packages" / "pyspark"
+    )
+    pids = place.folder / "pids"
+    given = {"SPARK_HOME": str(home), "SPARK_PID_DIR": str(pids), "SPARK_LOG_DIR": str(pids)}
+    try:
+        place.run(block("sh", "start-connect-server"), **given, PATH=path_with(python))
+        place.holds()
+    finally:
+        for pid in pids.glob("*.pid"):
+            found = ProcessId.of(int(pid.read_text()))
+            if found is not None:
+                LEASH.tie(found)
+        subprocess.run(
+            [str(home / "sbin" / "stop-connect-server.sh")],
+            env={**os.environ, **given},
+            check=False,
+            capture_output=True,
+        )
