@@ -17,17 +17,26 @@ from abs_core.errors import ConfigError, DataError, RefusedError, UnavailableErr
 
 def audit(
     *,
+    sinks: Annotated[
+        Path | None,
+        typer.Option(
+            "--sinks",
+            metavar="FILE",
+            help="Every target of a job with several sinks: a TOML file with a table [sinks.NAME] of "
+            "format, options and audit = { expected = ..., key = ... } for each.",
+        ),
+    ] = None,
     expected: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="What should be there: a file, folder or 'glob' (parquet, csv, json lines, arrow), "
             "several of them, a PostgreSQL URL, kafka://host:port/topic or s3://bucket/prefix.",
             envvar="ABS_AUDIT_EXPECTED",
             show_envvar=True,
         ),
-    ],
+    ] = None,
     actual: Annotated[
-        list[str],
+        list[str] | None,
         typer.Option(
             help="The target: a PostgreSQL URL (then --table too), kafka://host:port/topic (values "
             "are JSON objects; ?value=raw: bytes; ?winners=true: of protocol=idempotent), "
@@ -36,7 +45,7 @@ def audit(
             envvar="ABS_AUDIT_ACTUAL",
             show_envvar=True,
         ),
-    ],
+    ] = None,
     table: Annotated[str | None, typer.Option(help="Table of the target.")] = None,
     expected_table: Annotated[
         str | None, typer.Option(help="Table of what is expected, if that is a database.")
@@ -79,6 +88,18 @@ def audit(
     import abs_audit
     from abs_audit.ddl import schema_of
     from abs_audit.render import show
+
+    if sinks is not None:
+        from abs_cli.audit_job import report_job
+
+        how = {"settle": settle, "samples": samples, "memory_mib": memory}
+        with _exit_code_1_for_findings_only():
+            clean = report_job(sinks, as_json=as_json, temp_directory=temporary, **how)
+        if not clean:
+            raise typer.Exit(FAILED)
+        return
+    if not expected or not actual:
+        raise typer.BadParameter("name both sides.", param_hint="--expected and --actual")
 
     with _exit_code_1_for_findings_only(), errors.status("reading both sides ..."):
         report = abs_audit.audit(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,7 @@ class Several:
     register: str = "payments"
     adopt: str | None = None
     starts: int = 0
+    audit: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     @property
     def options(self) -> dict[str, dict[str, str]]:
@@ -68,6 +69,9 @@ class Several:
             kind = {"payments": "abs-postgres", "alerts": "abs-kafka", "items": "abs-s3"}[name]
             lines += [f"[sinks.{name}]", f'format = "{kind}"', f"[sinks.{name}.options]"]
             lines += [f"{key} = {json.dumps(text)}" for key, text in given.items()]
+            if self.audit:
+                expected, key = self.audit[name]
+                lines += [f"[sinks.{name}.audit]", f'expected = "{expected}"', f'key = "{key}"']
         path = self.folder / "job.toml"
         path.write_text("\n".join(lines))
         return path
@@ -286,6 +290,30 @@ def test_prepared_transactions_of_several_sinks_are_added_up_per_server(
     assert not [
         f for s in found["sinks"].values() for f in s["findings"] if f["severity"] == "error"
     ]
+
+
+def test_every_target_is_audited_and_one_that_lacks_a_row_is_found(
+    job: Several, tmp_path: Path
+) -> None:
+    rows = [f'{{"id": {n}}}' for n in range(5)]
+    job.epoch(job.run(), 0, *rows)
+    records, table = tmp_path / "records.json", tmp_path / "table.json"
+    records.write_text("\n".join(rows) + "\n")
+    table.write_text("".join(json.dumps({"key": row, "value": row}) + "\n" for row in rows))
+    job.audit = {
+        "payments": (str(table), "key"),
+        "alerts": (str(records), "id"),
+        "items": ("sink:payments", "key"),
+    }
+    clean = abs_("audit", "--sinks", job.file())
+    assert clean.exit_code == 0, (clean.output, clean.exception)
+    with psycopg.connect(job.url, autocommit=True) as connection:
+        connection.execute("delete from payments where key like '%3%'")
+    found = abs_("audit", "--sinks", job.file(), "--json")
+    assert found.exit_code == 1, (found.output, found.exception)
+    reports = json.loads(found.stdout)["sinks"]
+    counts = {name: (r["missing"], r["unexpected"]) for name, r in reports.items()}
+    assert counts == {"payments": (1, 0), "alerts": (0, 0), "items": (0, 1)}
 
 
 def test_nothing_of_a_file_with_a_password_is_shown(tmp_path: Path) -> None:
