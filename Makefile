@@ -1,5 +1,5 @@
 # `make demo` and `make test` do all of their own set-up; they need Python 3.11+ and Java 17+.
-.PHONY: demo test check bench campaign setup
+.PHONY: demo test check bench campaign matrix setup
 BIN := .venv/bin
 # Test processes at once; each has servers and a Spark session of its own.
 JOBS ?= 2
@@ -26,3 +26,6 @@ bench: setup ## ratios against peers and limits; see benchmarks/README.md
 
 campaign: setup ## the long tests: larger state spaces, full crash products through Spark
 	$(BIN)/python -m pytest -m campaign
+
+matrix: setup ## the same killed and audited job on PySpark 3.5, 4.0, 4.1, 4.2 and 4.3
+	$(BIN)/python -m pytest -m "campaign or not campaign" --durations=0 tests/spark/test_spark_versions.py

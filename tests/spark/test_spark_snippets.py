@@ -54,6 +54,8 @@ ELSEWHERE = {
     ("README.md", "make demo     #"): "CI, and tests/demo",
     ("README.md", "pip install"): "tests/spark/test_spark_discovery.py",
     ("running-on-spark.md", ""): "tests/spark/test_running_on_spark.py",
+    ("several-sinks.md", "[sinks.table]"): "tests/cli/test_cli_several.py",
+    ("several-sinks.md", "abs doctor --sinks"): "tests/cli/test_cli_several.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
 }
 
