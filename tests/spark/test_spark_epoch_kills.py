@@ -62,7 +62,7 @@ def test_killed_between_the_commits_of_two_targets_the_rest_is_committed(
     go_on(spark, world, job)
 
 
-@pytest.mark.parametrize("nth", [1, 2])
+@pytest.mark.parametrize("nth", daily.cut([1, 2], 1, of="pre-commit of an epoch"))
 def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
     spark: SparkSession, world: EpochWorld, nth: int
 ) -> None:

@@ -45,6 +45,7 @@ def test_a_job_through_spark_writes_each_record_once_with_what_is_documented(
         assert client["sasl.password"] not in spark_log.read_text()
 
 
+@pytest.mark.campaign  # without Spark each day: tests/sinks/kafka/test_kafka_certificates.py
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="it makes the certificates")
 def test_a_job_through_spark_is_let_in_by_its_certificate(
     spark: SparkSession, spark_log: Path, tmp_path: Path

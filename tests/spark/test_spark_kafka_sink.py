@@ -17,6 +17,7 @@ from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from abs_services import KafkaService
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
+from tests import daily
 from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, start
 from tests.spark.kafka_world import KafkaWorld, opened
@@ -69,7 +70,7 @@ FULL = [
 ]
 
 
-@pytest.mark.parametrize(("protocol", "point"), SMALL)
+@pytest.mark.parametrize(("protocol", "point"), daily.cut(SMALL, 1, of="crashes into Kafka"))
 def test_a_crash_between_two_effects_is_healed(
     protocol: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession
 ) -> None:

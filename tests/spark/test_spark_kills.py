@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
+from tests import daily
 from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, start
 from tests.spark.world import WAYS, World
@@ -107,7 +108,7 @@ FULL = [
 ]
 
 
-@pytest.mark.parametrize(("way", "point"), SMALL)
+@pytest.mark.parametrize(("way", "point"), daily.cut(SMALL, 2, of="crashes into PostgreSQL"))
 def test_a_crash_between_two_effects_is_healed(
     way: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession, tmp_path: Path
 ) -> None:

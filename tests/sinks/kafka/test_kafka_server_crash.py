@@ -12,6 +12,7 @@ import pytest
 
 from abs_core.errors import AbsError
 from abs_core.model import Share
+from abs_core.patience import Patience
 from abs_core.testing import Opener
 from abs_core.testing.case import Case, rows
 from abs_core.testing.cuts import Cut, Halted
@@ -31,6 +32,8 @@ pytestmark = [
 
 LEFT, RIGHT, NEXT = rows(0, 3), rows(10, 3), rows(20, 3)
 KILLS = 5
+PATIENT = Patience(seconds=60.0)
+"""A broker that comes back loads its transactions: on a busy machine that takes more than 5 s."""
 
 
 @pytest.fixture
@@ -74,7 +77,7 @@ def test_a_broker_that_dies_among_the_commits_of_an_epoch_loses_and_doubles_noth
     with pytest.raises(Halted):
         halted.commit(0, shares)
     _bounce(server)  # decided, one of two handles committed
-    case.run().epoch(0, LEFT, RIGHT)
+    case.run(patience=PATIENT).epoch(0, LEFT, RIGHT)
     case.finished(LEFT, RIGHT, when="after a broker died between decision and commit")
     assert harness.hidden() == 0
     case.close()
@@ -87,7 +90,7 @@ def test_a_broker_that_dies_before_the_commit_or_while_a_task_writes_loses_and_d
     server: KafkaService, harness: TopicHarness
 ) -> None:
     case = Case(harness)
-    run = case.run()
+    run = case.run(patience=PATIENT)
     shares = run.tasks(0, LEFT, RIGHT)
     _bounce(server)  # prepared, not decided
     run.commit(0, shares)
@@ -142,7 +145,7 @@ def _parts(epoch: int) -> list[list[Row]]:
 def _started(case: Case) -> Run:
     for _retry in range(10):
         try:
-            return case.run()
+            return case.run(patience=PATIENT)
         except AbsError as error:
             print(f"at a start: {error}")
     raise AssertionError("ten tries did not start the job")
