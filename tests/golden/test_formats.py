@@ -1,0 +1,185 @@
+"""Each durable format that came after 315a560: today's code writes its golden file byte by byte.
+
+And it reads it back, and refuses a newer version by name. A change that fails here changes what lies
+in the registers and checkpoints of those who use this release. It takes a new version or a new field,
+and a file of its own beside the older one, which must still be read.
+
+    python -m tests.golden.test_formats    # writes the files that are not there yet
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
+from abs_core import certificate
+from abs_core.certificate import Certificate
+from abs_core.codec import state_from_text, state_to_text
+from abs_core.errors import CorruptionError
+from abs_core.model import JobState, NamedSink, NotedToken, Recent
+from abs_core.parent import parent_key
+from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
+from abs_sinks.kafka.register_cells import Cells, records_of
+from abs_sinks.s3.manifests import CommittedFile, manifest_from_bytes, manifest_to_bytes
+from abs_sinks.s3.register import Cell
+from tests.golden.make import JOB, REGISTER, full_state, handle
+
+FOLDER = Path(__file__).parent / "formats"
+HERE = "the golden file"
+DIGEST = RowDigest(2**64 - 1, (("amount", 17), ("größe", 2**63), ("id", 0)))
+AT = "2026-11-23T12:00:00+00:00"
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A value of a format, and today's way to write and to read it."""
+
+    value: object
+    write: Callable[[], bytes]
+    read: Callable[[bytes], object]
+
+
+def _state(value: JobState) -> Format:
+    return Format(
+        value,
+        lambda: state_to_text(value).encode(),
+        lambda content: state_from_text(content.decode(), HERE),
+    )
+
+
+def _certificate(value: Certificate) -> Format:
+    return Format(
+        value,
+        lambda: certificate.to_text(value).encode(),
+        lambda content: certificate.from_text(content, HERE),
+    )
+
+
+def _winners(value: Decided) -> Format:
+    return Format(value, value.to_bytes, Decided.from_bytes)
+
+
+def _kafka_cell(value: JobState) -> Format:
+    """One record for each line: the key, a tab, the value."""
+
+    def write() -> bytes:
+        records = records_of(JOB, "17-00112233aabbccdd", state_to_text(value), 700)
+        return b"\n".join(key + b"\t" + (text or b"") for key, text in records)
+
+    def read(content: bytes) -> JobState:
+        cells = Cells()
+        for line in content.split(b"\n"):
+            cells.apply(*line.split(b"\t"))
+        cell = cells.get(JOB, HERE)
+        assert cell is not None
+        return state_from_text(cell.text, HERE)
+
+    return Format(value, write, read)
+
+
+def _manifest(value: list[CommittedFile]) -> Format:
+    return Format(
+        value,
+        lambda: manifest_to_bytes(value),
+        lambda content: manifest_from_bytes(content, HERE),
+    )
+
+
+def _s3_cell(value: Cell) -> Format:
+    return Format(value, value.to_bytes, lambda content: Cell.from_bytes(content, HERE))
+
+
+_CERTIFICATE = Certificate(JOB, REGISTER, "s3://bucket/out/_abs/register", 3, 6, 7)
+_RECENT = (Recent(6, DIGEST.brief.to_text(), 12), Recent(7, DIGEST.to_text(), 25))
+_CHECKPOINT = replace(full_state(), checkpoint="file://host/checkpoints/orders", recent=_RECENT)
+_SINKS = replace(
+    _CHECKPOINT,
+    target="sinks:3",
+    sinks=(
+        NamedSink(0, "payments", "postgresql:7301234567890123456/orders/public.payments", 0),
+        NamedSink(1, "alerts", "kafka:cluster/alerts", 0, 5),
+        NamedSink(2, "items", "s3://bucket/items", 6),
+    ),
+)
+_TOKENS = (NotedToken("2026-11-22", REGISTER, 1, AT), NotedToken("t%20w", "f" * 16, 2, AT))
+_PARENT = JobState("ab" * 8, parent_key(JOB), "target", "tokens", 1, "tokens", tokens=_TOKENS)
+_WINNERS = (handle(7, 0), handle(7, 3))
+
+FORMATS = {
+    "certificate.json": _certificate(_CERTIFICATE),
+    "certificate-first.json": _certificate(replace(_CERTIFICATE, frontier=None, deciding=0)),
+    "state-checkpoint.json": _state(_CHECKPOINT),
+    "state-sinks.json": _state(_SINKS),
+    "state-parent.json": _state(_PARENT),
+    "kafka-cell-sinks.txt": _kafka_cell(_SINKS),
+    "s3-cell-sinks.json": _s3_cell(
+        Cell(_SINKS, ("1-0-15-2-00112233aabbccdd",), "feedfacecafebeef")
+    ),
+    "manifest.json": _manifest([CommittedFile("out/a", 17, "00ff" * 4), CommittedFile("b", 0, "")]),
+    "winners.json": _winners(Decided(REGISTER, JOB, 3, 7, _WINNERS, after=6)),
+    "winners-first.json": _winners(Decided(REGISTER, JOB, 1, 0, (), after=BEGINNING)),
+    "winners-given-up.json": _winners(Decided(REGISTER, JOB, 4, NO_DECISION, (), "by ann", 7)),
+}
+_VERSIONED = sorted(set(FORMATS) - {"kafka-cell-sinks.txt"})
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_today_writes_a_format_as_its_golden_file_is(name: str) -> None:
+    assert FORMATS[name].write() == (FOLDER / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_a_golden_file_is_read(name: str) -> None:
+    assert FORMATS[name].read((FOLDER / name).read_bytes()) == FORMATS[name].value
+
+
+@pytest.mark.parametrize("name", _VERSIONED)
+def test_a_newer_version_is_refused_by_name(name: str) -> None:
+    content = (FOLDER / name).read_bytes()
+    newer, times = re.subn(rb'"(version|format)":[0-9]+', rb'"\1":98', content, count=1)
+    assert times == 1
+    with pytest.raises(CorruptionError, match=r"(version|format) 98, of a newer release.*newer"):
+        FORMATS[name].read(newer)
+
+
+def test_a_newer_cell_in_kafka_is_refused_by_name() -> None:
+    lines = (FOLDER / "kafka-cell-sinks.txt").read_bytes().split(b"\n")
+    newer = [re.sub(rb'"format": ?[0-9]+', b'"format": 98', line) for line in lines]
+    assert newer != lines
+    with pytest.raises(CorruptionError, match=r"format 98, of a newer release"):
+        FORMATS["kafka-cell-sinks.txt"].read(b"\n".join(newer))
+
+
+def test_a_row_digest_is_written_and_read_as_its_golden_file_is() -> None:
+    text = (FOLDER / "row-digest.txt").read_text(encoding="ascii")
+    assert DIGEST.to_text() == text
+    assert read_row_digest(text) == DIGEST
+
+
+def test_a_row_digest_of_a_newer_kind_is_kept_and_never_compared() -> None:
+    newer = DIGEST.to_text().replace("rows1:", "rows2:")
+    assert not is_row_digest(newer)
+    state = replace(full_state(), recent=(Recent(7, newer, 25),))
+    assert state_from_text(state_to_text(state), HERE) == state
+
+
+def test_a_format_without_a_version_is_refused() -> None:
+    for name in _VERSIONED:
+        value = json.loads((FOLDER / name).read_bytes())
+        del value["version" if "version" in value else "format"]
+        with pytest.raises(CorruptionError, match=r"no field '(version|format)'"):
+            FORMATS[name].read(json.dumps(value).encode())
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, written in {n: f.write() for n, f in FORMATS.items()}.items():
+        if not (FOLDER / name).exists():
+            (FOLDER / name).write_bytes(written)
+    (FOLDER / "row-digest.txt").write_text(DIGEST.to_text(), encoding="ascii")
