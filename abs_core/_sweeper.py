@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from abs_core import protocol
-from abs_core.contracts import Committer
+from abs_core.aborting import attempt_all
+from abs_core.contracts import Committer, Composite
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import TargetError, UnavailableError
+from abs_core.errors import TargetError
 from abs_core.events import Observer, SweepFailed, Swept
 from abs_core.model import HandleName, JobState
 from abs_core.patience import Patience
@@ -15,7 +19,10 @@ NOTHING: frozenset[HandleName] = frozenset()
 
 
 class Sweeper:
-    """For one run of a job: for its tasks, when they start it, and for its commit process."""
+    """For one run of a job: for its tasks, when they start it, and for its commit process.
+
+    Systems are swept one by one: one that is away stops its own sweep, not the others'.
+    """
 
     def __init__(
         self, who: Identity, committer: Committer, patience: Patience, observe: Observer
@@ -31,18 +38,11 @@ class Sweeper:
         Args:
             who: holds the generation: this run, or what it became when it gave itself up.
             spent: what an epoch's commit was composed of: it has served, and is not told of.
+
+        Raises:
+            TargetError: some handles stay. Every system that answers is swept.
         """
-        generation = protocol.generation_of(state, who)
-        if isinstance(generation, Refused):
-            return
-        doubts = self._patience.retry(lambda: self._committer.in_doubt(self._who.job))
-        handles = protocol.sweep(state, generation, [doubt.handle for doubt in doubts])
-        if handles:
-            self._patience.retry(lambda: self._committer.abort(handles))
-            left_behind = tuple(str(handle) for handle in handles if handle not in spent)
-            if left_behind:
-                self._observe(Swept(self._who.job, left_behind))
-        reached(CrashPoint.AFTER_SWEEP)
+        self._in_each(lambda system: self._sweeping(system, state, who, spent))
 
     def tidy(
         self, state: JobState, *, forget: bool, spent: frozenset[HandleName] = NOTHING
@@ -52,16 +52,57 @@ class Sweeper:
         It is reported, and comes again with the next epoch: a handle that only another role may
         abort, for instance, must not stop a job whose epochs are finished.
         """
-        try:
+
+        def tidying(system: Committer) -> Callable[[], None]:
+            parts = [self._sweeping(system, state, self._who, spent)]
             if forget:
-                self._patience.retry(lambda: self._committer.forget(state))
-                reached(CrashPoint.AFTER_FORGET)
-        except TargetError as error:
-            self._observe(SweepFailed(self._who.job, str(error)))
-            if isinstance(error, UnavailableError):
-                return  # the sweep would wait as long again
-        try:
+                parts.insert(0, partial(_forget, system, state))
             # Also where old proof cannot be deleted: what is left behind would grow without end.
-            self.sweep(state, self._who, spent)
+            return lambda: attempt_all(parts)
+
+        try:
+            self._in_each(tidying)
         except TargetError as error:
             self._observe(SweepFailed(self._who.job, str(error)))
+
+    def _in_each(self, made: Callable[[Committer], Callable[[], None]]) -> None:
+        """Do it in every system, with patience for those where it fails.
+
+        One that is away is waited for when the others are done, and all that fail wait together.
+        """
+        whole = self._committer
+        systems = whole.systems() if isinstance(whole, Composite) else [whole]
+        left = [made(system) for system in systems]
+
+        def one(part: Callable[[], None]) -> None:
+            part()
+            left.remove(part)
+
+        self._patience.retry(lambda: attempt_all([partial(one, part) for part in left]))
+
+    def _sweeping(
+        self, system: Committer, state: JobState, who: Identity, spent: frozenset[HandleName]
+    ) -> Callable[[], None]:
+        """The sweep of one system, which can be tried again."""
+        swept: list[str] = []
+
+        def sweep() -> None:
+            generation = protocol.generation_of(state, who)
+            if isinstance(generation, Refused):
+                return
+            doubts = system.in_doubt(self._who.job)
+            handles = protocol.sweep(state, generation, [doubt.handle for doubt in doubts])
+            told = (str(handle) for handle in handles if handle not in spent)
+            swept.extend(name for name in told if name not in swept)
+            if handles:
+                system.abort(handles)
+            if swept:
+                self._observe(Swept(self._who.job, tuple(swept)))
+            reached(CrashPoint.AFTER_SWEEP)
+
+        return sweep
+
+
+def _forget(system: Committer, state: JobState) -> None:
+    system.forget(state)
+    reached(CrashPoint.AFTER_FORGET)

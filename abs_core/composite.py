@@ -13,7 +13,7 @@ from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobStat
 
 
 class RoutedCommitter:
-    """A ``Composer`` over the committers of several sinks.
+    """A ``Composite`` and a ``Composer`` over the committers of several sinks.
 
     What is undecided is ended by whichever sink sees it in its target: the one that prepared it may be
     gone, or write elsewhere now. Where none sees it, it stays.
@@ -46,11 +46,15 @@ class RoutedCommitter:
         return made
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        """See ``Committer``. A system that is away does not keep the others from showing the epoch."""
         done: dict[HandleName, Outcome] = {}
-        for committer, share in self._routed(committables):
+
+        def commit(committer: Committer, share: list[Committable]) -> None:
             if done:
                 reached(CrashPoint.BETWEEN_COMMITS)
-            done |= committer.commit(share)
+            done.update(committer.commit(share))
+
+        attempt_all(partial(commit, *routed) for routed in self._routed(committables))
         return done
 
     def abort(self, handles: Sequence[HandleName]) -> None:
@@ -61,17 +65,19 @@ class RoutedCommitter:
             if share := [handle for handle in handles if handle in seen]:
                 committer.abort(share)
 
-        # A system that is away stops its own sweep, not the others'.
-        attempt_all(partial(abort, committer) for committer in self._committers.values())
+        attempt_all(partial(abort, committer) for committer in self.systems())
+
+    def systems(self) -> Sequence[Committer]:
+        """See ``Composite``: the sinks' committers."""
+        return list(self._committers.values())
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        told = [doubt for c in self._committers.values() for doubt in c.in_doubt(job)]
+        told = [doubt for c in self.systems() for doubt in c.in_doubt(job)]
         # Two sinks on one server see the same handles.
         return list({doubt.handle: doubt for doubt in told}.values())
 
     def forget(self, state: JobState) -> None:
-        for committer in self._committers.values():
-            committer.forget(state)
+        attempt_all(partial(committer.forget, state) for committer in self.systems())
 
     def _routed(
         self, committables: Sequence[Committable]

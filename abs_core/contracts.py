@@ -252,6 +252,15 @@ class Composer(Committer, Protocol):
         ...
 
 
+@runtime_checkable
+class Composite(Committer, Protocol):
+    """A committer over several systems, as of an epoch that goes to several sinks."""
+
+    def systems(self) -> Sequence[Committer]:
+        """One for each; together they see every handle. Each is swept on its own."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """Who writes: one attempt of one partition of one epoch, under one generation.

@@ -128,7 +128,7 @@ class ContractCalls:
 
     def through(self, sink: Sink) -> Sink:
         """The sink with all of its calls going through this."""
-        return _SinkBehind(sink, self._wire)
+        return SinkBehind(sink, self._wire)
 
 
 class _Behind:
@@ -152,7 +152,7 @@ class _Behind:
         return self._harness.leftovers(job)
 
 
-class _SinkBehind:
+class SinkBehind:
     """A sink behind the wire; what asks nothing of the target is its own."""
 
     def __init__(self, sink: Sink, wire: Wire) -> None:

@@ -38,6 +38,7 @@ class Fault(Enum):
     DOUBLED = "it happens twice, and the second answer is given"
     OVERTAKEN = "something else happens first"
     HALTED = "the process dies before it"
+    ENDED = "it happens, and the process dies before it hears"
 
 
 class Wire:
@@ -57,6 +58,8 @@ class Wire:
     def read(self, name: str, call: Callable[[], T]) -> T:
         """A call that changes nothing: losing the request or the reply is the same."""
         fault = self._next(name)
+        if fault is Fault.ENDED:
+            raise Halted(fault.value)
         if fault in (Fault.LOST, Fault.UNANSWERED, Fault.DELAYED):
             raise UnavailableError(f"{fault.value} (on purpose)")
         return call()
@@ -66,8 +69,10 @@ class Wire:
         fault = self._next(name)
         if fault is Fault.DELAYED:
             self.delayed.append(call)
-        if fault is Fault.UNANSWERED:
+        if fault in (Fault.UNANSWERED, Fault.ENDED):
             call()
+        if fault is Fault.ENDED:
+            raise Halted(fault.value)
         if fault is Fault.DOUBLED:
             with suppress(AbsError):  # only the second answer is heard
                 call()

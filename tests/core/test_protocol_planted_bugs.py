@@ -98,6 +98,22 @@ def _sweep_decided(state: JobState, generation: int, handle: HandleName) -> bool
     return protocol.sweepable(replace(state, open=()), generation, handle)
 
 
+def _sweep_by_first_system(state: JobState, generation: int, handle: HandleName) -> bool:
+    """Each system by the state of the first one, which knows of its own handles only."""
+    own = tuple(
+        replace(d, committables=tuple(c for c in d.committables if c.handle.partition == 0))
+        for d in state.open
+    )
+    return protocol.sweepable(replace(state, open=own), generation, handle)
+
+
+def _decide_for_first_sink(
+    state: JobState, generation: int, epoch: int, committables: Any, *, fingerprint: str, rows: int
+) -> Verdict:
+    first = [c for c in committables if c.handle.partition == 0]
+    return protocol.decide(state, generation, epoch, first, fingerprint=fingerprint, rows=rows)
+
+
 def _sweep_own(state: JobState, generation: int, handle: HandleName) -> bool:
     """All that no decision names, also of the generation that is still writing."""
     return not any(handle in decision.handles for decision in state.open)
@@ -178,6 +194,15 @@ BUGS = {
     ),
     "a superseded run starts again": Bug("I5: run0 took", Rules(start=_start_superseded)),
     "the sweep ignores open decisions": Bug("I4", Rules(sweepable=_sweep_decided)),
+    "one sink is swept by another's state": Bug(
+        "I4", Rules(sweepable=_sweep_by_first_system), (TWO, ONE), {"away": True}
+    ),
+    "a decision for one of two sinks": Bug(
+        "epoch 0 is visible 0 times",
+        Rules(decide=_decide_for_first_sink),
+        (TWO,),
+        {"away": True},
+    ),
     "the sweep takes its own generation's": Bug(
         "lost before its decision", Rules(sweepable=_sweep_undecided_epochs), (RunSpec(retries=1),)
     ),

@@ -9,7 +9,9 @@ from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.model import Finding, Severity
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.twophase import RAISE_OR_WAL
+from abs_sinks.postgres.preparing import OR_WAL, RAISE
+
+_RAISE_OR_WAL = f"{RAISE}, or {OR_WAL}."
 
 _ROOM = """
 select pg_postmaster_start_time()::text || ' ' || current_setting('port'),
@@ -64,10 +66,10 @@ def judge_room(names: Sequence[str], room: Room, tasks: int | None) -> list[Find
     )
     if room.most < wanted:
         more = f"the server has room for {room.most} (max_prepared_transactions)."
-        return [Finding(Severity.ERROR, what + more, RAISE_OR_WAL)]
+        return [Finding(Severity.ERROR, what + more, _RAISE_OR_WAL)]
     if room.most - room.taken < 2 * wanted:
         more = f"{room.most - room.taken} of {room.most} are free: retried tasks may find none."
-        return [Finding(Severity.WARNING, what + more, RAISE_OR_WAL)]
+        return [Finding(Severity.WARNING, what + more, _RAISE_OR_WAL)]
     return []
 
 

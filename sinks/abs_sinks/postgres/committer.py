@@ -42,14 +42,16 @@ def committer_of(
         schema: of the batches; needed to apply staged rows.
         co_commit: whether the register lies in this database, and the protocol has it decided in one
             transaction with the rows: then it is a ``CoCommitter`` for ``wal`` and ``idempotent``.
+            Where it does not, it is a ``Composer`` for ``wal``.
     """
     committers: dict[str, Committer] = {
         "2pc": PreparedCommitter(options),
         "wal": StagedCommitter(options, schema),
         "idempotent": UpsertedCommitter(),
     }
-    if co_commit and options.protocol == "wal":
-        committers["wal"] = StagedCoCommitter(options, schema)
+    if options.protocol == "wal":
+        kind = StagedCoCommitter if co_commit else StagedComposer
+        committers["wal"] = kind(options, schema)
     if co_commit and options.protocol == "idempotent":
         committers["idempotent"] = UpsertedCoCommitter(options, schema)
     return by_protocol(options.protocol, committers)
@@ -123,19 +125,11 @@ class StagedCommitter:
         self._prepared = PreparedTransactions(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        """See ``Committer``.
-
-        Raises:
-            DataError, RefusedError: the table would not take the rows.
-        """
         staged = [c.handle for c in committables]
         with leased(self._options.server) as connection, translate_errors("inspecting handles"):
             there = self._staging.existing(connection, staged)
             gone = [handle for handle in staged if handle not in there]
             seen = self._prepared.inspect(connection, gone)
-        if not gone:
-            # What a decision names must be able to be applied; a constraint may object.
-            EpochTransaction(self._options, self._target()).rehearse(committables)
         return seen | {handle: Inspection(Outcome.PREPARED) for handle in there}
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
@@ -144,7 +138,9 @@ class StagedCommitter:
     def abort(self, handles: Sequence[HandleName]) -> None:
         with leased(self._options.server) as connection:
             with translate_errors("looking for handles to abort"):
+                # A decided epoch's staging tables go with the transaction that was composed of them.
                 mine = self._staging.existing(connection, handles)
+                mine -= self._staging.held(connection, handles)
 
             def abort(handle: HandleName) -> None:
                 with translate_errors(f"aborting {handle}"):
@@ -164,6 +160,24 @@ class StagedCommitter:
 
     def _target(self) -> Target:
         return resolve(self._options, self._schema)
+
+
+class StagedComposer(StagedCommitter):
+    """Protocol wal, a ``Composer``: the register lies elsewhere, so the decision is made before.
+
+    What is composed is a prepared transaction, and from then on a handle like those of ``2pc``.
+    """
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        """See ``Composer``.
+
+        Raises:
+            DataError, SchemaError, RefusedError: the table does not take the rows.
+            PreflightError, ContentionError: the server has no room for a prepared transaction.
+        """
+        if not committables:
+            return []
+        return [EpochTransaction(self._options, self._target()).compose(committables)]
 
 
 class StagedCoCommitter(StagedCommitter):

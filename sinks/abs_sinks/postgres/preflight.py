@@ -23,11 +23,11 @@ from abs_sinks.postgres.facts import (
 )
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.preparing import OR_ALONE, OR_WAL, RAISE
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.schema import left_empty
 from abs_sinks.postgres.table import Table, read_table
 from abs_sinks.postgres.target import identity_of, plan_for
-from abs_sinks.postgres.twophase import RAISE_OR_WAL
 
 OLDEST_VERSION = 140000
 """PostgreSQL 14: the oldest whose functions and catalogs are used here."""
@@ -40,13 +40,19 @@ LOCKS_PER_STAGING_TABLE = 4
 
 
 def preflight(
-    options: PostgresOptions, schema: pa.Schema | None, job: str | None, tasks: int | None
+    options: PostgresOptions,
+    schema: pa.Schema | None,
+    job: str | None,
+    tasks: int | None,
+    *,
+    composes: bool = False,
 ) -> list[Finding]:
     """Look at server, role, table and registers; change nothing.
 
     Args:
         schema: of the input; None: the table is looked at, and not if any input fits it.
         job: the register key; None: other jobs' registers are not looked at.
+        composes: whether the register lies elsewhere: ``wal`` prepares an epoch's transaction then.
 
     Raises:
         TargetError: the server cannot be looked at.
@@ -55,7 +61,7 @@ def preflight(
     with connection, translate_errors("looking at the server"):
         server = server_facts(connection, options)
         findings = [
-            *judge_server(server, options, tasks),
+            *judge_server(server, options, tasks, composes=composes),
             *judge_pooling(pooling(connection, options)),
         ]
         try:
@@ -77,7 +83,7 @@ def preflight(
 
 
 def judge_server(
-    server: ServerFacts, options: PostgresOptions, tasks: int | None
+    server: ServerFacts, options: PostgresOptions, tasks: int | None, *, composes: bool = False
 ) -> Iterator[Finding]:
     if server.version < OLDEST_VERSION:
         yield _error(f"The server is too old ({server.version}).", "take PostgreSQL 14 or newer.")
@@ -102,7 +108,9 @@ def judge_server(
         yield _note("synchronous_commit is off by default; this sink's sessions turn it on.")
     yield from _judge_state_schema(server, options)
     if options.protocol == "2pc":
-        yield from _judge_prepared(server, tasks)
+        yield from _judge_prepared(server, tasks, OR_WAL)
+    elif options.protocol == "wal" and composes:
+        yield from _judge_prepared(server, 1, OR_ALONE)
     if server.oldest_prepared_s > OLD_PREPARED_SECONDS:
         yield _warning(
             f"The oldest prepared transaction of the server ({server.oldest_prepared}) is "
@@ -142,12 +150,12 @@ def _judge_timeouts(server: ServerFacts) -> Iterator[Finding]:
             )
 
 
-def _judge_prepared(server: ServerFacts, tasks: int | None) -> Iterator[Finding]:
+def _judge_prepared(server: ServerFacts, tasks: int | None, otherwise: str) -> Iterator[Finding]:
     if server.max_prepared == 0:
         yield _error(
-            "Prepared transactions are disabled (max_prepared_transactions = 0), and protocol 2pc "
-            "rests on them.",
-            RAISE_OR_WAL,
+            "Prepared transactions are disabled (max_prepared_transactions = 0), and protocol "
+            "2pc, or wal with a register elsewhere, rests on them.",
+            f"{RAISE}, or {otherwise}.",
         )
         return
     wanted = max(1, tasks or 1)
@@ -156,14 +164,14 @@ def _judge_prepared(server: ServerFacts, tasks: int | None) -> Iterator[Finding]
         yield _error(
             f"An epoch has {wanted} tasks, and the server has room for {server.max_prepared} "
             "prepared transactions.",
-            f"{RAISE_OR_WAL} Or coalesce the data frame.",
+            f"{RAISE}, or {otherwise}. Or coalesce the data frame.",
         )
     elif free < 2 * wanted:
         # Losing attempts stay prepared until their epoch is finished.
         yield _warning(
             f"An epoch has {wanted} tasks, and {free} of {server.max_prepared} prepared "
             "transactions are free: retried or speculative tasks may find none.",
-            RAISE_OR_WAL,
+            f"{RAISE}, or {otherwise}.",
         )
 
 

@@ -78,14 +78,18 @@ class PostgresSink:
                 return PreparingWriter(self._options, self._schema, task)
 
     def committer(self) -> ByProtocol:
-        """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this database."""
+        """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this database.
+
+        Where it is elsewhere, a ``Composer`` for ``wal``.
+        """
         return committer_of(self._options, self._schema, co_commit=self._co_commit)
 
     def register(self) -> PostgresRegister:
         return PostgresRegister(self._options)
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
-        return preflight(self._options, self._schema, job, tasks)
+        composes = not self._co_commit
+        return preflight(self._options, self._schema, job, tasks, composes=composes)
 
     def guarantee(self) -> Guarantee:
         return guarantee(self._options)

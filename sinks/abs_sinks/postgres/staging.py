@@ -4,8 +4,8 @@ A handle's name can be longer than an identifier, so the table is named by its d
 name as its comment. A table is ours if its comment parses as a handle and digests to its name.
 
 UNLOGGED where the epoch co-commits with the register: a crash of the server empties such a table,
-which the count of rows tells before anything is applied. LOGGED otherwise, because a decision may
-name it then.
+which the count of rows tells before anything is applied. LOGGED otherwise: an epoch over several sinks
+costs more to write again.
 """
 
 from __future__ import annotations
@@ -26,6 +26,12 @@ select d.description, c.relname, format('staging table %s', c.oid::regclass)
   from pg_class c
   join pg_description d on d.objoid = c.oid and d.classoid = 'pg_class'::regclass and d.objsubid = 0
  where c.relnamespace = to_regnamespace({schema}) and c.relkind = 'r' and c.relname like 'staged\\_%'
+"""
+
+_LOCKED = """
+select c.relname from pg_locks l join pg_class c on c.oid = l.relation
+ where l.pid is null and c.relnamespace = to_regnamespace({schema})
+   and l.database = (select oid from pg_database where datname = current_database())
 """
 
 _EXISTING = "select t from unnest(%s::text[]) t where to_regclass(t) is not null"
@@ -66,6 +72,12 @@ class Staging:
             return set()
         by_name = {self.table(handle).as_string(): handle for handle in handles}
         return {by_name[row[0]] for row in connection.execute(_EXISTING, (list(by_name),))}
+
+    def held(self, connection: Connection[Any], handles: Sequence[HandleName]) -> set[HandleName]:
+        """Those whose table a prepared transaction has locked: it was composed of them."""
+        schema = sql.Identifier(self._schema).as_string()
+        locked = {row[0] for row in connection.execute(sql.SQL(_LOCKED).format(schema=schema))}
+        return {handle for handle in handles if _table_name(handle) in locked}
 
     def in_doubt(self, connection: Connection[Any], job: str | None) -> list[InDoubt]:
         """Those that bear the name of the handle in their comment: of exactly this job, or of any."""

@@ -9,29 +9,17 @@ import pyarrow as pa
 from psycopg import Connection, sql
 
 from abs_clients.postgres.connection import Tag, or_close
-from abs_clients.postgres.errors import to_abs_error, translate_errors
+from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
-from abs_clients.postgres.pool import leased, pool
+from abs_clients.postgres.pool import pool
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import (
-    AbsError,
-    ContentionError,
-    PreflightError,
-    RefusedError,
-    TargetError,
-    UnavailableError,
-)
 from abs_core.model import Committable
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
+from abs_sinks.postgres.preparing import OR_WAL, prepare
 from abs_sinks.postgres.target import Target, altered, forget, resolve
-
-RAISE_OR_WAL = (
-    "raise max_prepared_transactions above the number of tasks of all jobs and restart the server, "
-    "or set protocol=wal, which needs none."
-)
 
 
 class PreparingWriter:
@@ -65,7 +53,8 @@ class PreparingWriter:
         copy.finish()
         reached(CrashPoint.BEFORE_PRE_COMMIT)
         committable = Committable(self._handle, copy.rows, copy.digest, (("protocol", "2pc"),))
-        self._prepare(copy.connection, committable)
+        marking = PreparedTransactions(self._options).marking(committable)
+        prepare(self._options, copy.connection, self._handle, marking, OR_WAL)
         pool(self._options.server).give_back(copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return committable
@@ -81,58 +70,6 @@ class PreparingWriter:
             MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
             begin_on_planned_shape(connection, self._options, self._schema, target)
         return CopyIn(connection, target.plan, target.plan.copy_statement(), self._options)
-
-    def _prepare(self, connection: Connection[Any], committable: Committable) -> None:
-        transactions = PreparedTransactions(self._options)
-        statements = sql.SQL("; ").join(
-            [
-                transactions.marking(committable),
-                sql.SQL("PREPARE TRANSACTION {}").format(str(self._handle)),
-            ]
-        )
-        try:
-            result = connection.execute(statements)
-        except psycopg.Error as error:
-            connection.close()
-            if _may_have_happened(error):
-                self._look_for_it(transactions, error)
-                return
-            raise _not_prepared(error, str(self._handle)) from error
-        while result.nextset():
-            pass
-        if result.statusmessage != "PREPARE TRANSACTION":
-            # A transaction that had failed before answers ROLLBACK, and no error.
-            connection.close()
-            raise TargetError(
-                f"PREPARE TRANSACTION was answered with {result.statusmessage}.",
-                handle=str(self._handle),
-                remedy="this is a defect of the sink: please report it.",
-            )
-
-    def _look_for_it(self, transactions: PreparedTransactions, lost: psycopg.Error) -> None:
-        """The reply is lost: prepared or not? The name is this attempt's alone (I6)."""
-
-        def look() -> bool:
-            with (
-                leased(self._options.server) as connection,
-                translate_errors("looking for a prepared transaction"),
-            ):
-                return transactions.is_prepared(connection, self._handle)
-
-        try:
-            if self._options.patience.retry(look):
-                return
-        except AbsError as error:
-            raise UnavailableError(
-                "The server went away at PREPARE TRANSACTION, and does not answer now.",
-                handle=str(self._handle),
-                remedy="the next run sweeps the transaction, if it was prepared.",
-            ) from error
-        raise UnavailableError(
-            "The connection broke at PREPARE TRANSACTION; the server does not have it prepared.",
-            handle=str(self._handle),
-            remedy="let the task be tried again; if the server prepares it yet, it is swept.",
-        ) from to_abs_error(lost, "preparing a transaction")
 
 
 def begin_on_planned_shape(
@@ -163,33 +100,3 @@ def begin_on_planned_shape(
         shape = cursor.fetchone()
     if shape != (target.shape,):
         raise altered(options, schema, target)
-
-
-def _may_have_happened(error: psycopg.Error) -> bool:
-    """The connection broke, or the server ended the session: PREPARE may have taken effect."""
-    state = error.sqlstate
-    return state is None or state[:2] in ("08", "57")
-
-
-def _not_prepared(error: psycopg.Error, handle: str) -> AbsError:
-    hint = (error.diag.message_primary or "").rstrip(".")
-    if isinstance(error, psycopg.errors.ObjectNotInPrerequisiteState):
-        return PreflightError(
-            "The server has no room for prepared transactions: max_prepared_transactions is 0.",
-            handle=handle,
-            remedy=RAISE_OR_WAL,
-        )
-    if isinstance(error, psycopg.errors.OutOfMemory) and "prepared transactions" in hint:
-        return ContentionError(
-            f"The server has no room for one more prepared transaction: {hint}.",
-            handle=handle,
-            remedy=f"end those left behind (`abs in-doubt list`); {RAISE_OR_WAL}",
-        )
-    if isinstance(error, psycopg.errors.FeatureNotSupported):
-        return RefusedError(
-            f"The transaction cannot be prepared: {hint}. A trigger of the table did that.",
-            handle=handle,
-            remedy="set protocol=wal, which applies the rows in an ordinary transaction; or drop "
-            "the trigger.",
-        )
-    return to_abs_error(error, "preparing a transaction")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import psycopg
@@ -19,6 +21,7 @@ from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
+from abs_sinks.postgres.preparing import OR_ALONE, prepare
 from abs_sinks.postgres.register import swapping
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.target import Target, altered, forget, missing_column
@@ -80,22 +83,32 @@ class EpochTransaction:
                 self._commit(connection, staged)
         return str(version[0])
 
-    def rehearse(self, staged: Sequence[Committable]) -> None:
-        """Apply the rows and roll back: an epoch that cannot be applied must not be decided.
+    def compose(self, staged: Sequence[Committable]) -> Committable:
+        """Apply the rows in a transaction that is left prepared: a handle of protocol ``2pc``.
 
-        Costs as much as applying them. Where register and rows co-commit it is not needed.
+        From then on nobody can keep it from being committed: it holds the table's shape and its keys.
+        The staging tables go with its commit. Its name follows from theirs, so a repetition whose
+        first reply was lost finds it, where it would wait for the locks of another one.
 
         Raises:
-            DataError, RefusedError: the table does not take the rows.
+            NotPreparedError, DataError, SchemaError, RefusedError: the table does not take the rows, or
+                they are not all there; nothing was changed.
         """
-        with leased(self._options.server) as connection, translate_errors(self._doing):
-            self._begin(connection, sql.Composed([sql.SQL("select 1")]), staged)
-            # Deferred constraints and triggers object at COMMIT only.
-            connection.execute("SET CONSTRAINTS ALL IMMEDIATE; ROLLBACK")
+        composed = _composed(staged)
+        with leased(self._options.server, _tag_of(composed)) as connection:
+            self._state.ensure(connection)
+            with translate_errors(self._doing):
+                if self._prepared.is_prepared(connection, composed.handle):
+                    return composed
+                self._begin(connection, self._prepared.marking(composed), staged)
+                drop = self._staging.dropping([committable.handle for committable in staged])
+                prepare(self._options, connection, composed.handle, drop, OR_ALONE)
+        return composed
 
     def apply_with_markers(self, staged: Sequence[Committable]) -> dict[HandleName, Outcome]:
-        """Apply what is still staged, with a marker for each handle, where the register is elsewhere.
+        """Apply what is still staged, with a marker for each handle: of a decision that names them.
 
+        Decisions name what was composed; those that an older version made name staged handles.
         Idempotent: a handle whose table is gone is looked up among the markers.
         """
         with leased(self._options.server) as connection:
@@ -206,3 +219,17 @@ class EpochTransaction:
 
     def _tables(self, staged: Sequence[Committable]) -> list[sql.Identifier]:
         return [self._staging.table(committable.handle) for committable in staged]
+
+
+def _composed(staged: Sequence[Committable]) -> Committable:
+    """The committable of a transaction that applies all of these."""
+    first = min(committable.handle for committable in staged)
+    names = "\n".join(sorted(f"{c.handle} {c.digest}" for c in staged)).encode()
+    name = replace(first, attempt=blake2b(names, digest_size=12).hexdigest())
+    rows = sum(committable.rows for committable in staged)
+    digest = f"staged:{blake2b(names, digest_size=16).hexdigest()}"
+    return Committable(name, rows, digest, (("protocol", "2pc"),))
+
+
+def _tag_of(committable: Committable) -> Tag:
+    return Tag(committable.handle.register, committable.handle.generation)

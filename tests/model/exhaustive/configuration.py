@@ -80,6 +80,9 @@ class Configuration:
         ends: giving up an epoch is to give the whole run up: its engine stops.
         stubborn: having given it up, it may call commit all the same.
         expected: refusals that may end a run here, besides being fenced or given up.
+        away: each partition's handles lie in a system of their own, and all but the first may be
+            away: a sweep looks into those that answer, and into the others later, or not at all.
+            (That a request to one comes late, or never, is so everywhere; a decision waits.)
         recovers: from every state one more run, alone, must bring the job to its end.
     """
 
@@ -91,6 +94,7 @@ class Configuration:
     ends: bool = False
     stubborn: bool = False
     expected: tuple[type[ProtocolError], ...] = ()
+    away: bool = False
     recovers: bool = True
     rules: Rules = field(default_factory=Rules)
 

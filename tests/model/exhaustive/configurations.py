@@ -23,6 +23,8 @@ DEFAULT = (
         aborts=True,
         stubborn=True,
     ),
+    Configuration("two sinks, one of them away", (TWO, TWO), aborts=True, away=True),
+    Configuration("two sinks, one of them away, two epochs", (TWO, TWO), epochs=2, away=True),
     Configuration("two handles and a task retry", (RunSpec(partitions=2, retries=1), ONE)),
     Configuration("another partitioning on replay", (TWO, ONE), aborts=True),
     Configuration("three runs", (ONE, ONE, ONE)),
@@ -81,6 +83,16 @@ CAMPAIGN = (
     Configuration("three runs, two epochs", (ONE, ONE, ONE), epochs=2),
     Configuration(
         "two handles an epoch, two epochs, given up anywhere", (TWO, TWO), epochs=2, aborts=True
+    ),
+    Configuration(
+        "two sinks, one of them away, two epochs, given up anywhere",
+        (TWO, TWO),
+        epochs=2,
+        aborts=True,
+        away=True,
+    ),
+    Configuration(
+        "two sinks, one of them away, ended anywhere", (TWO, ONE), aborts=True, ends=True, away=True
     ),
     Configuration("task retries in both runs, given up anywhere", (RETRY, RETRY), aborts=True),
     Configuration("two handles and three runs", (TWO, TWO, ONE)),

@@ -63,6 +63,19 @@ def _steps(book: Book, world: World, run: int, driver: DriverState) -> Iterator[
             yield "sweeps, commits all the same", _load(book, swept, run, driver)
     else:
         yield from _swap(book, world, run, driver)
+    if book.config.away and at in (Driver.TIDY, Driver.ABANDON_SWEEP):
+        yield from _leaving(book, world, run, driver)
+
+
+def _leaving(book: Book, world: World, run: int, driver: DriverState) -> Iterator[Step]:
+    """A sweep of the systems that answer; the rest is looked into later, or left."""
+    if driver.at is Driver.ABANDON_SWEEP:
+        yield "sweeps what answers", sweep(book, world, run, driver.knows, away=True)
+        yield "leaves the rest", _set(book, world, run, END)
+        return
+    if book.fenced(driver.knows, run) is None:
+        yield "sweeps what answers", sweep(book, world, run, driver.knows, away=True)
+    yield "returns, and leaves the rest", _return(book, world, run, driver, sweeps=False)
 
 
 def _shares(book: Book, world: World, run: int, epoch: int) -> Iterator[tuple[int, int]]:
@@ -227,7 +240,9 @@ def _swap(book: Book, world: World, run: int, driver: DriverState) -> Iterator[S
     yield "sends its change", _set(book, flying, run, driver._replace(at=back, wants=0))
 
 
-def _return(book: Book, world: World, run: int, driver: DriverState) -> World:
+def _return(
+    book: Book, world: World, run: int, driver: DriverState, *, sweeps: bool = True
+) -> World:
     """Forget and sweep; then ``commit`` returns, and the engine notes the epoch as done."""
     forgotten = []
     for writer in book.writers:
@@ -236,7 +251,7 @@ def _return(book: Book, world: World, run: int, driver: DriverState) -> World:
             if book.forgettable(driver.knows, writer.place, generation):
                 forgotten.append(writer.place)
     world = send(world, forgotten, FORGETTING)
-    if book.fenced(driver.knows, run) is None:
+    if sweeps and book.fenced(driver.knows, run) is None:
         world = sweep(book, world, run, driver.knows)
     content, epoch = book.content_of[run], driver.epoch
     if not complete(book, world.handles, content, epoch):

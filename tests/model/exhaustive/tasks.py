@@ -41,6 +41,9 @@ def _steps(book: Book, world: World, writer: Writer, task: TaskState) -> Iterato
         yield "sends the start", _fly(world, writer, task.knows)
     elif at is Task.SWEEP:
         yield "sweeps and plans", _sweep(book, world, writer, task.knows)
+        if book.config.away:
+            yield "sweeps what answers", sweep(book, world, writer.run, task.knows, away=True)
+            yield "leaves the rest, and plans", _plan(book, world, writer, task.knows)
     else:
         yield "pre-commits", _pre_commit(world, writer)
 
@@ -125,10 +128,16 @@ def _pre_commit(world: World, writer: Writer) -> World:
     return set_task(prepared, writer, WROTE if waited_for else DEAD)
 
 
-def sweep(book: Book, world: World, run: int, state: int) -> World:
-    """Look what is in doubt now, and send aborts for what the run may abort, knowing ``state``."""
+def sweep(book: Book, world: World, run: int, state: int, *, away: bool = False) -> World:
+    """Look what is in doubt now, and send aborts for what the run may abort, knowing ``state``.
+
+    Args:
+        away: only the first system answers.
+    """
     swept = []
     for writer in book.writers:
+        if away and writer.partition > 0:
+            continue
         if world.handles[writer.place] & STATUS == Handle.PREPARED:
             generation = book.generation(world.register, writer.run)
             if book.sweepable(state, run, writer.place, generation):

@@ -48,7 +48,13 @@ STATEMENTS = {
         ("drop table", 1),
         ("drop table", 2),
     ],
-    "wal-append-foreign-register": [("COMMIT\0", 2), ("drop table", 1), ("drop table", 2)],
+    "wal-append-foreign-register": [
+        ("COMMIT\0", 2),
+        ("PREPARE TRANSACTION", 1),
+        ("PREPARE TRANSACTION", 2),
+        ("COMMIT PREPARED", 1),
+        ("COMMIT PREPARED", 2),
+    ],
     "wal-upsert": [("BEGIN; \nupdate", 1), ("drop table", 1), ("drop table", 2)],
     "idempotent-upsert": [("savepoint staged", 1), ("savepoint staged", 2), *REGISTER],
 }

@@ -111,7 +111,12 @@ def test_without_prepared_transactions_both_remedies_are_named() -> None:
     (finding,) = judge_server(replace(GOOD_SERVER, max_prepared=0), TWO_PC, None)
     assert "raise max_prepared_transactions" in finding.remedy
     assert "protocol=wal" in finding.remedy
-    assert list(judge_server(replace(GOOD_SERVER, max_prepared=0), WAL, None)) == []
+    none = replace(GOOD_SERVER, max_prepared=0)
+    assert list(judge_server(none, WAL, None)) == []
+    (beside,) = judge_server(none, WAL, None, composes=True)
+    assert beside.severity is Severity.ERROR
+    assert "raise max_prepared_transactions" in beside.remedy
+    assert "a query of its own" in beside.remedy
 
 
 @pytest.mark.parametrize(
