@@ -8,6 +8,7 @@
     │   ├── SchemaError         columns or types do not match
     │   └── RowError            one value cannot be represented in the target
     ├── ProtocolError           a rule of the commit protocol refuses
+    │   ├── UnknownProtocolError a handle was made under a protocol that nothing here can act on
     │   ├── FencedError         a newer run of the job has taken over; this one must stop
     │   ├── IdentityError       the register belongs to another lineage or another target
     │   ├── RegisterLostError   the job's register is missing, another one, or older than it was
@@ -65,7 +66,12 @@ class AbsError(Exception):
         self.job = job
         self.epoch = epoch
         self.handle = handle
+        self.place: str | None = None
         super().__init__(what)
+
+    def at(self, place: str) -> None:
+        """Say where it happened, as the end of a sentence: ``on executor host-3``."""
+        self.place = self.place or place
 
     def by(self, operator: str, job: str) -> None:
         """Say which operator of which job met this error."""
@@ -77,6 +83,7 @@ class AbsError(Exception):
             for label, value in (("job", self.job), ("epoch", self.epoch), ("handle", self.handle))
             if value is not None
         ]
+        named += [self.place] if self.place else []
         where = f" [{', '.join(named)}]" if named else ""
         remedy = f" What to do: {self.remedy}" if self.remedy else ""
         return f"{self.what}{where}{remedy}"
@@ -139,6 +146,10 @@ class RowError(DataError):
 
 class ProtocolError(AbsError):
     """A rule of the commit protocol refuses to go on."""
+
+
+class UnknownProtocolError(ProtocolError):
+    """A handle was made under a protocol that nothing here can act on."""
 
 
 class FencedError(ProtocolError):

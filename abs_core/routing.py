@@ -11,7 +11,7 @@ from functools import partial
 
 from abs_core.aborting import attempt_all
 from abs_core.contracts import CoCommitter, Committer, Composer, Conflict, Version
-from abs_core.errors import ProtocolError
+from abs_core.errors import ProtocolError, UnknownProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 
 
@@ -29,7 +29,7 @@ class ByProtocol:
         """See ``Committer``.
 
         Raises:
-            ProtocolError: there is no committer for a handle's protocol; nothing is known of it.
+            UnknownProtocolError: there is no committer for a handle's protocol; nothing is known of it.
         """
         found: dict[HandleName, Inspection] = {}
         for committer, share in self._shares(committables):
@@ -40,7 +40,7 @@ class ByProtocol:
         """See ``Committer``.
 
         Raises:
-            ProtocolError: there is no committer for a handle's protocol; nothing is committed.
+            UnknownProtocolError: there is no committer for a handle's protocol; nothing is committed.
         """
         found: dict[HandleName, Outcome] = {}
         for committer, share in self._shares(committables):
@@ -133,8 +133,8 @@ def by_protocol(present: str, committers: Mapping[str, Committer]) -> ByProtocol
     return ByProtocol(committers)
 
 
-def _no_committer(committable: Committable) -> ProtocolError:
-    return ProtocolError(
+def _no_committer(committable: Committable) -> UnknownProtocolError:
+    return UnknownProtocolError(
         f"A handle was made under protocol={committable.protocol}, and nothing here can tell what "
         "became of it, or end it.",
         job=committable.handle.job,

@@ -35,6 +35,11 @@ POLL_RECORDS = 10_000
 SILENCE_SECONDS = 30.0
 """A broker that sends nothing for so long, short of the end, is taken for gone."""
 
+NEW_TOPIC_SECONDS = 5.0
+"""For so long a topic that was just made may be unknown to the broker that is asked."""
+
+NEW_TOPIC_PAUSE = 0.2
+
 RAW = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 
@@ -179,7 +184,17 @@ class KafkaTopic:
                 raise UnavailableError(f"{self.name} cannot be read to its end: no answer.")
 
     def _partitions(self, consumer: KafkaConsumer) -> list[TopicPartition]:
+        """All partitions of the topic.
+
+        Raises:
+            ConfigError: no broker knows the topic, also after a while.
+        """
         found = consumer.partitions_for_topic(self.topic)
+        deadline = time.monotonic() + NEW_TOPIC_SECONDS
+        # Brokers learn of a topic one after another: the one that was asked may not know it yet.
+        while not found and time.monotonic() < deadline:
+            time.sleep(NEW_TOPIC_PAUSE)
+            found = consumer.partitions_for_topic(self.topic)
         if not found:
             raise ConfigError(f"There is no {self.name}.", remedy="correct the name.")
         return [TopicPartition(self.topic, number) for number in sorted(found)]

@@ -75,6 +75,9 @@ def list_handles(
             _print_elsewhere(known, elsewhere)
         else:
             gone += lost_handles(state, known)
+    # What nothing here can act on may be prepared all the same: it is told once.
+    told = {each.doubt.handle for each in gone}
+    fates = [one for one in fates if one[0].handle not in told]
     fates += [(each.doubt, each.fate) for each in gone]
     if unread := [t for t in topics_with_winners(url) if t not in (attempts or ())]:
         errors.print(

@@ -6,18 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from abs_core.errors import UnknownProtocolError
 from abs_core.model import Committable, Decision, InDoubt, JobState, Outcome
 from abs_core.rollforward import OFFSETS, committed_elsewhere
+from abs_core.strictjson import NEWER
 
 if TYPE_CHECKING:
     from abs_cli.state import State
+    from abs_core.contracts import Committer
 
 _GONE = (Outcome.ABORTED, Outcome.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A decided handle that the target does not hold any more, and has not committed.
+    """A decided handle that the target does not hold any more, and has not committed, or may not.
 
     Args:
         doubt: as handles in doubt are listed.
@@ -33,6 +36,8 @@ class Lost:
 def lost_handles(state: State, job: JobState) -> list[Lost]:
     """Those of the job's open decisions that are aborted, or that the target knows nothing of.
 
+    Those of a protocol that this version does not know are among them, as unknown.
+
     Changes nothing. A decision that a run finishes meanwhile has none.
 
     Raises:
@@ -40,13 +45,13 @@ def lost_handles(state: State, job: JobState) -> list[Lost]:
     """
     found: dict[Decision, list[Lost]] = {}
     for decision in job.open:
-        seen = state.committer(job).inspect(decision.committables)
-        outcomes = {c: seen[c.handle].outcome for c in decision.committables if c.handle in seen}
+        outcomes, strange = _outcomes(state.committer(job), decision)
         others = [c for c in decision.committables if outcomes.get(c) is not Outcome.COMMITTED]
         rest = committed_elsewhere(decision, others)
-        gone = [c for c in others if outcomes.get(c, Outcome.UNKNOWN) in _GONE]
-        found[decision] = [
-            _lost(job.job, decision, c, outcomes.get(c, Outcome.UNKNOWN), rest) for c in gone
+        found[decision] = [_strange(job.job, decision, c) for c in others if c in strange] + [
+            _lost(job.job, decision, c, outcome, rest)
+            for c in others
+            if c not in strange and (outcome := outcomes.get(c, Outcome.UNKNOWN)) in _GONE
         ]
     if not any(found.values()):
         return []
@@ -54,6 +59,34 @@ def lost_handles(state: State, job: JobState) -> list[Lost]:
     stored = state.register.load(job.job)
     open_still: Sequence[Decision] = () if stored is None else stored.state.open
     return [each for decision in found if decision in open_still for each in found[decision]]
+
+
+def _outcomes(
+    committer: Committer, decision: Decision
+) -> tuple[dict[Committable, Outcome], set[Committable]]:
+    """What is known of each handle; and those of a protocol that this version does not know."""
+    outcomes: dict[Committable, Outcome] = {}
+    strange: set[Committable] = set()
+    for protocol in dict.fromkeys(c.protocol for c in decision.committables):
+        share = [c for c in decision.committables if c.protocol == protocol]
+        try:
+            seen = committer.inspect(share)
+        except UnknownProtocolError:
+            strange.update(share)
+        else:
+            outcomes |= {c: seen[c.handle].outcome for c in share if c.handle in seen}
+    return outcomes, strange
+
+
+def _strange(job: str, decision: Decision, committable: Committable) -> Lost:
+    """Listed, not judged: whoever made the handle can tell what became of it."""
+    what = f"protocol {committable.protocol!r:.50} is not known to this version"
+    text = (
+        f"{committable.rows} rows of epoch {decision.epoch} of job {job}: handle "
+        f"{committable.handle} was decided, and {what}. What to do: {NEWER}."
+    )
+    doubt = InDoubt(committable.handle, None, f"{committable.rows} rows; {what}")
+    return Lost(doubt, f"unknown: {what}", text)
 
 
 def _lost(

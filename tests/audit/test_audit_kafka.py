@@ -177,6 +177,20 @@ def test_a_topic_without_a_record_misses_them_all(
     assert (differences.unexpected, differences.expected) == (7, 0)
 
 
+def test_a_topic_that_the_asked_broker_does_not_know_yet_is_waited_for(
+    kafka: KafkaService, topic: str, tmp_path: Path
+) -> None:
+    def make() -> None:
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.create_topics([NewTopic(topic, PARTITIONS, 1)])[topic].result(30)
+
+    making = threading.Timer(1.0, make)
+    making.start()
+    differences = _audit(tmp_path, f"kafka://{kafka.bootstrap}/{topic}").differences
+    making.join()
+    assert (differences.missing, differences.actual) == (len(ROWS), 0)
+
+
 def test_what_cannot_be_audited_is_a_clear_error(
     kafka: KafkaService, audited: str, tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,26 +38,26 @@ class Job:
         who = Identity("flights", "lineage", run, more + self.sink.target)
         self.coordinator = Coordinator(who, self.sink.register(), self.sink.committer())
 
-    def prepare(self, epoch: int, *ids: int) -> Committable:
+    def prepare(self, epoch: int, *ids: int, partition: int = 0) -> Committable:
         state, _ = self.coordinator.begin(epoch)
-        task = Task(state.register, state.job, state.generation, epoch, 0, "ab")
+        task = Task(state.register, state.job, state.generation, epoch, partition, "ab")
         writer = self.sink.writer(task)
         writer.write(pa.record_batch([pa.array(ids, pa.int64())], schema=SCHEMA))
         committable = writer.pre_commit()
         assert committable is not None
         return committable
 
-    def decide(self, epoch: int, committable: Committable) -> None:
+    def decide(self, epoch: int, *committables: Committable) -> None:
         """What a coordinator does before it dies: the decision and no more."""
         store = self.sink.register()
         stored = store.load("flights")
         assert stored is not None
-        shares: list[Share] = [Wrote(committable.rows, committable)]
+        shares: list[Share] = [Wrote(one.rows, one) for one in committables]
         verdict = decide(
             stored.state,
             stored.state.generation,
             epoch,
-            [committable],
+            committables,
             fingerprint=None,
             rows=sum(share.rows for share in shares),
         )
@@ -102,6 +103,26 @@ def test_what_is_decided_is_committed_and_never_aborted(database: str) -> None:
     assert (job.rows(), job.prepared()) == ([1, 2], [])
     assert run("in-doubt", "list", "--url", database).exit_code == 0
     assert parsed("register", "show", "flights", "--url", database)["frontier"] == 0
+
+
+def test_a_handle_of_a_protocol_that_is_not_known_here_is_listed_and_left_alone(
+    database: str,
+) -> None:
+    job = Job(database)
+    known = job.prepare(0, 1)
+    later = replace(job.prepare(0, 2, partition=1), extra=(("protocol", "later"),))
+    job.decide(0, known, later)
+    result = run("in-doubt", "list", "--url", database, "--json")
+    assert result.exit_code == 1
+    fates = {one["handle"]: one["fate"] for one in json.loads(result.stdout)}
+    assert fates == {
+        str(known.handle): "decided: will be committed",
+        str(later.handle): "unknown: protocol 'later' is not known to this version",
+    }
+    assert "use the release of abs-sinks that wrote it" in result.stderr
+    assert run("in-doubt", "commit", "flights", "--url", database).exit_code != 0
+    run("in-doubt", "abort", "flights", "--url", database)
+    assert len(job.prepared()) == 2
 
 
 def test_what_an_older_run_left_is_aborted(database: str) -> None:
