@@ -83,3 +83,12 @@ def reached(point: CrashPoint) -> None:
     """The process has got to ``point``; it goes on unless a test has armed it."""
     if _armed is not None:
         _armed.passed(point)
+
+
+def is_armed(point: CrashPoint) -> bool:
+    """Whether a test has armed this point.
+
+    For who sends several things at once: a death between them is one only where each is answered
+    before the next is sent.
+    """
+    return _armed is not None and _armed.point is point

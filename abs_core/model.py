@@ -425,6 +425,7 @@ class Guarantee:
         visibility: when readers see the rows, and in which units.
         reader: what a reader must set to see committed data only.
         limits: what is not promised.
+        notes: what else was chosen from the options, and why.
     """
 
     protocol: str
@@ -432,3 +433,4 @@ class Guarantee:
     visibility: str
     reader: str
     limits: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -37,6 +37,7 @@ def describe(sink: str, guarantee: Guarantee, job: str) -> str:
         f"Visible: {guarantee.visibility}",
         f"Readers: {guarantee.reader}",
         *(f"Limit: {limit}" for limit in guarantee.limits),
+        *guarantee.notes,
     ]
     return "\n    ".join(lines)
 

@@ -25,7 +25,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from benchmarks.meter import metered
 from benchmarks.other_spark import Installed, Session, sample_of, session
 from benchmarks.pairs import Side, Tell, interleave
-from benchmarks.ratios import Bar, Sample
+from benchmarks.ratios import NO_BAR, Bar, Sample
 from benchmarks.report import Comparison, Result
 from benchmarks.write_job import PARTIAL
 from tests.kit.kafka import make_topic
@@ -41,8 +41,9 @@ ROWS = {100: 500_000, 1000: 200_000}
 SCHEMA = "key binary, value binary"
 JOB = "write_job.py"
 OURS, SPARKS, AT_LEAST = "abs-kafka", "kafka (JVM)", "at least once"
-BY_COLUMN = "abs-kafka, columnar"
-FASTER, WITHIN_5_PERCENT = Bar(low=1.0), Bar(low=0.95)
+ONE_BY_ONE = "abs-kafka, librdkafka"
+FASTER = {100: Bar(low=1.15), 1000: Bar(low=1.0)}
+WITHIN_5_PERCENT = Bar(low=0.95)
 _RETAINED = {"file.delete.delay.ms": "1000"}
 
 
@@ -125,10 +126,11 @@ def spark_kafka(
     with session(JOB) as ours, session(JOB, other) as theirs, _input(rows, size) as given:
         jobs = {
             OURS: Job(ours, bootstrap, given, "abs-kafka", True),
-            BY_COLUMN: Job(ours, bootstrap, given, "abs-kafka", True, {"producer": "columnar"}),
+            ONE_BY_ONE: Job(ours, bootstrap, given, "abs-kafka", True, {"producer": "librdkafka"}),
             SPARKS: Job(theirs, bootstrap, given, "kafka", False),
         }
-        return _compared(f"spark_kafka_{size}", jobs, FASTER, pairs, tell)
+        bars = {OURS: FASTER[size], ONE_BY_ONE: NO_BAR}
+        return _compared(f"spark_kafka_{size}", jobs, bars, pairs, tell)
 
 
 def exactly_once(bootstrap: str, *, pairs: int, rows: int | None, tell: Tell) -> Result:
@@ -139,10 +141,12 @@ def exactly_once(bootstrap: str, *, pairs: int, rows: int | None, tell: Tell) ->
             OURS: Job(spark, bootstrap, given, "abs-kafka", True),
             AT_LEAST: Job(spark, bootstrap, given, PARTIAL, False),
         }
-        return _compared("kafka_exactly_once", jobs, WITHIN_5_PERCENT, pairs, tell)
+        return _compared("kafka_exactly_once", jobs, {OURS: WITHIN_5_PERCENT}, pairs, tell)
 
 
-def _compared(name: str, jobs: Mapping[str, Job], bar: Bar, pairs: int, tell: Tell) -> Result:
+def _compared(
+    name: str, jobs: Mapping[str, Job], bars: Mapping[str, Bar], pairs: int, tell: Tell
+) -> Result:
     sides = [Side(side, job.run) for side, job in jobs.items()]
     samples = interleave(sides, pairs=pairs, warm_up=WARM_UP, tell=tell)
     *ours, theirs = jobs
@@ -151,7 +155,7 @@ def _compared(name: str, jobs: Mapping[str, Job], bar: Bar, pairs: int, tell: Te
         name=f"{name}, {given.size} bytes",
         unit="rows",
         samples=samples,
-        comparisons=[Comparison(side, theirs, bar) for side in ours],
+        comparisons=[Comparison(side, theirs, bars[side]) for side in ours],
         facts={
             "rows per epoch": f"{given.rows:,}",
             "partitions": PARTITIONS,

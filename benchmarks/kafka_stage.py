@@ -11,19 +11,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
-from confluent_kafka import Producer
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from abs_clients.kafka.configs import producer_settings
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.records import plan_columns, records_of
-from abs_sinks.kafka.sending import Failures, Sender
+from abs_sinks.kafka.sending import Sending, outside_transactions
 from abs_spark.schema import arrow_schema, conform
 from abs_spark.settled import settle
 
-_kept: dict[KafkaOptions, tuple[Producer, Failures]] = {}
+_kept: dict[KafkaOptions, Sending] = {}
 
 
 class KafkaStage(DataSource):
@@ -45,12 +43,13 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
     schema: pa.Schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        columns, fit = plan_columns(self.schema, self.options.topic), Fit(self.options)
-        sender = Sender(*_producer(self.options), self.options.topic, self.options.patience.seconds)
+        columns, fit, rows = plan_columns(self.schema, self.options.topic), Fit(self.options), 0
+        sender = _sender(self.options)
         for batch in iterator:
-            records = records_of(conform(batch, self.schema), columns, sender.rows)
-            fit.check(records, sender.rows)
+            records = records_of(conform(batch, self.schema), columns, rows)
+            fit.check(records, rows)
             sender.send(records)
+            rows += records.rows
         sender.flush()
         settle()
         return WriterCommitMessage()
@@ -59,10 +58,8 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
         settle()  # as ours does: PySpark's garbage collection is no part of what exactly once costs
 
 
-def _producer(options: KafkaOptions) -> tuple[Producer, Failures]:
+def _sender(options: KafkaOptions) -> Sending:
     if options not in _kept:
         _kept.clear()  # of a topic before
-        failures = Failures()
-        settings = producer_settings(options.kafka, None, failures.report, options.patience.seconds)
-        _kept[options] = Producer(settings), failures
+        _kept[options] = outside_transactions(options, [])
     return _kept[options]

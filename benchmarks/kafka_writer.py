@@ -6,9 +6,9 @@ Sides, in one process, one transaction of all rows each, with the writer's own s
 
 - ``produce loop``: ``confluent_kafka.Producer.produce`` for each record, over columns that are Python
   lists beforehand, and a flush: nothing is checked, nothing can be found again;
-- ``2pc writer``: ours: checks the batches and their fit, hashes them, sends, asks coordinator and
-  partitions what they have;
-- ``2pc writer, columnar``: the same with ``producer=columnar``, which makes no call for each record.
+- ``2pc writer``: ours: checks the batches and their fit, hashes them, sends column by column, asks
+  coordinator and partitions what they have;
+- ``2pc writer, librdkafka``: the same with ``producer=librdkafka``, which makes a call for each record.
 
 Producers are initialised before they are timed, as the writer has its own initialised by the epoch
 before. Commits are not in it; how long that of an epoch of 8 transactions takes is told besides.
@@ -29,11 +29,11 @@ from confluent_kafka import Producer
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.configs import producer_settings
+from abs_clients.kafka.failures import Failures
 from abs_core.contracts import Task
 from abs_core.model import Committable
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.options import COLUMNAR
-from abs_sinks.kafka.sending import Failures
+from abs_sinks.kafka.choice import LIBRDKAFKA
 from benchmarks.meter import metered
 from benchmarks.pairs import Side, Tell, interleave
 from benchmarks.ratios import Bar, Sample
@@ -50,7 +50,7 @@ HANDLES = 8
 COMMITS = 10
 _FULL_PAUSE = 0.02
 LOOP, WRITER = "produce loop", "2pc writer"
-BY_COLUMN = "2pc writer, columnar"
+ONE_BY_ONE = "2pc writer, librdkafka"
 
 
 class Rows:
@@ -68,8 +68,8 @@ class Rows:
         whole = pa.table({"key": self.keys, "value": self.values})
         self.batches = whole.to_batches(max_chunksize=BATCH_ROWS)
         self.sink = KafkaSink(self.options, whole.schema, co_commit=False)
-        by_column = replace(self.options, producer=COLUMNAR)
-        self.by_column = KafkaSink(by_column, whole.schema, co_commit=False)
+        one_by_one = replace(self.options, producer=LIBRDKAFKA)
+        self.one_by_one = KafkaSink(one_by_one, whole.schema, co_commit=False)
         self._epoch = 0
 
     def loop(self) -> Sample:
@@ -118,7 +118,7 @@ class Rows:
 
     def close(self) -> None:
         self.sink.close()
-        self.by_column.close()
+        self.one_by_one.close()
         cluster(self.options.kafka).client().delete_topics([self.topic])
 
     def _settings(self, failures: Failures) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def run(
         sides = [
             Side(LOOP, data.loop),
             Side(WRITER, partial(data.writer, data.sink)),
-            Side(BY_COLUMN, partial(data.writer, data.by_column)),
+            Side(ONE_BY_ONE, partial(data.writer, data.one_by_one)),
         ]
         samples = interleave(sides, pairs=pairs, warm_up=2, tell=tell)
         commits = data.commits()
@@ -165,7 +165,7 @@ def run(
             samples=samples,
             comparisons=[
                 Comparison(WRITER, LOOP, BAR),
-                Comparison(BY_COLUMN, LOOP, BAR),
+                Comparison(ONE_BY_ONE, LOOP, BAR),
             ],
             facts={
                 "rows": f"{len(data.values):,}",

@@ -86,7 +86,7 @@ SECTIONS: Sections = (
         {
             "topic": "of every record; without it the column `topic` says; never a register's or a side topic",
             "registertopic": "the compacted topic that holds the jobs' registers",
-            "producer": "how records are sent: see [column by column](kafka.md#column-by-column)",
+            "producer": "who sends the records, `auto`, `columnar` or `librdkafka`: see [how records are sent](kafka.md#how-records-are-sent)",
         },
     ),
     (

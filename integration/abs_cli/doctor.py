@@ -239,6 +239,8 @@ def show(findings: Sequence[Finding], promise: Guarantee) -> None:
     people.print(f"  visible: {promise.visibility}", highlight=False)
     for limit in promise.limits:
         people.print(f"  limit: {limit}", highlight=False)
+    for note in promise.notes:
+        people.print(f"  {note}", highlight=False)
 
 
 def _pairs(given: list[str]) -> dict[str, str]:

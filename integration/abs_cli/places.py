@@ -180,11 +180,10 @@ def _kafka_at(url: str) -> Place:
 
 def _kafka(options: KafkaOptions, check: Callable[[], None] | None = None) -> Place:
     from abs_core.routing import ByProtocol
-    from abs_sinks.kafka.committer import TransactionCommitter
-    from abs_sinks.kafka.committer_wal import WalCommitter
     from abs_sinks.kafka.ids import identity
     from abs_sinks.kafka.register import KafkaRegister
-    from abs_sinks.kafka.segments import store_of
+    from abs_sinks.kafka.twophase import TransactionCommitter
+    from abs_sinks.kafka.wal import WalCommitter, store_of
 
     committers: dict[str, Committer] = {"2pc": TransactionCommitter(options)}
     if options.common.wal is not None:

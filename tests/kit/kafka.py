@@ -26,8 +26,9 @@ from abs_clients.kafka.transactions import State, describe, listed
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.model import Committable
 from abs_core.testing import Row
+from abs_sinks.kafka.choice import AUTO
 from abs_sinks.kafka.ids import parse_id
-from abs_sinks.kafka.options import LIBRDKAFKA, KafkaOptions
+from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_session import close_session
 from abs_sinks.kafka.sink import KafkaSink
 from tests.kit.kafka_log import committed
@@ -49,12 +50,12 @@ class Variant:
 
     protocol: str
     own_register: bool = True
-    producer: str = LIBRDKAFKA
+    producer: str = AUTO
 
     @property
     def name(self) -> str:
         more = ["foreign-register"] * (not self.own_register)
-        more += [self.producer] * (self.producer != LIBRDKAFKA)
+        more += [self.producer] * (self.producer != AUTO)
         return "-".join([self.protocol, *more])
 
 

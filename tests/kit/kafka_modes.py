@@ -19,8 +19,9 @@ from kafka.consumer.fetcher import ConsumerRecord
 from abs_clients.kafka.attempts import HEADER, read_winners, side_topic
 from abs_clients.kafka.topics import topic_facts
 from abs_core.wal import FolderSegments
-from abs_sinks.kafka.committer_wal import handles_in_ledger
+from abs_sinks.kafka.choice import AUTO
 from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.wal import handles_in_ledger
 from tests.kit.kafka import PARTITIONS, READ_SECONDS, TopicHarness, Variant, delete_topics
 
 
@@ -121,9 +122,9 @@ def open_log(bootstrap: str, variant: Variant) -> Iterator[LogHarness]:
 
 
 @contextmanager
-def open_attempts(bootstrap: str) -> Iterator[AttemptHarness]:
+def open_attempts(bootstrap: str, producer: str = AUTO) -> Iterator[AttemptHarness]:
     """A harness for ``protocol=idempotent`` on a new, empty topic."""
-    harness = AttemptHarness(bootstrap, Variant("idempotent"))
+    harness = AttemptHarness(bootstrap, Variant("idempotent", producer=producer))
     try:
         yield harness
     finally:

@@ -12,6 +12,7 @@ from pathlib import Path
 from abs_core.model import JobState
 from abs_services import KafkaService
 from abs_services.native.kafka_cluster import NativeKafkaCluster
+from abs_sinks.kafka.choice import AUTO
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sources.kafka.testing import KafkaSourceHarness
 from tests.kit.kafka import TopicHarness, Variant, open_topic
@@ -22,11 +23,11 @@ JOB = "job"
 
 
 def opened(bootstrap: str, protocol: str) -> AbstractContextManager[TopicHarness]:
-    """A topic to write to by this protocol; ``2pc-columnar``: with that producer."""
+    """A topic to write to by this protocol; ``2pc-librdkafka``: with that producer."""
     if protocol == "idempotent":
         return open_attempts(bootstrap)
     protocol, _, producer = protocol.partition("-")
-    variant = Variant(protocol, producer=producer or "librdkafka")
+    variant = Variant(protocol, producer=producer or AUTO)
     return open_log(bootstrap, variant) if protocol == "wal" else open_topic(bootstrap, variant)
 
 

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
 EVERY = [
     pytest.param(mode, end, marks=() if (mode, end) == ("2pc", "stop") else pytest.mark.campaign)
-    for mode in ("2pc", "2pc-columnar", "wal", "idempotent")
+    for mode in ("2pc", "2pc-librdkafka", "wal", "idempotent")
     for end in ("stop", "kill")
 ]
 

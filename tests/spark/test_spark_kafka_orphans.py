@@ -16,7 +16,9 @@ from tests.spark.kafka_world import KafkaWorld, opened
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(600)]
 
 
-@pytest.mark.parametrize("mode", ["2pc", pytest.param("2pc-columnar", marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(
+    "mode", ["2pc", pytest.param("2pc-librdkafka", marks=pytest.mark.campaign)]
+)
 def test_while_the_query_runs_on_readers_see_what_is_committed_soon_after_a_task_has_died(
     kafka: KafkaService, tmp_path: Path, mode: str
 ) -> None:

@@ -56,7 +56,7 @@ def run(spark: SparkSession, job: Job) -> None:
 
 SMALL = [
     ("2pc", CrashPoint.AFTER_DECIDE),
-    ("2pc-columnar", CrashPoint.AFTER_PRE_COMMIT),
+    ("2pc-librdkafka", CrashPoint.AFTER_PRE_COMMIT),
     ("wal", CrashPoint.INSIDE_CO_COMMIT),
 ]
 """Decided, not committed; written, not decided; all sent, not committed. ``idempotent``: campaign."""
@@ -64,7 +64,7 @@ SMALL = [
 
 FULL = [
     (protocol, point)
-    for protocol in (*PROTOCOLS, "2pc-columnar")
+    for protocol in (*PROTOCOLS, "2pc-librdkafka")
     for point in CrashPoint
     if point not in RARE and point not in (CO_COMMIT if "2pc" in protocol else TWO_STEP)
 ]

@@ -122,7 +122,6 @@ def target(
                 "topic": harness.topic,
                 "registertopic": harness.options.registertopic,
                 "protocol": harness.variant.protocol,
-                "producer": harness.variant.producer,
             }
             if harness.variant.protocol == "wal":
                 given["wal"] = harness.folder.as_uri()

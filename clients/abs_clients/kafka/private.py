@@ -33,6 +33,13 @@ WAITS = ("manager.wait_for", "loop.await_for")
 """How a coroutine waits for a future with a limit: in 3.0, and in main. One of them must be there."""
 
 
+TO_PRODUCE: Mapping[str, tuple[str, ...]] = {
+    "KafkaConnectionManager": ("get_connection", "send", "call_soon"),
+    "KafkaConnection": ("send_request", "__await__", "connected", "paused"),
+}
+"""By class of ``kafka.net``, what records are sent with besides (``producer.transport``)."""
+
+
 def manager_of(client: KafkaAdminClient) -> Any:
     """What sends requests to brokers, and knows them."""
     return client._manager
@@ -101,6 +108,27 @@ def connections(*, keep: bool) -> Iterator[Callable[..., KafkaNetClient]]:
         yield make
         if keep:
             opened.pop_all()
+
+
+def lacking_to_produce() -> list[str]:
+    """Which of ``TO_PRODUCE`` the kafka-python that is installed does not have; nothing connects."""
+    try:
+        from kafka.net.connection import KafkaConnection
+        from kafka.net.manager import KafkaConnectionManager
+
+        # Of a connection that is not connected yet: some attributes are an object's own.
+        owners = {
+            "KafkaConnectionManager": KafkaConnectionManager,
+            "KafkaConnection": KafkaConnection(None),
+        }
+    except Exception as error:  # noqa: BLE001 - whatever a version raises that has them otherwise
+        return [f"kafka.net.connection as it was ({type(error).__name__}: {error})"]
+    return [
+        f"{owner}.{name}"
+        for owner, names in TO_PRODUCE.items()
+        for name in names
+        if not hasattr(owners[owner], name)
+    ]
 
 
 def lacking(client: KafkaAdminClient) -> list[str]:

@@ -47,8 +47,13 @@ class ProducerState:
     start_offset: int
 
 
-def init_producer_id(settings: Settings, transactional_id: str) -> tuple[int, int]:
+def init_producer_id(
+    settings: Settings, transactional_id: str, timeout_ms: int | None = None
+) -> tuple[int, int]:
     """Return when the id's producer is fenced and what it had open is aborted.
+
+    Args:
+        timeout_ms: of its transactions from now on; None: as the settings say.
 
     Returns:
         producer id and epoch that are the id's from now on.
@@ -64,7 +69,7 @@ def init_producer_id(settings: Settings, transactional_id: str) -> tuple[int, in
     try:
         found = trying(
             lambda: try_init_producer_id(
-                settings, transactional_id, settings.transaction_timeout_ms
+                settings, transactional_id, timeout_ms or settings.transaction_timeout_ms
             )
         )
     except RetryError as error:
@@ -75,6 +80,24 @@ def init_producer_id(settings: Settings, transactional_id: str) -> tuple[int, in
         ) from error
     assert found is not None
     return found
+
+
+def new_producer_id(settings: Settings) -> tuple[int, int]:
+    """A producer id of one's own and its epoch, for an idempotent producer without transactions.
+
+    Raises:
+        TargetError: the broker refuses, or has none to give just now.
+    """
+
+    async def work(manager: Any) -> tuple[int, int]:
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=-1, max_version=5
+        )
+        response = await manager.send(request)
+        raise_for(response.error_code, "InitProducerId")
+        return response.producer_id, response.producer_epoch
+
+    return cluster(settings).run("asking for a producer id", work)
 
 
 def try_init_producer_id(

@@ -1,11 +1,22 @@
-"""For how long one request to Kafka may take: all limits of the clients, in one table, in seconds.
+"""For how long Kafka is waited for: all limits of clients and sink, in one table, in seconds.
 
 The option ``patience`` says for how long requests are repeated (``abs_core.patience``); these say how
 long each may take, so a wait may last for ``patience`` and one of these. All are far below the default
-of ``patience``, so that a broker that is silent is asked again while there is time.
+of ``patience``, so that a broker that is silent is asked again while there is time. A wait that nobody
+needs for longer than the job's own patience is cut to it (``at_most``).
 """
 
 from __future__ import annotations
+
+from abs_core.patience import Patience
+
+
+def at_most(seconds: float, patience: Patience) -> Patience:
+    """The job's patience, but no more than so many seconds."""
+    return Patience(min(seconds, patience.seconds), first_pause=0.01)
+
+
+# One request, and what it takes to be able to ask.
 
 REQUEST_SECONDS = 15.0
 """An answer of a broker or coordinator."""
@@ -24,9 +35,63 @@ last heard of, never the bootstrap servers again, and those may all have gone me
 CHECK_SECONDS = 10.0
 """A broker's first word, from which a refused password or certificate is heard."""
 
+INIT_SECONDS = 60.0
+"""A coordinator, until it has initialised a producer: it may be loading, or ending what was open."""
+
+END_SECONDS = 30.0
+"""librdkafka's answer to the end of a transaction."""
+
+MARKER_SECONDS = 10.0
+"""The markers of a commit, so that readers see what is committed; it is durable before."""
+
+WINNERS_SECONDS = 10.0
+"""A winners record, in the transaction that decides its epoch (``protocol=idempotent``)."""
+
 FENCE_SECONDS = 20.0
 """The markers of an abort, when a producer id is taken over."""
+
+GIVE_UP_SECONDS = 10.0
+"""The abort of a task that has failed: most take some ms, and Spark ends its process afterwards."""
+
+# Topics: new ones, and those that hold up a look.
+
+LOOK_SECONDS = 20.0
+"""Leaders and coordinators that are just being elected, while preflight looks."""
+
+APPEARS_SECONDS = 15.0
+"""A topic that was just made, until the broker that is asked has heard of it."""
+
+RENEW_SECONDS = 1.0
+"""After which clients that still say that there is no such topic make way for new ones."""
 
 UNHEARD_PAUSES = (0.02, 0.05, 0.1, 0.2, 0.5, *[1.0] * 9)
 """Before each further look for a topic that should be there; then it counts as gone. The topic may be
 new, or the broker that is asked has just started."""
+
+# The register: safety never rests on these.
+
+OPEN_CELL_SECONDS = 1.0
+"""A transaction over the cell that is read, before it is ended: its process is dead, or too slow."""
+
+OPEN_PARTITION_SECONDS = 3.0
+"""The same for one of another job in the partition."""
+
+NEW_READER_SECONDS = 3.0
+"""A new consumer, at least: it has to find the leader first."""
+
+TAIL_SECONDS = 3600.0
+"""A tail that was not looked at for so long begins anew: tombstones are compacted away after a day."""
+
+CELL_TIMEOUT_MS = 10_000
+"""A transaction of nothing but a cell: should its process die, others wait no longer."""
+
+# What is tried again at once, with pauses.
+
+FULL_PAUSE = 0.02
+"""For room in librdkafka's full queue."""
+
+FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
+"""Before a batch that has failed is sent again; it doubles."""
+
+MISSING_TRIES = 20
+"""So many times in a row no broker may know the topic, some 15 s: of a new one some hear later."""

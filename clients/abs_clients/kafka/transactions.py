@@ -184,12 +184,12 @@ def end(
     endings: Sequence[EndTxn],
     *,
     commit: bool,
-    between: Callable[[], None] = lambda: None,
+    between: Callable[[], None] | None = None,
 ) -> dict[str, Reply]:
     """End transactions, all at once; by id, what the coordinator answered.
 
     Args:
-        between: called before each but the first is sent.
+        between: called when one has been ended, before the next is; they are ended one by one then.
 
     Raises:
         RefusedError: the principal may not write under an id.
@@ -199,12 +199,12 @@ def end(
     async def work(manager: Any) -> dict[str, Reply]:
         nodes = await coordinators_of(manager, [each.transactional_id for each in endings])
         found: dict[str, Reply] = {}
-        for start in range(0, len(endings), IN_FLIGHT // 2):
-            some = endings[start : start + IN_FLIGHT // 2]
+        at_once = IN_FLIGHT // 2 if between is None else 1
+        for start in range(0, len(endings), at_once):
+            if start and between is not None:
+                between()
             sent = []
-            for number, ending in enumerate(some, start):
-                if number:
-                    between()
+            for ending in endings[start : start + at_once]:
                 node = nodes[ending.transactional_id]
                 sent.append((ending, manager.send(_end_request(ending, commit), node_id=node)))
             for ending, future in sent:

@@ -15,10 +15,15 @@ from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, most_bytes, refuse
 
 
 class Fit:
-    """Checks the records of one task."""
+    """Checks the records of one task.
 
-    def __init__(self, options: KafkaOptions) -> None:
+    Args:
+        more_bytes: that each record gets besides its own key, value and headers.
+    """
+
+    def __init__(self, options: KafkaOptions, more_bytes: int = 0) -> None:
         self._options = options
+        self._overhead = RECORD_OVERHEAD + more_bytes
 
     def check(self, records: Records, first_row: int) -> None:
         """Refuse what the topics would not take.
@@ -76,35 +81,35 @@ class Fit:
     def _check_one(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
     ) -> None:
-        most = self._options.kafka.message_max_bytes
-        limit = min(most, topic.max_message_bytes or most)
-        self._check_sizes(records, topic, limit - RECORD_OVERHEAD, among, first_row)
+        self._check_sizes(records, topic, among, first_row)
         if records.partitions is not None:
             self._check_partitions(records, topic, among, first_row)
         if topic.compacted:
             self._check_keys(records, topic, among, first_row)
 
+    def _limit(self, topic: TopicFacts) -> int:
+        most = self._options.kafka.message_max_bytes
+        return min(most, topic.max_message_bytes or most) - self._overhead
+
     def _check_sizes(
-        self,
-        records: Records,
-        topic: TopicFacts,
-        limit: int,
-        among: pa.BooleanArray | None,
-        first_row: int,
+        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
     ) -> None:
-        most = most_bytes(records)
+        most, limit = most_bytes(records), self._limit(topic)
         if most is not None and most <= limit:
             return  # of small records that is enough to know
         size = sizes_of(records)
+        if not pc.any(_both(pc.greater(size, limit), among)).as_py():
+            return
+        # The topic may take more since this process looked.
+        limit = self._limit(self._of([topic.name], again=True).get(topic.name, topic))
         large = _both(pc.greater(size, limit), among)
-        if pc.any(large).as_py():
-            worst = pc.max(size.filter(large)).as_py()
-            refuse(
-                large,
-                first_row,
-                f"is too large for topic {topic.name}: {worst} bytes of {limit}",
-                "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink it.",
-            )
+        worst = pc.max(size.filter(large)).as_py()
+        refuse(
+            large,
+            first_row,
+            f"is too large for topic {topic.name}: {worst} bytes of {limit}",
+            "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink it.",
+        )
 
     def _check_partitions(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int

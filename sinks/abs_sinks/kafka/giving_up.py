@@ -20,21 +20,19 @@ import secrets
 import socket
 import time
 from collections.abc import Sequence
-
-from confluent_kafka import Producer
+from dataclasses import replace
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
-from abs_clients.kafka.configs import producer_settings
-from abs_clients.kafka.errors import translate_errors
 from abs_core.contracts import Conflict
 from abs_core.errors import ConfigError, ContentionError, ProtocolError
 from abs_core.model import HandleName, JobState
 from abs_core.protocol import Changed, Identity, Refused, start
 from abs_sinks.kafka.ids import identity
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.sending import Failures
-from abs_sinks.kafka.winners import data_topic, send_winners, winners_topic
+from abs_sinks.kafka.sending import Transactions, outside_transactions
+from abs_sinks.kafka.side_topic import data_topic, send_winners, winners_topic
 
 TRIES = 5
 
@@ -92,8 +90,8 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
         place = raised.generation, NO_DECISION
         none = Decided(raised.register, job, *place, (), trail(), after)
 
-        def send(producer: Producer, failures: Failures, none: Decided = none) -> None:
-            send_winners(producer, failures, topic, none)
+        def send(transactions: Transactions, none: Decided = none) -> None:
+            send_winners(transactions, topic, none)
 
         if not isinstance(register.swap(job, stored.version, raised, send), Conflict):
             return none
@@ -131,12 +129,10 @@ def _raised(options: KafkaOptions, state: JobState) -> JobState:
 def _give_up_orphan(options: KafkaOptions, orphan: HandleName) -> Decided:
     generation = orphan.generation + 1
     none = Decided(orphan.register, orphan.job, generation, NO_DECISION, (), trail())
-    failures = Failures(options.kafka)
-    with translate_errors("giving attempts up", options.kafka):
-        producer = Producer(
-            producer_settings(options.kafka, None, failures.report, options.patience.seconds)
-        )
-        send_winners(producer, failures, winners_topic(options, orphan.job, again=True), none)
+    topic = winners_topic(options, orphan.job, again=True)
+    sender = outside_transactions(replace(options, topic=topic), [])
+    sender.send(single(none.key, none.to_bytes(), partition=0))
+    sender.flush()
     return none
 
 

@@ -51,4 +51,5 @@ def guarantee(options: KafkaOptions) -> Guarantee:
         visibility=_VISIBILITY[options.protocol],
         reader=_READER[options.protocol],
         limits=_LIMITS[options.protocol],
+        notes=(options.choice.text,),
     )

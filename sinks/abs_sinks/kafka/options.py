@@ -7,16 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from abs_clients.kafka.format.compression import Compression
 from abs_clients.kafka.settings import PREFIX, Settings
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
+from abs_sinks.kafka.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
 from abs_sinks.options import COMMON, CommonOptions, Option, Problems, one_of, read_options
 
 NAME = "abs-kafka"
-
-LIBRDKAFKA, COLUMNAR = PRODUCERS = ("librdkafka", "columnar")
-"""Who sends the records of protocol 2pc."""
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
@@ -35,13 +32,10 @@ def topic_name(text: str) -> str:
     return text
 
 
-_PARTITIONERS = ("murmur2_random", "random")
-"""That ``columnar`` knows."""
-
 OPTIONS = (
     Option("topic", topic_name),
     Option("registertopic", topic_name, "abs-register"),
-    Option("producer", one_of(*PRODUCERS), LIBRDKAFKA),
+    Option("producer", one_of(*PRODUCERS), AUTO),
 )
 
 _ELSEWHERE = {
@@ -70,18 +64,27 @@ class KafkaOptions:
         topic: of every record; None: the column ``topic`` says.
         common: what every sink takes.
         registertopic: the compacted topic that holds the jobs' registers.
-        producer: one of ``PRODUCERS``; see ``columnar``.
+        producer: one of ``PRODUCERS``; what follows from it is ``choice``.
     """
 
     kafka: Settings
     topic: str | None = None
     common: CommonOptions = field(default_factory=CommonOptions)
     registertopic: str = "abs-register"
-    producer: str = LIBRDKAFKA
+    producer: str = AUTO
 
     @property
     def protocol(self) -> str:
         return self.common.protocol
+
+    @property
+    def choice(self) -> Choice:
+        """Who sends the records.
+
+        Raises:
+            OptionError: it cannot be who is asked for.
+        """
+        return choose(self.producer, self.topic, self.kafka)
 
     @property
     def patience(self) -> Patience:
@@ -103,7 +106,8 @@ class KafkaOptions:
         common = CommonOptions.of(values)
         _check_together(common, values, problems)
         if values["producer"] == COLUMNAR:
-            _check_columnar(common, values, kafka, problems)
+            for refusal in refusals_of(values["topic"], kafka):
+                problems.add(f"producer={COLUMNAR} {refusal.what}.", refusal.remedy)
         problems.raise_any()
         return cls(kafka, values["topic"], common, values["registertopic"], values["producer"])
 
@@ -125,33 +129,4 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
         problems.add(
             f"The topic {values['topic']} is where the registers are kept.",
             "write to another topic, or set registertopic.",
-        )
-
-
-def _check_columnar(
-    common: CommonOptions, values: Mapping[str, Any], kafka: Settings, problems: Problems
-) -> None:
-    if common.protocol != "2pc":
-        problems.add(
-            f"producer={COLUMNAR} has no meaning for protocol={common.protocol}.",
-            "leave it out, or set protocol=2pc.",
-        )
-    if values["topic"] is None:
-        problems.add(
-            f"producer={COLUMNAR} writes to one topic.",
-            f"set the option topic, or producer={LIBRDKAFKA}.",
-        )
-    partitioner = kafka.get("partitioner")
-    if partitioner is not None and partitioner not in _PARTITIONERS:
-        problems.add(
-            f"producer={COLUMNAR} does not know kafka.partitioner={partitioner}.",
-            f"take one of {', '.join(_PARTITIONERS)}, or set producer={LIBRDKAFKA}.",
-        )
-    codec = kafka.get("compression.type") or kafka.get("compression.codec")
-    try:
-        Compression.parse(codec, kafka.get("compression.level"))
-    except ValueError as error:
-        problems.add(
-            f"producer={COLUMNAR} cannot compress by kafka.compression.type={codec}: {error}.",
-            f"correct kafka.compression.*, or set producer={LIBRDKAFKA}.",
         )

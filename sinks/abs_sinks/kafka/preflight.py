@@ -10,21 +10,18 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster_facts import STATE_TOPIC, ClusterFacts, cluster_facts
 from abs_clients.kafka.hanging import find_hanging
 from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS
 from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.errors import AbsError, DataError, RefusedError, TargetError
 from abs_core.model import Finding, Severity
-from abs_core.patience import Patience
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
 
 SHORT_EXPIRATION_MS = 86_400_000
 """One day: for so long a job may be down between a commit and its proof."""
-
-PATIENCE = Patience(seconds=10.0)
-"""With leaders that are just being elected."""
 
 MARGIN_MS = 60_000
 """Added to the longest timeout: coordinators look for what is over every ten seconds, clocks differ."""
@@ -44,6 +41,8 @@ def preflight(
         TargetError: the brokers cannot be looked at.
     """
     findings: list[Finding] = []
+    if options.choice.warning:
+        findings.append(_warning(options.choice.warning, ""))
     if schema is not None:
         try:
             findings += judge_columns(plan_columns(schema, options.topic))
@@ -176,7 +175,8 @@ def judge_hanging(
     before = round(time.time() * 1000) - longest - MARGIN_MS
     try:
         # Patiently: a topic that was just made has no leaders yet.
-        found = PATIENCE.retry(lambda: find_hanging(options.kafka, places, before))
+        patience = timeouts.at_most(timeouts.LOOK_SECONDS, options.patience)
+        found = patience.retry(lambda: find_hanging(options.kafka, places, before))
     except RefusedError:
         return  # who may not read the topic is told so above
     for each in found:

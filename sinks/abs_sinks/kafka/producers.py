@@ -13,26 +13,24 @@ import queue
 import secrets
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.producer_ids import init_producer_id
 from abs_core.contracts import Task
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.patience import Patience
 from abs_sinks.kafka.ids import id_name
-from abs_sinks.kafka.initialised import INIT_SECONDS, Initialised, Opener, over_librdkafka
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.orphans import Claim, end_orphans
+from abs_sinks.kafka.sending import Transactions, take_over
 
 HURRIED = 20
 """For so many transactions after one had to wait for its producer, they are made while it writes."""
-
-GIVE_UP_SECONDS = 10.0
-"""For how long an abort is tried, and a task that has failed waits for its own: most take some ms."""
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +56,7 @@ class Slot:
 
     name: HandleName
     use: Use = Use.MAKING
-    producer: Initialised | None = None
+    producer: Transactions | None = None
     handle: HandleName | None = None
     aborting: bool = False
 
@@ -71,7 +69,7 @@ class Producers:
 
     Args:
         register, job, generation: whose they are.
-        opener: what takes an id over; None: librdkafka.
+        opener: what takes an id over; None: whoever was chosen (``KafkaOptions.choice``).
     """
 
     def __init__(
@@ -81,10 +79,13 @@ class Producers:
         job: str,
         generation: int,
         *,
-        opener: Opener | None = None,
+        opener: Callable[[HandleName], Transactions] | None = None,
     ) -> None:
         self._options = options
-        self._opener = opener or partial(over_librdkafka, options)
+        columnar = options.choice.columnar
+        self._opener = opener or (
+            lambda name: take_over(options, str(name), columnar=columnar, topic=options.topic)
+        )
         self._whose = register, job, generation
         self._incarnation = secrets.token_hex(6)
         self._claim = Claim(*self._whose, self._incarnation)
@@ -137,7 +138,7 @@ class Producers:
         with self._changed:
             if slot.use is Use.WRITING:
                 self._renew(slot, aborting=True)
-                self._await_abort(slot, GIVE_UP_SECONDS)
+                self._await_abort(slot, timeouts.GIVE_UP_SECONDS)
 
     def abort(self, handle: HandleName) -> bool:
         """Abort what was pre-committed here as this handle; whether there was such a thing.
@@ -153,7 +154,7 @@ class Producers:
                 return False
             if not slot.aborting:
                 self._renew(slot, aborting=True)
-            self._await_abort(slot, INIT_SECONDS)
+            self._await_abort(slot, timeouts.INIT_SECONDS)
             if slot.handle != handle:
                 return True
         raise UnavailableError(
@@ -283,7 +284,7 @@ class Producers:
         slot.producer = None  # the one before is destroyed; its transaction stays open
         if slot.aborting:
             # librdkafka would wait a second for the abort; readers wait with it.
-            patience = Patience(seconds=GIVE_UP_SECONDS)
+            patience = Patience(seconds=timeouts.GIVE_UP_SECONDS)
             patience.retry(lambda: init_producer_id(self._options.kafka, str(slot.name)))
             with self._changed:
                 slot.aborting, slot.handle = False, None

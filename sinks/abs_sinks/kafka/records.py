@@ -17,16 +17,17 @@ sink's own: one that a copied record brings along is left out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import xxhash
 
-from abs_clients.buffers import offsets_of
+from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.attempts import HEADER as ATTEMPT
+from abs_clients.kafka.format.headers import Header
 from abs_clients.layouts import is_binary_view, is_string_view
 from abs_core.errors import RowError, SchemaError
 
@@ -34,8 +35,6 @@ COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 
 RECORD_OVERHEAD = 100
 """Bytes that a record takes besides key, value and headers, at most (its batch's header included)."""
-
-Header = tuple[str, bytes | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +212,14 @@ def sliced(records: Records, start: int, count: int) -> Records:
     )
 
 
+def single(key: bytes, value: bytes | None, *, partition: int) -> Records:
+    """One record, for a given partition."""
+    at = pa.array([partition], pa.int32())
+    return Records(
+        pa.array([value], pa.binary()), pa.array([key], pa.binary()), None, None, at, None
+    )
+
+
 def header_lists(headers: pa.ListArray) -> list[list[Header] | None]:
     """The headers of each record as librdkafka's binding takes them."""
     items = headers.flatten()
@@ -311,6 +318,21 @@ def _headers(column: pa.Array, first_row: int) -> pa.ListArray:
     return pa.ListArray.from_arrays(offsets, pairs, mask=column.is_null())
 
 
-def names_of(topics: Sequence[str] | pa.StringArray) -> list[str]:
-    """The distinct topics, in the order in which they first appear."""
-    return list(pc.unique(pa.array(topics, pa.string())).to_pylist())
+class Digest:
+    """What a task has written, in one number: keys and values, in their order, batch by batch."""
+
+    def __init__(self) -> None:
+        self._hash = xxhash.xxh3_128()
+
+    @property
+    def text(self) -> str:
+        return f"xxh3_128:{self._hash.hexdigest()}"
+
+    def feed(self, records: Records) -> None:
+        for column in (records.keys, records.values):
+            if column is not None:
+                self._column(column)
+
+    def _column(self, column: pa.BinaryArray) -> None:
+        self._hash.update(pc.binary_length(column).fill_null(-1).to_numpy())
+        self._hash.update(bytes_of(column).data)

@@ -1,7 +1,7 @@
 """The register in Kafka: a record per job in a compacted topic, written by a fenced producer.
 
 **Compare and set.** Opening the cell's producer fences every other one and ends what they left open
-(``register_producer``). Then the partition is read to its end, the version compared, and the cell
+(``register_session``). Then the partition is read to its end, the version compared, and the cell
 written in a transaction. A producer that is still open from the last change knows what the cell holds:
 had anybody else written it, it would be fenced. So a change costs one transaction, and 60 ms more only
 where another process has written in between.
@@ -22,6 +22,7 @@ import random
 import time
 from collections.abc import Sequence
 
+from abs_clients.kafka import timeouts
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.crash import CrashPoint, reached
@@ -38,21 +39,14 @@ from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_cells import Cell, Record, records_of, version_after
-from abs_sinks.kafka.register_producer import SHORT_TIMEOUT_MS, FencedProducer, Rows
-from abs_sinks.kafka.register_session import Session, session_of
+from abs_sinks.kafka.register_session import (
+    FencedProducer,
+    Rows,
+    Session,
+    session_of,
+)
 from abs_sinks.kafka.register_tail import BlockedError, MissingError
 from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
-
-PATIENCE = 1.0
-"""For how many seconds a transaction over the cell is waited for before it is ended."""
-
-LONG_PATIENCE = 3.0
-"""The same for one of another job in the partition."""
-
-APPEARS_SECONDS = 15.0
-"""For how long a topic that was just made may be unknown to a broker."""
-RENEW_SECONDS = 1.0
-"""After which clients that still say that there is no such topic make way for new ones."""
 
 TRIES = 8
 ENVELOPE = 1024
@@ -94,7 +88,7 @@ class KafkaRegister:
         expected: Version | None,
         state: JobState,
         rows: Rows | None = None,
-        timeout_ms: int = SHORT_TIMEOUT_MS,
+        timeout_ms: int = timeouts.CELL_TIMEOUT_MS,
         point: CrashPoint | None = None,
     ) -> Version | Conflict:
         """``compare_and_set``, with other records in the same transaction; see ``swap_text``."""
@@ -103,14 +97,14 @@ class KafkaRegister:
     def load_text(self, key: str) -> Cell | None:
         """The cell under a key. Raises as ``load``."""
         try:
-            return self._session.tail(partition_of(key)).load(key, PATIENCE)
+            return self._session.tail(partition_of(key)).load(key, timeouts.OPEN_CELL_SECONDS)
         except MissingError:
             if self._is_there():
                 raise  # it is being made, or the broker is starting: not known is not empty
             return None
         except BlockedError:
             with self._session.turn(key):
-                return self._open(key, SHORT_TIMEOUT_MS).cell
+                return self._open(key, timeouts.CELL_TIMEOUT_MS).cell
 
     def swap_text(
         self,
@@ -118,7 +112,7 @@ class KafkaRegister:
         expected: Version | None,
         text: str,
         rows: Rows | None = None,
-        timeout_ms: int = SHORT_TIMEOUT_MS,
+        timeout_ms: int = timeouts.CELL_TIMEOUT_MS,
         point: CrashPoint | None = None,
         deadline: float | None = None,
     ) -> Version | Conflict:
@@ -173,11 +167,12 @@ class KafkaRegister:
     def jobs(self) -> Sequence[Stored]:
         """Every job in this topic, by name. Raises as ``load``."""
         try:
+            wait = timeouts.OPEN_PARTITION_SECONDS
             found = [
                 Stored(self._state(job, cell), cell.version)
                 for partition in range(PARTITIONS)
-                for job, cell in self._session.tail(partition).all(LONG_PATIENCE).items()
-                if "+" not in job  # beside the registers lie ledgers (``committer_wal``)
+                for job, cell in self._session.tail(partition).all(wait).items()
+                if "+" not in job  # beside the registers lie ledgers (``wal``)
             ]
         except MissingError:
             if self._is_there():
@@ -194,7 +189,7 @@ class KafkaRegister:
         with self._session.turn(job):
             if self.load(job) is None:
                 return False
-            producer = self._open(job, SHORT_TIMEOUT_MS)
+            producer = self._open(job, timeouts.CELL_TIMEOUT_MS)
             cell = producer.cell
             if cell is None:
                 return False
@@ -237,7 +232,7 @@ class KafkaRegister:
         if producer is not None and _is_at(producer, expected, 0) and not look:
             return False
         try:
-            cell = self._session.tail(partition_of(key)).load(key, PATIENCE)
+            cell = self._session.tail(partition_of(key)).load(key, timeouts.OPEN_CELL_SECONDS)
         except (BlockedError, MissingError):
             return False
         return (None if cell is None else cell.version) != expected
@@ -285,19 +280,19 @@ class KafkaRegister:
         while True:
             tail = self._session.tail(partition_of(job))
             try:
-                return tail.load(job, LONG_PATIENCE)
+                return tail.load(job, timeouts.OPEN_PARTITION_SECONDS)
             except MissingError:
                 # It was made just now, and this client has not heard of it yet.
                 now = time.monotonic()
-                if now - begun > APPEARS_SECONDS:
+                if now - begun > timeouts.APPEARS_SECONDS:
                     raise
-                if now - renewed > RENEW_SECONDS:
+                if now - renewed > timeouts.RENEW_SECONDS:
                     self._session.forget_readers()
                     renewed = now
                 time.sleep(0.02)
             except BlockedError:
                 self._session.end_writers(partition_of(job))
-                return tail.load(job, LONG_PATIENCE)
+                return tail.load(job, timeouts.OPEN_PARTITION_SECONDS)
 
     def _state(self, job: str, cell: Cell) -> JobState:
         where = f"topic {self._options.registertopic}, job {job!r}"

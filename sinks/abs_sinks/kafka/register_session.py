@@ -1,23 +1,106 @@
-"""The clients of a process for one register topic: they last, because to open one costs 60 ms."""
+"""The clients of a process for one register topic, and the one producer that may write a job's cell.
+
+They last, because to open one costs 60 ms. Whoever opens a cell's producer last fences all before it:
+its transactional id is the cell's (``abs-register.<topic>.<job>``), so the broker itself keeps two
+coordinators from writing one cell (KIP-98): a transaction of a fenced producer cannot be committed,
+however late its requests come. As long as a producer is not fenced, nobody else has written the cell:
+what it wrote last is what the cell holds.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Sequence
 from threading import Lock, RLock
 
 from confluent_kafka import Consumer
 
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_producer import SHORT_TIMEOUT_MS, FencedProducer
+from abs_sinks.kafka.records import single
+from abs_sinks.kafka.register_cells import Cell, Record
 from abs_sinks.kafka.register_tail import Tail, reading
 from abs_sinks.kafka.register_topic import RegisterTopic, find_topic, make_topic
+from abs_sinks.kafka.sending import Transactions, take_over
 
 log = logging.getLogger(__name__)
 
 KEPT_PRODUCERS = 4
 """Jobs whose producer stays open; a batch job takes one for each token."""
+
+Rows = Callable[[Transactions], None]
+"""Sends records in an open transaction, and returns when each is acknowledged."""
+
+
+class FencedProducer:
+    """Opening it fences older ones, and aborts what they left open. Not thread-safe.
+
+    ``cell`` is what the cell holds as long as this producer is not fenced; ``next`` what it will hold
+    after ``commit``.
+
+    Args:
+        timeout_ms: after which the broker aborts a transaction on its own.
+
+    Raises:
+        TargetError: it could not be opened.
+    """
+
+    def __init__(self, options: KafkaOptions, job: str, timeout_ms: int) -> None:
+        self.cell: Cell | None = None
+        self.next: Cell | None = None
+        self.timeout_ms = timeout_ms
+        self.usable = True
+        self._topic = options.registertopic
+        name = register_id(options.registertopic, job)
+        # Where the rows of a whole epoch go through it (``wal``) it sends them as was chosen.
+        columnar = options.protocol == "wal" and options.choice.columnar
+        self._transactions = take_over(
+            options, name, columnar=columnar, topic=None, timeout_ms=timeout_ms
+        )
+
+    def prepare(self, rows: Rows | None, records: Sequence[Record], partition: int) -> None:
+        """Begin a transaction, and have the broker hold all of it: ``rows``, then ``records``.
+
+        The cell comes last: readers of its partition wait from its first record to the commit.
+
+        Raises:
+            AbsError: something is not held. The transaction is aborted, and nothing was changed.
+        """
+        try:
+            self._transactions.begin()
+            if rows is not None:
+                rows(self._transactions)
+            sender = self._transactions.to(self._topic, self.timeout_ms / 1000)
+            for key, value in records:
+                sender.send(single(key, value, partition=partition))
+                sender.flush()  # one by one: several could make a batch that is too large
+        except BaseException:
+            self.give_up()
+            raise
+
+    def commit(self) -> None:
+        """Commit what was prepared.
+
+        Raises:
+            TargetError: it may be committed, or not; this producer can be used no more.
+        """
+        try:
+            self._transactions.commit()
+        except BaseException:
+            self.usable = False
+            raise
+        self.cell = self.next
+
+    def give_up(self) -> None:
+        """Abort what was prepared, at best effort; never raises."""
+        self.usable = self._transactions.abort()
+
+
+def register_id(topic: str, job: str) -> str:
+    """The transactional id of a job's cell."""
+    return f"abs-register.{topic}.{job}"
 
 
 class Session:
@@ -99,7 +182,7 @@ class Session:
             consumer.close()
         for job in sorted(jobs):
             log.warning("ending the transaction of job %s: its register holds up others", job)
-            FencedProducer(self.options, job, SHORT_TIMEOUT_MS)
+            FencedProducer(self.options, job, timeouts.CELL_TIMEOUT_MS)
 
     def close(self) -> None:
         with self._lock:

@@ -15,6 +15,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
 from abs_clients.kafka.configs import librdkafka_log
 from abs_clients.kafka.errors import to_abs_error, translate_errors
@@ -29,15 +30,6 @@ log = logging.getLogger(__name__)
 SPAN = 64
 STEP = 16
 """By how much the search is widened each time."""
-
-FRESH_SECONDS = 3600.0
-"""A tail that was not looked at for so long begins anew: tombstones are compacted away after a day."""
-
-REPLY_SECONDS = 15.0
-"""For how long a partition may have no leader, or one that does not answer."""
-
-NEW_SECONDS = 3.0
-"""For how long a new consumer is waited for at least: it has to find the leader first."""
 
 
 class BlockedError(UnavailableError):
@@ -110,7 +102,7 @@ class Tail:
                 read_uncommitted.assign(
                     [TopicPartition(self._where.topic, self._where.partition, at)]
                 )
-                deadline = time.monotonic() + REPLY_SECONDS
+                deadline = time.monotonic() + timeouts.REQUEST_SECONDS
                 while at < end and time.monotonic() < deadline:
                     message = read_uncommitted.poll(0.1)
                     if message is None:
@@ -133,7 +125,7 @@ class Tail:
 
     def _ends(self) -> int:
         topic, partition = self._where.topic, self._where.partition
-        patience = Patience(REPLY_SECONDS, first_pause=0.01)
+        patience = Patience(timeouts.REQUEST_SECONDS, first_pause=0.01)
         found = patience.retry(lambda: log_offsets(self._settings, topic, partition))
         if found is None:
             raise MissingError(f"There is no topic {topic}, or it has no partition {partition}.")
@@ -152,7 +144,7 @@ class Tail:
         # its commit marker is still under way.
         end = self._ends()
         now = time.monotonic()
-        if self._at < self._low or self._at > end or now - self._seen > FRESH_SECONDS:
+        if self._at < self._low or self._at > end or now - self._seen > timeouts.TAIL_SECONDS:
             self._begin_at(end - SPAN)
         if self._at < end:
             with translate_errors(f"reading {self.name}"):
@@ -161,7 +153,7 @@ class Tail:
                     log.debug("%s does not answer: read by a new consumer", self.name)
                     self._consumer.close()
                     self._consumer = _consumer(self._settings)
-                    self._read(end, max(patience, NEW_SECONDS))
+                    self._read(end, max(patience, timeouts.NEW_READER_SECONDS))
         if self._at < end:
             self._blocked_at = self._at
             raise BlockedError(

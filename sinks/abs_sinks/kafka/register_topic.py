@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from zlib import crc32
 
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import topic_facts, topics_in_time
@@ -27,8 +28,6 @@ log = logging.getLogger(__name__)
 
 PARTITIONS = 4
 SEGMENT_BYTES = 4 << 20
-SECONDS = 15.0
-
 _LEAST = "min.insync.replicas"
 
 _CONFIG = {
@@ -98,7 +97,7 @@ def make_topic(settings: Settings, name: str) -> RegisterTopic:
     if found is not None:
         return found
     cluster(settings).admin.create(name, PARTITIONS, _CONFIG)
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + timeouts.APPEARS_SECONDS
     while (found := find_topic(settings, name)) is None:
         if time.monotonic() > deadline:
             raise UnavailableError(f"The topic {name} was made, and is not to be seen yet.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,24 +12,17 @@ from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.routing import ByProtocol, by_protocol
-from abs_sinks.kafka.columnar.sender import initialised
-from abs_sinks.kafka.committer import TransactionCommitter
-from abs_sinks.kafka.committer_idempotent import WinnersCommitter
-from abs_sinks.kafka.committer_wal import WalCoCommitter, WalCommitter
 from abs_sinks.kafka.guarantee import guarantee
+from abs_sinks.kafka.idempotent import AttemptWriter, WinnersCommitter
 from abs_sinks.kafka.ids import identity
-from abs_sinks.kafka.initialised import Opener, over_librdkafka
-from abs_sinks.kafka.options import COLUMNAR, LIBRDKAFKA, KafkaOptions
+from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.preflight import preflight
 from abs_sinks.kafka.preflight_state import preflight_state
 from abs_sinks.kafka.producers import Producers
-from abs_sinks.kafka.records import plan_columns
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.segments import store_of
-from abs_sinks.kafka.winners import data_topic
-from abs_sinks.kafka.writer_2pc import TransactionWriter
-from abs_sinks.kafka.writer_idempotent import AttemptWriter
-from abs_sinks.kafka.writer_wal import LogWriter
+from abs_sinks.kafka.side_topic import data_topic
+from abs_sinks.kafka.twophase import TransactionCommitter, TransactionWriter
+from abs_sinks.kafka.wal import LogWriter, WalCoCommitter, WalCommitter, store_of
 
 
 class KafkaSink:
@@ -47,7 +39,7 @@ class KafkaSink:
 
     Raises:
         OptionError: the protocol needs the register in this cluster, or one topic for all records; or
-            the schema has columns that the producer does not send.
+            the option ``producer`` names who cannot send them.
     """
 
     def __init__(self, options: KafkaOptions, schema: pa.Schema, *, co_commit: bool = True) -> None:
@@ -59,8 +51,7 @@ class KafkaSink:
                 "epoch are written in the transaction that decides it.",
                 remedy="set protocol=2pc or protocol=wal.",
             )
-        if options.producer == COLUMNAR:
-            _check_columns(options, schema)
+        options.choice  # noqa: B018 - it raises before anything is written
         self._options = options
         self._schema = schema
         self._co_commit = co_commit
@@ -131,14 +122,9 @@ class KafkaSink:
                 if gone := self._producers.pop(older, None):
                     gone.close()
             # Tasks of several threads begin at once; a second one has made nothing, and goes.
-            found = Producers(self._options, *key, opener=self._opener())
+            found = Producers(self._options, *key)
             found = self._producers.setdefault(key, found)
         return found
-
-    def _opener(self) -> Opener:
-        if self._options.producer == COLUMNAR:
-            return partial(initialised, self._options)
-        return partial(over_librdkafka, self._options)
 
     def _all_producers(self) -> list[Producers]:
         self._forget_after_fork()
@@ -148,11 +134,3 @@ class KafkaSink:
         """Ids belong to one process: a fork has none of its parent's, nor their threads."""
         if self._process != os.getpid():
             self._process, self._producers = os.getpid(), {}
-
-
-def _check_columns(options: KafkaOptions, schema: pa.Schema) -> None:
-    if plan_columns(schema, options.topic).headers is not None:
-        raise OptionError(
-            f"producer={COLUMNAR} sends no column headers.",
-            remedy=f"drop headers, or set producer={LIBRDKAFKA}.",
-        )

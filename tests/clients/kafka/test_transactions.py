@@ -45,6 +45,14 @@ def opened(settings: Settings, topic: str) -> Iterator[tuple[str, Producer, Desc
     """A transaction with three records in one partition, flushed and open: its id and producer."""
     make_topic(settings, topic)
     name = f"x-{secrets.token_hex(4)}"
+    producer = _open(settings, name, topic)
+    now = describe(settings, [name])[name]
+    assert now is not None
+    yield name, producer, now
+    fence_whole(settings, name)
+
+
+def _open(settings: Settings, name: str, topic: str) -> Producer:
     producer = Producer(
         {"bootstrap.servers": settings.bootstrap, "transactional.id": name, "log_level": "0"}
     )
@@ -53,10 +61,7 @@ def opened(settings: Settings, topic: str) -> Iterator[tuple[str, Producer, Desc
     for number in range(3):
         producer.produce(topic, b"v", str(number), 1)
     assert producer.flush(30) == 0
-    now = describe(settings, [name])[name]
-    assert now is not None
-    yield name, producer, now
-    fence_whole(settings, name)
+    return producer
 
 
 def fence_whole(settings: Settings, name: str) -> None:
@@ -111,6 +116,29 @@ def test_a_partition_counts_the_records_of_a_transaction(
     there = found[topic, 1]
     assert there is not None
     assert (there.epoch, there.last_sequence, there.start_offset) == (now.epoch, 2, 0)
+
+
+def test_a_death_between_two_ends_leaves_the_first_ended_and_the_others_open(
+    settings: Settings, topic: str
+) -> None:
+    class DeathError(Exception):
+        """Stands for SIGKILL."""
+
+    def die() -> None:
+        raise DeathError
+
+    make_topic(settings, topic)
+    names = [f"x-{secrets.token_hex(4)}" for _ in range(3)]
+    producers = [_open(settings, name, topic) for name in names]
+    now = {name: each for name, each in describe(settings, names).items() if each is not None}
+    with pytest.raises(DeathError):
+        end(settings, [ending(n, now[n]) for n in names], commit=True, between=die)
+    first, *others = (state_of(settings, name)[0] for name in names)
+    assert first in (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
+    assert others == [State.ONGOING, State.ONGOING]
+    for name in names:
+        fence_whole(settings, name)
+    del producers
 
 
 def test_a_plain_end_commits_leaves_the_epoch_and_can_be_repeated(

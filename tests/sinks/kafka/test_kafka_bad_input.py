@@ -18,7 +18,7 @@ from abs_core.errors import AbsError, RowError, SchemaError, TargetError, Unavai
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
-from abs_sinks.kafka.writer_2pc import TransactionWriter
+from abs_sinks.kafka.twophase import TransactionWriter
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, make_topic, open_topic
 
 pytestmark = pytest.mark.services

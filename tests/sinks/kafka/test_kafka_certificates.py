@@ -69,7 +69,7 @@ def me(broker: NativeKafka, authority: Authority) -> Certified:
     return made
 
 
-@pytest.mark.parametrize("protocol", ["2pc", "2pc-columnar", "wal", "idempotent"])
+@pytest.mark.parametrize("protocol", ["2pc", "2pc-librdkafka", "wal", "idempotent"])
 def test_a_job_goes_through_with_its_certificate_and_what_is_documented(
     broker: NativeKafka, me: Certified, protocol: str, tmp_path: Path
 ) -> None:

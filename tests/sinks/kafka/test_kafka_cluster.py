@@ -40,10 +40,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-MODES = ["2pc", "2pc-columnar", "wal", "idempotent"]
+MODES = ["2pc", "2pc-librdkafka", "wal", "idempotent"]
 LEFT, RIGHT, NEXT = rows(0, 30), rows(100, 30), rows(200, 30)
 DEATHS = 5
-DAILY = [("2pc", "kill"), ("2pc-columnar", "stop")]
+DAILY = [("2pc", "kill"), ("2pc-librdkafka", "stop")]
 
 AWAY_SECONDS = 8.0
 
@@ -55,7 +55,9 @@ PATIENT = Patience(seconds=60.0)
 def openers(brokers: NativeKafkaCluster) -> dict[str, Opener]:
     return {
         "2pc": partial(open_topic, brokers.bootstrap, Variant("2pc")),
-        "2pc-columnar": partial(open_topic, brokers.bootstrap, Variant("2pc", producer="columnar")),
+        "2pc-librdkafka": partial(
+            open_topic, brokers.bootstrap, Variant("2pc", producer="librdkafka")
+        ),
         "wal": partial(open_log, brokers.bootstrap, Variant("wal")),
         "idempotent": partial(open_attempts, brokers.bootstrap),
     }

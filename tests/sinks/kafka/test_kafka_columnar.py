@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
 from abs_clients.kafka.format.compression import Compression
+from abs_clients.kafka.format.headers import NO_HEADERS, encoded_headers
 from abs_clients.kafka.format.murmur2 import partitions_of
 from abs_clients.kafka.format.recordbatch import Identity, record_batch
 from abs_clients.kafka.format.varints import lengths_of, varints, zigzag
 from abs_core.errors import OptionError
-from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.columnar.encoder import PIECE_BYTES, batch_bytes, compression, pieces
-from abs_sinks.kafka.columnar.placement import RUN, cuts, placed
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.choice import compression_of
+from abs_sinks.kafka.columnar.encoder import PIECE_BYTES, RUN, batch_bytes, cuts, pieces, placed
 from abs_sinks.kafka.records import Records
 
 WHO = Identity("id", 2**40 + 7, 12)
@@ -67,6 +68,49 @@ def test_another_client_reads_what_was_encoded(
     assert batch.max_timestamp == times.max()
     assert not any(r.headers for r in found)
     assert not reader.has_next()
+
+
+HEADER = st.tuples(st.text(max_size=80), st.none() | st.binary(max_size=200))
+
+
+@given(
+    st.lists(st.none() | st.lists(HEADER, max_size=4), min_size=1, max_size=30),
+    st.lists(HEADER, max_size=2),
+    st.integers(0, 3),
+)
+def test_another_client_reads_each_records_own_headers_and_then_those_of_all(
+    rows: list[list[tuple[str, bytes | None]] | None],
+    more: list[tuple[str, bytes | None]],
+    skip: int,
+) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    own = pa.array(
+        [None if row is None else [{"key": k, "value": v} for k, v in row] for row in rows], kind
+    )[skip:]
+    if not len(own):
+        return
+    values = pa.array([b"%d" % n for n in range(len(own))])
+    headers = encoded_headers(own, more)
+    made = record_batch(None, values, WHO, np.full(len(own), NOW), sequence=0, headers=headers)
+    batch = MemoryRecords(made).next_batch()
+    assert batch.validate_crc()
+    assert [r.headers for r in batch] == [(row or []) + more for row in rows[skip:]]
+
+
+def test_records_without_headers_of_their_own_get_those_of_all() -> None:
+    headers = encoded_headers(None, [("a", b"1"), ("b", None)])
+    values = pa.array([b"x", b"y"])
+    made = record_batch(None, values, WHO, np.full(2, NOW), sequence=0, headers=headers)
+    batch = MemoryRecords(made).next_batch()
+    assert [r.headers for r in batch] == [[("a", b"1"), ("b", None)]] * 2
+
+
+def test_a_producer_without_a_transactional_id_writes_outside_transactions() -> None:
+    who = Identity(None, 7, 0)
+    made = record_batch(None, pa.array([b"x"]), who, np.array([NOW]), sequence=0)
+    batch = MemoryRecords(made).next_batch()
+    assert batch.validate_crc()
+    assert not batch.is_transactional
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 40_000])
@@ -123,7 +167,7 @@ def test_cuts_keep_every_record_in_its_order_and_batches_within_their_size(
     keys = pa.array([b"%d" % n for n in range(len(rows))], pa.binary())
     records = Records(pa.array([v for _, v in rows], pa.binary()), keys, None, None, None, None)
     got: dict[int, list[Sent]] = defaultdict(list)
-    for cut in cuts(records, places, NOW, most):
+    for cut in cuts(records, NO_HEADERS, places, NOW, most):
         assert cut.keys is not None
         got[cut.partition] += zip(cut.keys.to_pylist(), cut.values.to_pylist(), strict=True)
         made = record_batch(cut.keys, cut.values, WHO, cut.times, sequence=0)
@@ -138,14 +182,14 @@ def test_a_timestamp_stays_with_its_record_and_what_has_none_gets_the_time() -> 
     values = pa.array([b"%d" % n for n in range(6)])
     times = pa.array([5, None, 3, 9, None, 1])
     records = Records(values, None, None, None, None, times)
-    found = list(cuts(records, np.array([1, 0, 1, 0, 1, 0], np.int32), NOW, 10_000))
+    found = list(cuts(records, NO_HEADERS, np.array([1, 0, 1, 0, 1, 0], np.int32), NOW, 10_000))
     rows = {v: t for c in found for v, t in zip(c.values.to_pylist(), c.times, strict=True)}
     assert rows == {b"0": 5, b"1": NOW, b"2": 3, b"3": 9, b"4": NOW, b"5": 1}
 
 
 def test_cuts_are_no_smaller_than_they_must_be() -> None:
     records = Records(pa.array([bytes(1000)] * 100), None, None, None, None, None)
-    found = list(cuts(records, np.zeros(100, np.int32), NOW, 10_500))
+    found = list(cuts(records, NO_HEADERS, np.zeros(100, np.int32), NOW, 10_500))
     assert len(found) == 10
 
 
@@ -158,11 +202,11 @@ def test_compression_and_sizes_are_librdkafkas_settings() -> None:
             "kafka.message.max.bytes": "2000000",
         }
     )
-    assert compression(options) == Compression("zstd", 3)
-    assert batch_bytes(options) == 50_000
-    assert compression(_options()) == Compression()
+    assert compression_of(options.kafka) == Compression("zstd", 3)
+    assert batch_bytes(options.kafka) == 50_000
+    assert compression_of(_options().kafka) == Compression()
     as_they_are = {"kafka.compression.codec": "snappy", "kafka.compression.level": "3"}
-    assert compression(_options(**as_they_are)) == Compression("snappy")
+    assert compression_of(_options(**as_they_are).kafka) == Compression("snappy")
 
 
 def test_what_does_not_get_smaller_is_sent_as_it_is() -> None:
@@ -188,7 +232,7 @@ def test_pieces_are_the_records_and_of_bounded_size(rows: int) -> None:
 @pytest.mark.parametrize(
     ("given_", "told"),
     [
-        ({"protocol": "idempotent"}, "no meaning for protocol=idempotent"),
+        ({"kafka.ssl.crl.location": "/no/such/list"}, r"does not heed kafka\.ssl\.crl\.location"),
         ({"topic": None}, "writes to one topic"),
         ({"kafka.partitioner": "fnv1a"}, r"kafka\.partitioner=fnv1a"),
         (
@@ -203,13 +247,6 @@ def test_what_it_does_not_do_is_refused_with_a_way_out(
 ) -> None:
     with pytest.raises(OptionError, match=told):
         _options(**given_)
-
-
-def test_columns_that_it_does_not_send_are_refused_before_anything_is_written() -> None:
-    headers = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-    schema = pa.schema([("value", pa.string()), ("headers", headers)])
-    with pytest.raises(OptionError, match="no column headers"):
-        KafkaSink(_options(), schema)
 
 
 def _options(**more: str | None) -> KafkaOptions:

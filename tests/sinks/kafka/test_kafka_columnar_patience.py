@@ -104,7 +104,7 @@ def _sender(
 ) -> tuple[ColumnarSender, Scripted]:
     script = Scripted(clock, deque(fates))
     monkeypatch.setattr(sending, "Transport", lambda *_: script)
-    return ColumnarSender(OPTIONS, WHO, PATIENCE), script
+    return ColumnarSender(OPTIONS.kafka, "t", WHO, PATIENCE), script
 
 
 def _send(sender: ColumnarSender, batches: int) -> None:

@@ -31,7 +31,7 @@ from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.columnar import encoder
-from abs_sinks.kafka.columnar.sender import initialised
+from abs_sinks.kafka.columnar.transactions import ColumnarTransactions
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.records import plan_columns, records_of
 from tests.fault_proxy.kafka import Api, LossyBroker
@@ -48,8 +48,13 @@ class Line:
 
     def __init__(self, options: KafkaOptions, name: HandleName, patience: float) -> None:
         self.options = options
-        self.producer = initialised(options, name)
-        self.sender = self.producer.begin(patience)
+        self.producer = ColumnarTransactions(options.kafka, str(name), options.topic)
+        self.sender = self.producer.to(options.topic, patience)
+
+    @property
+    def id(self) -> str:
+        assert self.producer.who.transactional_id is not None
+        return self.producer.who.transactional_id
 
     @property
     def topic(self) -> str:
@@ -64,7 +69,7 @@ class Line:
         """Flush and commit; what lies in each partition then, in its order."""
         self.sender.flush()
         who = self.producer.who
-        ending = EndTxn(who.transactional_id, who.producer_id, who.epoch)
+        ending = EndTxn(self.id, who.producer_id, who.epoch)
         end(self.options.kafka, [ending], commit=True)
         return _committed(self.options, self.sender.rows)
 
@@ -177,8 +182,7 @@ def test_partitions_that_were_added_are_the_next_transactions_too(line_of: LineO
         line = line_of()
         line.send(batch)
         line.sender.flush()
-        id_ = line.producer.who.transactional_id
-        now = describe(line.options.kafka, [id_])[id_]
+        now = describe(line.options.kafka, [line.id])[line.id]
         return now is not None and {number for _, number in now.partitions} == wanted
 
     assert within(SECONDS, written)

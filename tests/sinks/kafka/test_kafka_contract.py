@@ -17,9 +17,9 @@ from tests.sinks.kafka.rules import keeps_every_rule, survives, survives_pairs
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
 OWN, FOREIGN = Variant("2pc"), Variant("2pc", own_register=False)
-COLUMNAR = Variant("2pc", own_register=False, producer="columnar")
+ONE_BY_ONE = Variant("2pc", own_register=False, producer="librdkafka")
 BOTH = [pytest.param(each, id=each.name) for each in (OWN, FOREIGN)]
-ALL = [*BOTH, pytest.param(COLUMNAR, id=COLUMNAR.name)]
+ALL = [*BOTH, pytest.param(ONE_BY_ONE, id=ONE_BY_ONE.name)]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def opener(kafka: KafkaService, variant: Variant) -> Opener:
     "variant",
     [
         pytest.param(FOREIGN, id=FOREIGN.name),
-        pytest.param(COLUMNAR, id=COLUMNAR.name),
+        pytest.param(ONE_BY_ONE, id=ONE_BY_ONE.name),
         pytest.param(OWN, id=OWN.name, marks=pytest.mark.campaign),
     ],
 )

@@ -17,7 +17,7 @@ from abs_core.model import Outcome, Share, Wrote
 from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
 from abs_sinks.kafka.prepared import Prepared
-from abs_sinks.kafka.register_producer import register_id
+from abs_sinks.kafka.register_session import register_id
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 
 pytestmark = [pytest.mark.services, pytest.mark.campaign, pytest.mark.timeout(1200)]

@@ -30,11 +30,12 @@ from abs_core.testing import Opener
 from abs_core.testing.case import Case, raises, rows
 from abs_core.testing.crash_points import CO_COMMIT, TWO_STEP, WORST
 from abs_services import KafkaService
-from abs_sinks.kafka import segments
+from abs_sinks.kafka import wal
+from abs_sinks.kafka.choice import LIBRDKAFKA
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_producer import FencedProducer
+from abs_sinks.kafka.register_session import FencedProducer
+from abs_sinks.kafka.side_topic import winners_topic
 from abs_sinks.kafka.sink import KafkaSink
-from abs_sinks.kafka.winners import winners_topic
 from tests.kit.kafka import KEYED, Variant, make_topic
 from tests.kit.kafka_modes import LogHarness, RegisterHarness, open_attempts, open_log
 from tests.sinks.kafka.rules import (
@@ -55,6 +56,7 @@ POINTS = {
     # Its tasks leave nothing that could be aborted.
     "idempotent": set(CrashPoint) - TWO_STEP - {CrashPoint.BETWEEN_ABORTS},
 }
+POINTS |= {f"{mode}-librdkafka": POINTS[mode] for mode in ("wal", "idempotent")}
 LEFT, RIGHT = rows(0, 3), rows(10, 3)
 
 OpenLog = Callable[[], AbstractContextManager[LogHarness]]
@@ -76,6 +78,8 @@ def openers(kafka: KafkaService) -> dict[str, Opener]:
             open_log, kafka.bootstrap, Variant("wal", own_register=False)
         ),
         "idempotent": partial(open_attempts, kafka.bootstrap),
+        "wal-librdkafka": partial(open_log, kafka.bootstrap, Variant("wal", producer=LIBRDKAFKA)),
+        "idempotent-librdkafka": partial(open_attempts, kafka.bootstrap, LIBRDKAFKA),
     }
 
 
@@ -88,6 +92,8 @@ def open_wal(kafka: KafkaService) -> OpenLog:
 MODES = [
     "wal",
     "idempotent",
+    "wal-librdkafka",
+    "idempotent-librdkafka",
     pytest.param("wal-foreign-register", marks=pytest.mark.campaign),
 ]
 
@@ -195,7 +201,7 @@ def test_records_that_take_too_long_for_one_transaction_are_refused_and_none_is_
         run = case.run()
         shares = run.tasks(0, LEFT, RIGHT)
         with monkeypatch.context() as patch:
-            patch.setattr(segments, "ROOM", 0.0)
+            patch.setattr(wal, "ROOM", 0.0)
             error = raises(RefusedError, lambda: run.commit(0, shares))
         assert "kafka.transaction.timeout.ms" in str(error)
         assert harness.read() == []

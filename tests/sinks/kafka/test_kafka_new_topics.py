@@ -17,7 +17,7 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.topics import configs_in_time, topic_facts, topics_in_time
 from abs_core.errors import RowError, SchemaError, UnavailableError
-from abs_sinks.kafka import winners
+from abs_sinks.kafka import side_topic as winners
 from abs_sinks.kafka.columnar.encoder import Encoder
 from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.options import KafkaOptions
@@ -167,7 +167,7 @@ def test_a_transaction_is_encoded_although_its_topic_is_not_seen_at_once(
     brokers: list[Broker],
 ) -> None:
     brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
-    encoder = Encoder(OPTIONS, Identity("id", 1, 0))
+    encoder = Encoder(OPTIONS.kafka, "t", Identity("id", 1, 0))
     encoder.gather(_record(None))
     assert [batch.count for batch in encoder.batches()] == [1]
 

@@ -18,6 +18,7 @@ from abs_core.source import Limit
 from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
+from abs_sinks.kafka.choice import LIBRDKAFKA
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import LogHarness, open_attempts
@@ -39,8 +40,13 @@ ROWS: list[Pair] = [
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 ANY_PARTITION = pa.nulls(len(ROWS), pa.int32())
 
-TAKES_HEADERS = {each: Variant(each) for each in ("2pc", "wal", "idempotent")}
-WAYS = TAKES_HEADERS | {"columnar": Variant("2pc", producer="columnar")}
+WAYS = {
+    each.name: each
+    for each in (
+        *(Variant(protocol) for protocol in ("2pc", "wal", "idempotent")),
+        *(Variant(protocol, producer=LIBRDKAFKA) for protocol in ("2pc", "idempotent")),
+    )
+}
 
 
 @pytest.fixture(params=WAYS)
@@ -55,7 +61,7 @@ def harness(
 @contextmanager
 def opened(bootstrap: str, variant: Variant, folder: Path) -> Iterator[TopicHarness]:
     if variant.protocol == "idempotent":
-        with open_attempts(bootstrap) as attempts:
+        with open_attempts(bootstrap, variant.producer) as attempts:
             yield attempts
     elif variant.protocol == "wal":
         folder.mkdir()
@@ -91,7 +97,6 @@ def test_a_column_of_values_that_are_all_null_is_all_tombstones(harness: TopicHa
     assert by_text(harness.records()) == by_text([(key, None) for key in keys])
 
 
-@pytest.mark.parametrize("harness", TAKES_HEADERS, indirect=True)
 def test_headers_that_are_null_or_none_are_null_and_a_headers_value_may_be_null(
     harness: TopicHarness,
 ) -> None:

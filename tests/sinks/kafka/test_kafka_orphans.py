@@ -24,7 +24,7 @@ from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.orphans import Claim, Left, end_orphans
 from abs_sinks.kafka.producers import Producers
-from abs_sinks.kafka.writer_2pc import TransactionWriter
+from abs_sinks.kafka.twophase import TransactionWriter
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 
 REGISTER = "0123456789abcdef"

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.producer_ids import ProducerState, describe_producers
 from abs_clients.kafka.settings import Settings
@@ -22,17 +23,16 @@ from abs_core.model import HandleName
 from abs_core.testing.calls import Loss
 from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka import initialised as initialising
+from abs_sinks.kafka import librdkafka, twophase
 from abs_sinks.kafka import producers as pools
 from abs_sinks.kafka import sink as sinks
-from abs_sinks.kafka import writer_2pc
-from abs_sinks.kafka.columnar.sender import initialised
-from abs_sinks.kafka.initialised import over_librdkafka
+from abs_sinks.kafka.columnar.transactions import ColumnarTransactions
+from abs_sinks.kafka.librdkafka import LibrdkafkaTransactions
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producers import Producers, Use
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sink import KafkaSink
-from abs_sinks.kafka.writer_2pc import TransactionWriter
+from abs_sinks.kafka.twophase import TransactionWriter
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 
@@ -126,8 +126,8 @@ def test_records_of_an_older_transaction_stand_in_for_none_of_this_one(
     def asked(settings: Settings, places: Sequence[Partition], producer_id: int) -> Any:
         return older(describe_producers(settings, places, producer_id))
 
-    monkeypatch.setattr(writer_2pc, "describe_open", looked)
-    monkeypatch.setattr(writer_2pc, "describe_producers", asked)
+    monkeypatch.setattr(twophase, "describe_open", looked)
+    monkeypatch.setattr(twophase, "describe_producers", asked)
     writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     with pytest.raises(TargetError, match=r"3 records were sent and .* brokers have 0"):
@@ -144,7 +144,7 @@ def test_no_failure_to_make_a_producer_keeps_the_next_task_from_one(
     def opener(name: HandleName) -> Any:
         if next(fails):
             raise RuntimeError("can't start new thread")
-        return initialised(harness.options, name)
+        return ColumnarTransactions(harness.options.kafka, str(name), harness.topic)
 
     pool = Producers(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
     pool.prepared(pool.take(TASK))
@@ -161,7 +161,7 @@ def test_tasks_that_wait_for_their_producers_do_not_wake_each_other(
 
     def opener(name: HandleName) -> Any:
         assert may_be_made.wait(20)
-        return initialised(harness.options, name)
+        return ColumnarTransactions(harness.options.kafka, str(name), harness.topic)
 
     pool = Producers(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
     pool.take(TASK)
@@ -213,7 +213,7 @@ def test_an_abort_that_is_not_done_says_so_and_can_be_repeated(
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     assert writer.pre_commit() is not None
     with monkeypatch.context() as away:
-        away.setattr(pools, "GIVE_UP_SECONDS", 0.1)
+        away.setattr(timeouts, "GIVE_UP_SECONDS", 0.1)
         away.setattr(pools, "init_producer_id", _is_away)
         with pytest.raises(UnavailableError, match="abort"):
             pool.abort(TASK.handle)
@@ -265,9 +265,10 @@ def test_a_broker_that_stops_when_its_producer_is_initialised_ends_no_task(
         def list_topics(self, *_: object) -> Any:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
-    monkeypatch.setattr(initialising, "Producer", Stopping)
-    producer = over_librdkafka(harness.options, TASK.handle)
-    sending = producer.begin(20.0)
+    monkeypatch.setattr(librdkafka, "Producer", Stopping)
+    producer = LibrdkafkaTransactions(harness.options.kafka, str(TASK.handle), harness.topic, 60.0)
+    producer.begin()
+    sending = producer.to(harness.topic, 20.0)
     batch = pa.record_batch({"value": ["v"]})
     sending.send(records_of(batch, plan_columns(SCHEMA, harness.topic)))
     sending.flush()

@@ -8,7 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from abs_clients.kafka.failures import Failures
 from abs_core.errors import RowError, SchemaError
+from abs_sinks.kafka.librdkafka import Sender
 from abs_sinks.kafka.records import (
     header_lists,
     most_bytes,
@@ -16,7 +18,6 @@ from abs_sinks.kafka.records import (
     records_of,
     sizes_of,
 )
-from abs_sinks.kafka.sending import Failures, Sender
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

@@ -20,6 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are the
 )
 
 from abs_clients.kafka.cluster import close_clusters
+from abs_clients.kafka.timeouts import CELL_TIMEOUT_MS
 from abs_core.codec import state_to_text
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import CorruptionError, FencedError, PreflightError, UnavailableError
@@ -31,8 +32,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_cells import Cells, records_of, version_after
-from abs_sinks.kafka.register_producer import SHORT_TIMEOUT_MS, FencedProducer
-from abs_sinks.kafka.register_session import Session
+from abs_sinks.kafka.register_session import FencedProducer, Session
 from abs_sinks.kafka.register_tail import BlockedError
 from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
 
@@ -417,7 +417,7 @@ def _change(register: KafkaRegister, job: str, times: int) -> None:
 
 
 def _half_written(
-    options: KafkaOptions, stored: Stored, timeout_ms: int = SHORT_TIMEOUT_MS
+    options: KafkaOptions, stored: Stored, timeout_ms: int = CELL_TIMEOUT_MS
 ) -> FencedProducer:
     """A coordinator that has written its cell, and stops before its commit."""
     producer = FencedProducer(options, stored.state.job, timeout_ms)

@@ -95,7 +95,7 @@ def refused(call: Callable[[], object], client: Client, *named: str) -> RefusedE
 
 @pytest.mark.parametrize(
     "protocol",
-    ["2pc", "2pc-columnar", "wal", pytest.param("idempotent", marks=pytest.mark.campaign)],
+    ["2pc", "2pc-librdkafka", "wal", pytest.param("idempotent", marks=pytest.mark.campaign)],
 )
 def test_what_is_documented_is_all_that_a_job_needs(
     new: Callable[..., Client], protocol: str, tmp_path: Path
@@ -113,9 +113,9 @@ def test_what_is_documented_is_all_that_a_job_needs(
     ("protocol", "lacking", "named"),
     [
         ("2pc", WRITES, f"topic {TOPIC}"),
-        ("2pc-columnar", WRITES, f"topic {TOPIC}"),
+        ("2pc-librdkafka", WRITES, f"topic {TOPIC}"),
         ("2pc", ENDS, "transactional id abs1:"),
-        ("2pc-columnar", ENDS, "transactional id abs1:"),
+        ("2pc-librdkafka", ENDS, "transactional id abs1:"),
         pytest.param("2pc", CELL, "transactional id abs-register.", marks=pytest.mark.campaign),
         ("2pc", CELLS, f"topic {REGISTER}"),
         ("wal", CELL, "transactional id abs-register."),
@@ -159,16 +159,19 @@ def test_a_password_is_taken_without_tls_too_and_a_wrong_one_is_refused(
     assert "not-the-password" not in str(caught.value)
 
 
-def test_one_that_may_only_describe_the_topic_is_told_so_record_by_record(
-    new: Callable[..., Client],
+@pytest.mark.parametrize(
+    ("protocol", "named"), [("2pc", f"topic {TOPIC}"), ("2pc-librdkafka", f"to {TOPIC}-")]
+)
+def test_one_that_may_only_describe_the_topic_is_told_so(
+    new: Callable[..., Client], protocol: str, named: str
 ) -> None:
     client = new(*NEEDED["2pc"][1:], allow("TOPIC", TOPIC, "DESCRIBE"))
-    sink = sink_of(client, "2pc")
+    sink = sink_of(client, protocol)
     found = [f.what for f in sink.preflight("job") if f.severity is Severity.ERROR]
     assert found == [
         f"The principal (user {client['sasl.username']}) may not write to topic {TOPIC}."
     ]
-    refused(lambda: epoch(sink, "only-describes"), client, f"to {TOPIC}-", "WRITE")
+    refused(lambda: epoch(sink, f"only-describes-{protocol}"), client, named, "WRITE")
 
 
 def test_a_wrong_password_is_told_by_every_part(

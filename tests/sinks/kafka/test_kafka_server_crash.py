@@ -50,7 +50,9 @@ def server(kafka: KafkaService) -> Iterator[KafkaService]:
 def openers(server: KafkaService) -> dict[str, Opener]:
     return {
         "2pc": partial(open_topic, server.bootstrap, Variant("2pc")),
-        "2pc-columnar": partial(open_topic, server.bootstrap, Variant("2pc", producer="columnar")),
+        "2pc-librdkafka": partial(
+            open_topic, server.bootstrap, Variant("2pc", producer="librdkafka")
+        ),
         "wal": partial(open_log, server.bootstrap, Variant("wal")),
         "idempotent": partial(open_attempts, server.bootstrap),
     }
@@ -110,7 +112,7 @@ def test_a_broker_that_dies_before_the_commit_or_while_a_task_writes_loses_and_d
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("mode", ["2pc", "2pc-columnar", "wal", "idempotent"])
+@pytest.mark.parametrize("mode", ["2pc", "2pc-librdkafka", "wal", "idempotent"])
 def test_a_broker_that_is_killed_five_times_in_a_run_loses_and_doubles_nothing(
     server: KafkaService, openers: dict[str, Opener], mode: str
 ) -> None:

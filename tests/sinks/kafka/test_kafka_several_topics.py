@@ -20,7 +20,7 @@ from abs_core.testing.case import rows
 from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions, KafkaSink
-from abs_sinks.kafka.register_producer import FencedProducer
+from abs_sinks.kafka.register_session import FencedProducer
 from tests.kit.kafka import PARTITIONS, delete_topics, make_topic
 
 pytestmark = pytest.mark.services

@@ -20,7 +20,7 @@ from abs_core.model import Severity
 from abs_core.source import Limit
 from abs_core.testing.case import Case, raises, rows
 from abs_services import KafkaService
-from abs_sinks.kafka import winners
+from abs_sinks.kafka import side_topic as winners
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from tests.kit.kafka import delete_topics, make_topic
 from tests.kit.kafka_modes import AttemptHarness, open_attempts

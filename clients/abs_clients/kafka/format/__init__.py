@@ -2,6 +2,7 @@
 
 varints      numbers in the encoding of records
 recordbatch  columns to a record batch, and its header
+headers      the headers of records
 compression  the codecs of record batches
 murmur2      the partition of a key
 """

@@ -29,10 +29,15 @@ def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
     with np.errstate(over="ignore"):
         h: npt.NDArray[np.uint32] = _SEED ^ lengths.astype(np.uint32)
         words = lengths >> 2
+        size = int(lengths[0]) if len(keys) else 0
+        equal = size > 0 and bool((lengths == size).all())
         for word in range(int(words.max(initial=0))):
             long = words > word
             at = slice(None) if long.all() else np.flatnonzero(long)
-            k = data_words[starts[at] + 4 * word] * _M
+            if equal:  # one behind the other: they are read without an index
+                k = data_words[starts[0] + 4 * word :: size][: len(keys)] * _M
+            else:
+                k = data_words[starts[at] + 4 * word] * _M
             k ^= k >> np.uint32(24)
             h[at] = h[at] * _M ^ k * _M
         tails = starts + (words << 2)

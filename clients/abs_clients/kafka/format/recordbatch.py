@@ -1,8 +1,8 @@
 """Columns to a record batch of Kafka's format v2, and nothing else: no I/O, no clock.
 
 A record is, one after another: its length, attributes (0), timestamp and offset as differences to the
-batch's, key and value with their lengths (-1: null), and the number of its headers (none here). Arrow
-joins such columns row by row, so the bytes of the result are the batch's records.
+batch's, key and value with their lengths (-1: null), and its headers, which are encoded apart
+(``headers``). Arrow joins such columns row by row, so the bytes of the result are the batch's records.
 
 Source: chapters "Record Batch" and "Record" of the manual (KIP-98, KIP-82).
 """
@@ -11,16 +11,17 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from functools import cache
-from typing import cast
+from functools import cache, lru_cache
+from typing import Any
 
 import crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from abs_clients.buffers import bytes_of
+from abs_clients.buffers import bytes_of, offsets_of
 from abs_clients.kafka.format.compression import NONE, Compression
+from abs_clients.kafka.format.headers import NO_HEADERS, Headers, header_bytes
 from abs_clients.kafka.format.varints import Numbers, lengths_of, varints, zigzag
 
 HEADER_BYTES = 61
@@ -32,14 +33,20 @@ _MAGIC = 2
 _TRANSACTIONAL = 1 << 4
 
 _ATTRIBUTES = b"\0"
-_NO_HEADERS = b"\0"
+_NOTHING = pa.scalar(b"", pa.binary())
+_KEPT = 1 << 14
+"""For batches of so many records what is the same in all of them is made once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who writes: a transactional id with the producer id and epoch that InitProducerId gave it."""
+    """Who writes: the producer id and epoch that InitProducerId gave.
 
-    transactional_id: str
+    Args:
+        transactional_id: None: an idempotent producer outside any transaction.
+    """
+
+    transactional_id: str | None
     producer_id: int
     epoch: int
 
@@ -51,19 +58,21 @@ def record_batch(
     times: Numbers,
     *,
     sequence: int,
+    headers: Headers = NO_HEADERS,
     compression: Compression = NONE,
 ) -> bytes:
-    """One batch for one partition, in a transaction.
+    """One batch for one partition, in a transaction where the writer has a transactional id.
 
     Args:
         keys: None: no record has one.
         times: the records' timestamps, milliseconds since 1970.
         sequence: of its first record, in this partition and producer epoch.
+        headers: of each record, encoded (``headers``); one for all where all have the same.
     """
     count, first = len(values), int(times.min())
-    codec, records = compression(encoded(keys, values, times - first))
+    codec, records = compression(encoded(keys, values, times - first, headers))
     after = _AFTER_CRC.pack(
-        codec | _TRANSACTIONAL,
+        codec | (0 if who.transactional_id is None else _TRANSACTIONAL),
         count - 1,
         first,
         int(times.max()),
@@ -77,62 +86,110 @@ def record_batch(
     return b"".join((_BEFORE_CRC.pack(0, length, -1, _MAGIC, crc), after, records))
 
 
-def encoded(keys: pa.BinaryArray | None, values: pa.BinaryArray, later: Numbers) -> memoryview:
+def encoded(
+    keys: pa.BinaryArray | None,
+    values: pa.BinaryArray,
+    later: Numbers,
+    headers: Headers = NO_HEADERS,
+) -> memoryview:
     """The records of one batch, end to end, not compressed.
 
     Args:
         later: each record's timestamp, from the batch's earliest on, in milliseconds.
+        headers: encoded.
 
     Raises:
         pyarrow.ArrowInvalid: they are 2 GiB or more.
     """
-    key_length, key = _sized(keys, len(values))
-    value_length, value = _sized(values, len(values))
-    time, offset = zigzag(later), zigzag(np.arange(len(values)))
-    # Attributes and the number of headers take a byte each.
-    body = 2 + lengths_of(time) + lengths_of(offset)
-    for length in (key_length, value_length):
-        body += lengths_of(zigzag(length)) + np.maximum(length, 0)
+    key_size, key = _sized(keys)
+    value_size, value = _sized(values)
+    many, time = len(values), None if not later.any() else zigzag(later)
+    tail = header_bytes(headers)
+    sizes = [each for each in (key_size, value_size, tail) if isinstance(each, int)]
+    if len(sizes) == 3 and time is None and many <= _KEPT:
+        beginnings = [_of_equals(*sizes)[:many]]  # the same in all such batches
+    else:
+        body = _body(many, time, key_size, value_size, tail)
+        beginnings = [body, _place(many, time), _size(key_size)]
     joined = pc.binary_join_element_wise(
-        varints(zigzag(body)),
-        _beginnings(time),
-        varints(zigzag(key_length)),
+        *beginnings,
         key,
-        varints(zigzag(value_length)),
+        _size(value_size),
         value,
-        pa.scalar(_NO_HEADERS, pa.binary()),
-        pa.scalar(b"", pa.binary()),  # what stands between them
+        pa.scalar(headers, pa.binary()) if isinstance(headers, bytes) else headers,
+        _NOTHING,  # what stands between them
     )
     return bytes_of(joined).data
 
 
-def _beginnings(time: Numbers) -> pa.BinaryArray:
-    """Of each record up to its key: attributes, timestamp and offset."""
-    kept = _at_one_time()
-    if len(time) <= len(kept) and not time.any():
-        return kept[: len(time)]  # the same in all such batches
-    return _made_beginnings(time)
+Sizes = Numbers | int
+"""Of a column's texts: each one's, -1 where null, or the one that all have."""
+
+
+@lru_cache(maxsize=16)
+def _of_equals(key_size: int, value_size: int, tail: int) -> pa.BinaryArray:
+    """What stands before the key, in records of one size and one time."""
+    return _joined(
+        _body(_KEPT, None, key_size, value_size, tail), _place(_KEPT, None), _size(key_size)
+    )
+
+
+def _body(
+    count: int, time: Numbers | None, key_size: Sizes, value_size: Sizes, tail: Sizes
+) -> pa.BinaryArray:
+    """How long each record is, without this length itself."""
+    body = len(_ATTRIBUTES) + (1 if time is None else lengths_of(time)) + _offset_bytes(count)
+    for size in (key_size, value_size):
+        body = body + _size_bytes(size) + np.maximum(size, 0)
+    return varints(zigzag(body + tail))
+
+
+def _place(count: int, time: Numbers | None) -> pa.BinaryArray:
+    """Of each record attributes, timestamp and offset."""
+    if time is None and count <= _KEPT:
+        return _at_one_time()[:count]
+    offsets = varints(zigzag(np.arange(count)))
+    made = _joined(_ATTRIBUTES, b"\0" if time is None else varints(time), offsets)
+    return pa.repeat(made, count) if isinstance(made, pa.Scalar) else made  # of a single record
 
 
 @cache
 def _at_one_time() -> pa.BinaryArray:
-    return _made_beginnings(np.zeros(1 << 14, np.int64))
+    return _joined(_ATTRIBUTES, b"\0", varints(zigzag(np.arange(_KEPT))))
 
 
-def _made_beginnings(time: Numbers) -> pa.BinaryArray:
-    offsets = varints(zigzag(np.arange(len(time))))
-    fixed, none = pa.scalar(_ATTRIBUTES, pa.binary()), pa.scalar(b"", pa.binary())
-    made = pc.binary_join_element_wise(fixed, varints(time), offsets, none)
-    return pa.repeat(made, len(time)) if isinstance(made, pa.Scalar) else made  # of a single record
+def _offset_bytes(count: int) -> Numbers:
+    return _kept_offset_bytes()[:count] if count <= _KEPT else lengths_of(zigzag(np.arange(count)))
 
 
-def _sized(column: pa.BinaryArray | None, count: int) -> tuple[Numbers, pa.Array]:
-    """Lengths, -1 where null, and the bytes, none where null."""
-    if column is None:
-        return np.full(count, -1), pa.scalar(b"", pa.binary())
-    lengths = pc.binary_length(column)
+@cache
+def _kept_offset_bytes() -> Numbers:
+    return lengths_of(zigzag(np.arange(_KEPT)))
+
+
+def _size(size: Sizes) -> pa.BinaryArray | pa.BinaryScalar:
+    return varints(zigzag(np.array([size]) if isinstance(size, int) else size))
+
+
+def _size_bytes(size: Sizes) -> Sizes:
+    if isinstance(size, int):
+        return int(lengths_of(zigzag(np.array([size])))[0])
+    return lengths_of(zigzag(size))
+
+
+def _joined(*parts: bytes | pa.Array | pa.Scalar) -> Any:
+    columns = [pa.scalar(each, pa.binary()) if isinstance(each, bytes) else each for each in parts]
+    return pc.binary_join_element_wise(*columns, _NOTHING)
+
+
+def _sized(column: pa.BinaryArray | None) -> tuple[Sizes, pa.Array | pa.Scalar]:
+    """Their sizes, and the texts, none where null."""
+    if column is None or column.null_count == len(column):
+        return -1, _NOTHING
     if column.null_count:
-        return cast(Numbers, lengths.fill_null(-1).to_numpy().astype(np.int64)), column.fill_null(
-            b""
-        )
-    return cast(Numbers, lengths.to_numpy().astype(np.int64)), column
+        lengths = pc.binary_length(column).fill_null(-1).to_numpy().astype(np.int64)
+        return lengths, column.fill_null(b"")
+    lengths = np.diff(offsets_of(column))
+    if lengths.min() == lengths.max():
+        return int(lengths[0]), column
+    return lengths.astype(np.int64), column

@@ -1,4 +1,4 @@
-"""The requests of one transaction, and their answers.
+"""The requests of one producer, in one transaction or in none, and their answers.
 
 Requests run on the thread of the process's connection for records; answers are queued, so whoever
 sends alone knows what is on its way. Versions are those that librdkafka speaks: partitions are added
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from queue import Empty, SimpleQueue
 from typing import Any
 
@@ -57,13 +58,17 @@ class Answer:
 
 
 class Transport:
-    """Carries batches of one transaction to one topic; used by one thread."""
+    """Carries one producer's batches to one topic; used by one thread.
+
+    ``unanswered`` counts the batches that are sent and whose answer was not taken yet.
+    """
 
     def __init__(self, settings: Settings, who: Identity, topic: str) -> None:
         self._settings = settings
         self._who = who
         self._topic = topic
         self._answers: SimpleQueue[Answer] = SimpleQueue()
+        self.unanswered = 0
 
     def leaders(self, partitions: Iterable[int]) -> dict[int, int]:
         """The node that leads each partition now.
@@ -82,7 +87,7 @@ class Transport:
         )
 
     def add(self, partitions: Sequence[int]) -> AbsError | None:
-        """Make partitions part of the transaction.
+        """Make partitions part of the transaction, where there is one.
 
         Returns:
             why that cannot be done now, where it may be asked again; None: it is done.
@@ -95,6 +100,8 @@ class Transport:
             TargetError: the coordinator refuses.
         """
         id_ = self._who.transactional_id
+        if id_ is None:
+            return None
         asked = False
 
         async def work(manager: Any) -> list[int]:
@@ -106,7 +113,7 @@ class Transport:
             # Nothing is awaited between the look at the connection and the request: what fails before
             # this line has been asked of nobody.
             asked = True
-            response = await connection.send_request(self._adding(partitions))
+            response = await connection.send_request(adding(self._who, self._topic, partitions))
             codes = {
                 each.partition_error_code
                 for topic in response.results_by_topic_v3_and_below
@@ -134,9 +141,11 @@ class Transport:
     def send(self, node: int, batches: Sequence[Batch]) -> None:
         """Send batches, one of a partition at most; each gets an answer, whatever happens."""
 
+        request = producing(self._who, self._topic, batches)
+
         async def work(manager: Any) -> None:
             try:
-                response = await manager.send(self._producing(batches), node_id=node)
+                response = await manager.send(request, node_id=node)
                 answers = _answers(batches, response)
             except Exception as error:  # noqa: BLE001 - raised by who waits for the answer
                 answers = _unanswered(batches, error)
@@ -144,6 +153,7 @@ class Transport:
                 self._answers.put(answer)
 
         client = cluster(self._settings).client(Lane.DATA)
+        self.unanswered += len(batches)
         try:
             private.begin(client, work)
         except RuntimeError as error:  # its loop has ended
@@ -156,39 +166,61 @@ class Transport:
     def answer(self, seconds: float) -> Answer | None:
         """The next answer; None where there is none in so many seconds."""
         try:
-            return self._answers.get(seconds > 0, max(0.0, seconds))
+            found = self._answers.get(seconds > 0, max(0.0, seconds))
         except Empty:
             return None
+        self.unanswered -= 1
+        return found
 
-    def _adding(self, partitions: Sequence[int]) -> Any:
-        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
-        return AddPartitionsToTxnRequest(
-            v3_and_below_transactional_id=self._who.transactional_id,
-            v3_and_below_producer_id=self._who.producer_id,
-            v3_and_below_producer_epoch=self._who.epoch,
-            v3_and_below_topics=[
-                topic(name=self._topic, partitions=list(partitions), version=_ADD_VERSION)
-            ],
-            max_version=_ADD_VERSION,
-        )
 
-    def _producing(self, batches: Sequence[Batch]) -> Any:
-        topic = ProduceRequest.TopicProduceData
-        return ProduceRequest(
-            transactional_id=self._who.transactional_id,
-            acks=_ALL_REPLICAS,
-            timeout_ms=_REPLICAS_MS,
-            topic_data=[
-                topic(
-                    name=self._topic,
-                    partition_data=[
-                        topic.PartitionProduceData(index=each.partition, records=each.payload)
-                        for each in batches
-                    ],
-                )
-            ],
-            max_version=_PRODUCE_VERSION,
-        )
+def adding(who: Identity, topic: str, partitions: Sequence[int]) -> Any:
+    """The request that makes partitions part of a transaction."""
+    asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    return AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=who.transactional_id,
+        v3_and_below_producer_id=who.producer_id,
+        v3_and_below_producer_epoch=who.epoch,
+        v3_and_below_topics=[asked(name=topic, partitions=list(partitions), version=_ADD_VERSION)],
+        max_version=_ADD_VERSION,
+    )
+
+
+def producing(who: Identity, topic: str, batches: Sequence[Batch]) -> Any:
+    """The request that appends batches, one of a partition at most."""
+    asked = ProduceRequest.TopicProduceData
+    return ProduceRequest(
+        transactional_id=who.transactional_id,
+        acks=_ALL_REPLICAS,
+        timeout_ms=_REPLICAS_MS,
+        topic_data=[
+            asked(
+                name=topic,
+                partition_data=[
+                    asked.PartitionProduceData(index=each.partition, records=each.payload)
+                    for each in batches
+                ],
+            )
+        ],
+        max_version=_PRODUCE_VERSION,
+    )
+
+
+@cache
+def lacking_to_produce() -> str | None:
+    """Why records cannot be sent with the kafka-python that is installed; None where they can.
+
+    Asked before anything is connected: what cannot be sent must be known before a job begins.
+    """
+    missing = private.lacking_to_produce()
+    if missing:
+        return f"it has no {', '.join(missing)}"
+    who = Identity("id", 1, 0)
+    try:
+        adding(who, "t", [0])
+        producing(who, "t", [Batch(0, 0, 1, b"")])
+    except (AttributeError, TypeError, ValueError, errors.KafkaError) as error:
+        return f"it makes no such requests ({type(error).__name__}: {error})"
+    return None
 
 
 def _answers(batches: Sequence[Batch], response: Any) -> list[Answer]:

@@ -6,18 +6,22 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from abs_clients.kafka.format.compression import Compression
-from abs_clients.kafka.format.recordbatch import Identity, record_batch
+from abs_clients.buffers import offsets_of
+from abs_clients.kafka.format.headers import Header, Headers, encoded_headers, header_bytes
+from abs_clients.kafka.format.murmur2 import partitions_of
+from abs_clients.kafka.format.recordbatch import HEADER_BYTES, Identity, record_batch
 from abs_clients.kafka.producer.outbox import Batch
-from abs_clients.kafka.settings import LIBRDKAFKA_BYTES
+from abs_clients.kafka.settings import LIBRDKAFKA_BYTES, Settings
 from abs_clients.kafka.topics import topics_in_time
 from abs_core.errors import SchemaError
-from abs_sinks.kafka.columnar.placement import Cut, cuts, placed
-from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import Records, sliced
+from abs_sinks.kafka.choice import compression_of
+from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, sliced
 
 GATHERED_BYTES = 2 << 20
 """Keys and values that are encoded at once: enough for batches that are worth a request."""
@@ -26,21 +30,29 @@ PIECE_BYTES = 4 * GATHERED_BYTES
 
 _SEQUENCES = 1 << 31
 
+RUN = 2_000
+"""So many records without a key stay together, then the next partition's turn comes."""
+
+RECORD_OVERHEAD_BYTES = RECORD_OVERHEAD - HEADER_BYTES
+"""What a record takes besides key and value at most: five numbers and three bytes."""
+
 
 class Encoder:
-    """Makes the batches of one transaction to one topic, each partition's in order.
+    """Makes the batches of one producer to one topic, each partition's in order.
 
     Args:
-        who: writes the transaction.
+        more: headers that each record gets besides its own.
     """
 
-    def __init__(self, options: KafkaOptions, who: Identity) -> None:
-        assert options.topic is not None
-        self._options = options
-        self._topic = options.topic
+    def __init__(
+        self, settings: Settings, topic: str, who: Identity, more: Sequence[Header] = ()
+    ) -> None:
+        self._settings = settings
+        self._topic = topic
         self._who = who
-        self._compression = compression(options)
-        self._by_key = (options.kafka.get("partitioner") or "murmur2_random") != "random"
+        self._more = more
+        self._compression = compression_of(settings)
+        self._by_key = (settings.get("partitioner") or "murmur2_random") != "random"
         self._turn = secrets.randbelow(1 << 20)
         self._gathered: list[Records] = []
         self._gathered_bytes = 0
@@ -54,8 +66,7 @@ class Encoder:
 
     def gather(self, records: Records) -> None:
         self._gathered.append(records)
-        self._gathered_bytes += records.values.nbytes
-        self._gathered_bytes += 0 if records.keys is None else records.keys.nbytes
+        self._gathered_bytes += _bytes_of(records)
 
     def batches(self) -> Iterator[Batch]:
         """Of all that was gathered.
@@ -68,17 +79,18 @@ class Encoder:
             return
         records = _joined(self._gathered)
         self._gathered, self._gathered_bytes = [], 0
-        facts = topics_in_time(self._options.kafka, [self._topic]).get(self._topic)
+        facts = topics_in_time(self._settings, [self._topic]).get(self._topic)
         if facts is None:
             raise SchemaError(
                 f"Topic {self._topic} is gone.",
                 remedy="create it again; nothing of the epoch is committed.",
             )
-        limit = min(batch_bytes(self._options), facts.max_message_bytes or LIBRDKAFKA_BYTES)
+        limit = min(batch_bytes(self._settings), facts.max_message_bytes or LIBRDKAFKA_BYTES)
         places = placed(records, facts.partitions, by_key=self._by_key, turn=self._turn)
         self._turn += records.rows
         now_ms = time.time_ns() // 1_000_000
-        yield from (self._batch(cut) for cut in cuts(records, places, now_ms, limit))
+        headers = encoded_headers(records.headers, self._more)
+        yield from (self._batch(cut) for cut in cuts(records, headers, places, now_ms, limit))
 
     def _batch(self, cut: Cut) -> Batch:
         at, count = cut.partition, len(cut.values)
@@ -88,6 +100,7 @@ class Encoder:
             self._who,
             cut.times,
             sequence=self._next[at],
+            headers=cut.headers,
             compression=self._compression,
         )
         number = self._made[at]
@@ -96,15 +109,82 @@ class Encoder:
         return Batch(at, number, count, payload)
 
 
-def compression(options: KafkaOptions) -> Compression:
-    """As librdkafka's settings say; they were checked with the options."""
-    given = options.kafka.get("compression.type") or options.kafka.get("compression.codec")
-    return Compression.parse(given, options.kafka.get("compression.level"))
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Records of one batch."""
+
+    partition: int
+    keys: pa.BinaryArray | None
+    values: pa.BinaryArray
+    headers: Headers
+    times: npt.NDArray[np.int64]
 
 
-def batch_bytes(options: KafkaOptions) -> int:
+def placed(records: Records, partitions: int, *, by_key: bool, turn: int) -> npt.NDArray[np.int32]:
+    """The partition of each record: the one it names, its key's, or the one whose turn it is.
+
+    Args:
+        turn: how many records the task has sent before, plus a number of its own, so that not every
+            task begins with partition 0.
+    """
+    found = np.full(records.rows, -1, np.int32)
+    if by_key and records.keys is not None:
+        found = partitions_of(records.keys, partitions)
+    if records.partitions is not None:
+        asked = records.partitions.fill_null(-1).to_numpy()
+        found = np.where(asked < 0, found, asked)
+    free = np.flatnonzero(found < 0)
+    found[free] = (turn + free) // RUN % partitions
+    return found
+
+
+def cuts(
+    records: Records,
+    headers: Headers,
+    places: npt.NDArray[np.int32],
+    now_ms: int,
+    most_bytes: int,
+) -> Iterator[Cut]:
+    """The records by partition, in their order, in pieces that make batches of bounded size.
+
+    Args:
+        headers: the records', encoded.
+        now_ms: the timestamp of those that have none.
+        most_bytes: of a batch before it is compressed; a larger record gets one of its own.
+    """
+    small = places.astype(np.min_scalar_type(int(places.max(initial=0))))
+    order = np.argsort(small, kind="stable")  # up to 16 bits by radix
+    values = records.values.take(pa.array(order))
+    keys = None if records.keys is None else records.keys.take(pa.array(order))
+    tails = headers if isinstance(headers, bytes) else headers.take(pa.array(order))
+    times = np.full(len(order), now_ms, np.int64)
+    if records.timestamps is not None:
+        times = records.timestamps.fill_null(now_ms).to_numpy()[order]
+    ends = np.cumsum(np.bincount(places))
+    sizes = np.diff(offsets_of(values)) + RECORD_OVERHEAD_BYTES + header_bytes(tails)
+    if keys is not None:
+        sizes = sizes + np.diff(offsets_of(keys))
+    upto = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+    start = 0
+    for partition, end in enumerate(ends.tolist()):
+        while start < end:
+            most = upto[start] + most_bytes - HEADER_BYTES
+            stop = min(end, max(start + 1, int(np.searchsorted(upto, most, side="right")) - 1))
+            piece = slice(start, stop)
+            some = None if keys is None else keys[piece]
+            own = tails if isinstance(tails, bytes) else tails[piece]
+            yield Cut(partition, some, values[piece], own, times[piece])
+            start = stop
+
+
+def batch_bytes(settings: Settings) -> int:
     """Of a batch at most, before it is compressed: what client and settings allow."""
-    return min(options.kafka.batch_size_bytes, options.kafka.message_max_bytes)
+    return min(settings.batch_size_bytes, settings.message_max_bytes)
+
+
+def _bytes_of(records: Records) -> int:
+    columns = (records.keys, records.values, records.headers)
+    return sum(column.nbytes for column in columns if column is not None)
 
 
 def _joined(parts: Sequence[Records]) -> Records:
@@ -114,7 +194,7 @@ def _joined(parts: Sequence[Records]) -> Records:
     return Records(
         values=column(lambda part: part.values),
         keys=column(lambda part: part.keys),
-        headers=None,
+        headers=column(lambda part: part.headers),
         topics=None,
         partitions=column(lambda part: part.partitions),
         timestamps=column(lambda part: part.timestamps),
@@ -123,8 +203,7 @@ def _joined(parts: Sequence[Records]) -> Records:
 
 def pieces(records: Records) -> Iterator[Records]:
     """The records in runs of a few megabytes: a batch of Arrow's may be of any size."""
-    size = records.values.nbytes + (0 if records.keys is None else records.keys.nbytes)
-    rows = max(1, records.rows * PIECE_BYTES // max(1, size))
+    rows = max(1, records.rows * PIECE_BYTES // max(1, _bytes_of(records)))
     if rows >= records.rows:
         yield records
         return

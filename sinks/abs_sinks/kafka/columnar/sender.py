@@ -1,30 +1,25 @@
-"""Sends what one task writes, in one transaction, column by column."""
+"""Sends records of one producer to one topic, column by column, in transactions or in none."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 import kafka.errors
 
-from abs_clients.kafka.cluster import Lane, cluster
+from abs_clients.kafka import timeouts
 from abs_clients.kafka.errors import to_abs_error
+from abs_clients.kafka.format.headers import Header
 from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.producer.outbox import Batch, Outbox, Verdict
 from abs_clients.kafka.producer.transport import NO_ANSWER, Answer, Transport
-from abs_clients.kafka.producer_ids import init_producer_id
 from abs_clients.kafka.routing import MissingPartitionError
+from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import forget, topic_facts
 from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
-from abs_core.model import HandleName
-from abs_core.patience import Patience
 from abs_sinks.kafka.columnar.encoder import Encoder, pieces
-from abs_sinks.kafka.digest import Digest
-from abs_sinks.kafka.initialised import INIT_SECONDS
-from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import Records
+from abs_sinks.kafka.records import Digest, Records
 
 REQUEST_BYTES = 8 << 20
 """Of one request, at most; the broker takes 100 MiB (socket.request.max.bytes)."""
@@ -38,64 +33,34 @@ WAITING_BYTES = 16 << 20
 TOO_LARGE = 10
 """MESSAGE_TOO_LARGE: of a whole batch."""
 
-MISSING_TRIES = 20
-"""So many times in a row no broker may know the topic, some 15 s: of a new one some hear later."""
-
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
-"""Seconds before something is sent again."""
-
-
-@dataclass(frozen=True, slots=True)
-class ColumnarProducer:
-    """A transactional id that is initialised, and has begun no transaction.
-
-    It holds no connection: the process's own carries the records of all.
-    """
-
-    options: KafkaOptions
-    who: Identity
-
-    def begin(self, patience: float) -> ColumnarSender:
-        """A sender for the id's next transaction, which begins with the first record."""
-        return ColumnarSender(self.options, self.who, patience)
-
-
-def initialised(options: KafkaOptions, name: HandleName) -> ColumnarProducer:
-    """Take an id over: what is open under it is aborted.
-
-    Raises:
-        TargetError: the coordinator refuses, or does not answer in ``INIT_SECONDS``.
-    """
-    patience = Patience(seconds=INIT_SECONDS)
-    producer_id, epoch = patience.retry(lambda: init_producer_id(options.kafka, str(name)))
-    # Now, not while a task waits; and anew for each transaction: partitions may have been added.
-    cluster(options.kafka).client(Lane.DATA)
-    if options.topic is not None:
-        topic_facts(options.kafka, [options.topic], again=True)
-    return ColumnarProducer(options, Identity(str(name), producer_id, epoch))
-
 
 class ColumnarSender:
-    """Sends records to one topic in one transaction; not thread-safe.
-
-    After an error it is of no use any more.
+    """A ``Sending`` to one topic.
 
     Args:
+        who: no other sender of it may write to the topic: sequence numbers are counted here.
         patience: seconds without any acknowledgement after which it gives up.
+        more: headers that each record gets besides its own.
     """
 
-    def __init__(self, options: KafkaOptions, who: Identity, patience: float) -> None:
-        assert options.topic is not None
+    def __init__(
+        self,
+        settings: Settings,
+        topic: str,
+        who: Identity,
+        patience: float,
+        more: Sequence[Header] = (),
+    ) -> None:
         self.rows = 0
-        self._options = options
-        self._topic = options.topic
-        self._patience = patience
+        self.patience = patience
+        self._settings = settings
+        self._topic = topic
         self._digest = Digest()
-        self._encoder = Encoder(options, who)
+        self._encoder = Encoder(settings, topic, who, more)
         self._added: set[int] = set()
         self._leaders: dict[int, int] = {}
         self._outbox = Outbox()
-        self._transport = Transport(options.kafka, who, options.topic)
+        self._transport = Transport(settings, who, topic)
         self._pause = Pause()
         self._missing = 0
 
@@ -127,6 +92,20 @@ class ColumnarSender:
         self._outbox.add(self._encoder.batches())
         self._serve(lambda: self._outbox.unfinished == 0)
 
+    def begin(self) -> None:
+        """Another transaction of the same producer begins; the one before was flushed and ended."""
+        self.rows, self._digest = 0, Digest()
+        self._added.clear()
+
+    def abort(self) -> None:
+        """Send nothing more, and wait a moment for the answers to what is on its way.
+
+        A request that comes after its transaction's end could hang in a partition (KIP-890).
+        """
+        deadline = time.monotonic() + timeouts.REQUEST_SECONDS
+        while self._transport.unanswered and (left := deadline - time.monotonic()) > 0:
+            self._transport.answer(left)
+
     def _serve(self, done: Callable[[], bool]) -> None:
         """Send and take answers, until it is done; it does not wait where it is done already."""
         last = time.monotonic()
@@ -139,11 +118,11 @@ class ColumnarSender:
                 paused = self._pause.left()
             if done():
                 return
-            left = last + self._patience - time.monotonic()
+            left = last + self.patience - time.monotonic()
             if left <= 0:
                 raise self._pause.reason or UnavailableError(
                     f"{self._outbox.unfinished} batches of records to topic {self._topic} are not "
-                    f"acknowledged after {self._patience:g} s.",
+                    f"acknowledged after {self.patience:g} s.",
                     remedy="see whether the brokers are up and in sync; the epoch is tried again.",
                 )
             # What is on its way gets an answer; what waits for the end of a pause is sent then.
@@ -171,7 +150,7 @@ class ColumnarSender:
         error = to_abs_error(
             kafka.errors.for_code(answer.code)(answer.text),
             f"delivering {batch.count} records to {self._topic}-{batch.partition}",
-            self._options.kafka,
+            self._settings,
         )
         if verdict is Verdict.REFUSED:
             raise error
@@ -191,10 +170,10 @@ class ColumnarSender:
         if not self._pause.longer(error):
             return
         self._missing += missing
-        if self._missing > MISSING_TRIES:
+        if self._missing > timeouts.MISSING_TRIES:
             raise SchemaError(
                 f"Topic {self._topic} was there and is not any more, or has fewer partitions: no "
-                f"broker has known it for {MISSING_TRIES} times.",
+                f"broker has known it for {timeouts.MISSING_TRIES} times.",
                 remedy="see who has deleted it; create it, and start again: nothing of the epoch is "
                 "committed.",
             ) from error
@@ -203,8 +182,8 @@ class ColumnarSender:
         """The topic takes less than it did when this process looked, or it may not be looked at."""
         size = len(batch.payload)
         told = f"Topic {self._topic} takes no batch of {size} bytes"
-        forget(self._options.kafka, self._topic)
-        now = topic_facts(self._options.kafka, [self._topic]).get(self._topic)
+        forget(self._settings, self._topic)
+        now = topic_facts(self._settings, [self._topic]).get(self._topic)
         if now is None or now.max_message_bytes is None or now.max_message_bytes >= size:
             raise TargetError(
                 f"{told}, and how many it takes is not known.",
@@ -275,7 +254,7 @@ class Pause:
         if self.left():
             return False
         self.reason = reason
-        self._seconds = min(_LONGEST_PAUSE, 2 * self._seconds or _FIRST_PAUSE)
+        self._seconds = min(timeouts.LONGEST_PAUSE, 2 * self._seconds or timeouts.FIRST_PAUSE)
         self._until = time.monotonic() + self._seconds
         return True
 

@@ -1,33 +1,175 @@
-"""What the coordinator acts with: inspects, commits and aborts open transactions, from any process."""
+"""Protocol 2pc: one transaction per task, flushed and left open for the driver to end."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 
-from abs_clients.kafka.producer_ids import init_producer_id
+import pyarrow as pa
+
+from abs_clients.kafka import timeouts
+from abs_clients.kafka.producer_ids import ProducerState, describe_producers, init_producer_id
 from abs_clients.kafka.transactions import (
     Description,
+    Partition,
     Reply,
     State,
+    TransactionView,
     describe,
     describe_and_list_late,
+    describe_open,
     end,
     listed,
 )
 from abs_core.aborting import abort_each
-from abs_core.crash import CrashPoint, reached
+from abs_core.contracts import Task
+from abs_core.crash import CrashPoint, is_armed, reached
+from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
 from abs_sinks.kafka.ids import is_id, parse_id, pattern_of
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.prepared import Prepared, is_ending, outcome
-from abs_sinks.kafka.producers import Producers
+from abs_sinks.kafka.prepared import Prepared, is_ending, offsets_of, outcome
+from abs_sinks.kafka.producers import Producers, Slot
+from abs_sinks.kafka.records import Records
+from abs_sinks.kafka.sending import Sending
+from abs_sinks.kafka.writer import RecordWriter
 
-MARKER_SECONDS = 10.0
-"""For how long the markers of a commit are waited for, so that readers see what is committed."""
+_SEQUENCES = 1 << 31
 
 _OPEN = (State.ONGOING, State.PREPARE_ABORT, State.PREPARE_COMMIT, State.PREPARE_EPOCH_FENCE)
+
+
+class TransactionWriter(RecordWriter):
+    """Sends records in a transaction of its own, which begins with the first row.
+
+    It is pre-committed only when every record is acknowledged, no failure was reported, and the
+    partitions themselves count as many records of this transaction as were sent. The last is left
+    out where the principal may not read the topic.
+
+    Args:
+        pool: of this process, for the task's job and generation.
+    """
+
+    def __init__(
+        self, options: KafkaOptions, schema: pa.Schema, task: Task, pool: Producers
+    ) -> None:
+        super().__init__(options, schema, task)
+        self._pool = pool
+        self._slot: Slot | None = None
+        self._sender: Sending | None = None
+        self._begun = 0.0
+
+    def abort(self) -> None:
+        if self._slot is not None:
+            self._pool.give_up(self._slot)
+            self._slot = None
+
+    def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
+        sender = self._sender or self._begin()
+        with self._in_time():
+            sender.send(records)
+
+    def _complete(self) -> None:
+        assert self._sender is not None
+        with self._in_time():
+            self._sender.flush()
+
+    def _prepared(self) -> Committable:
+        assert self._slot is not None
+        assert self._sender is not None
+        sender = self._sender
+        prepared = self._look(self._slot, sender.rows)
+        self._pool.prepared(self._slot)
+        self._slot = None
+        return Committable(self._task.handle, sender.rows, sender.digest, prepared.extra)
+
+    def _begin(self) -> Sending:
+        slot = self._pool.take(self._task)
+        self._slot = slot
+        assert slot.producer is not None
+        slot.producer.begin()
+        self._sender = slot.producer.to(self._options.topic, self._options.patience.seconds)
+        self._begun = time.monotonic()
+        return self._sender
+
+    @contextmanager
+    def _in_time(self) -> Iterator[None]:
+        """A broker ends what takes too long as it ends a zombie's: tell them apart by the clock."""
+        try:
+            yield
+        except FencedError as error:
+            taken = time.monotonic() - self._begun
+            if taken * 1000 < self._options.kafka.transaction_timeout_ms:
+                raise
+            raise NotPreparedError(
+                f"The task has written for {taken:.0f} s, and its broker has ended the transaction: "
+                f"kafka.transaction.timeout.ms is {self._options.kafka.transaction_timeout_ms}.",
+                job=self._task.job,
+                epoch=self._task.epoch,
+                handle=str(self._task.handle),
+                remedy="raise it, or make epochs smaller; nothing of it is lost, the task is tried "
+                "again.",
+            ) from error
+
+    def _look(self, slot: Slot, rows: int) -> Prepared:
+        """The transaction as its coordinator sees it; librdkafka does not tell its producer id."""
+        settings, name = self._options.kafka, str(slot.name)
+        looked = self._options.patience.retry(
+            lambda: describe_open(settings, name, self._pool.written)
+        )
+        now = looked.now
+        if now is None or now.state is not State.ONGOING:
+            raise NotPreparedError(
+                "The transaction that was just written is not open any more: "
+                f"{'its id is unknown' if now is None else f'it is {now.state}'}. It took longer "
+                "than kafka.transaction.timeout.ms, or a newer run has ended it.",
+                job=self._task.job,
+                epoch=self._task.epoch,
+                handle=str(self._task.handle),
+                remedy="the task is tried again; raise kafka.transaction.timeout.ms if it comes "
+                "again.",
+            )
+        found = self._count(now, looked, rows)
+        if found is not None:
+            self._pool.written = now.partitions
+        return Prepared(
+            held_as=slot.name,
+            producer_id=now.producer_id,
+            epoch=now.epoch,
+            end_txn=looked.end_txn,
+            timeout_ms=now.timeout_ms,
+            start_ms=now.start_ms,
+            offsets=offsets_of(now.partitions, found),
+        )
+
+    def _count(
+        self, now: Description, looked: TransactionView, rows: int
+    ) -> Mapping[Partition, ProducerState | None] | None:
+        """What the partitions have of this transaction; None where they may not be asked.
+
+        Raises:
+            TargetError: it is not as many records as were sent.
+        """
+        found = looked.found
+        if found is None or rows >= _SEQUENCES:
+            return found
+        if _records(now, found) != rows:
+            # A broker that has just ceased to lead may lag: the leaders of now have the last word.
+            found = self._options.patience.retry(
+                lambda: describe_producers(self._options.kafka, now.partitions, now.producer_id)
+            )
+        if (there := _records(now, found)) != rows:
+            raise TargetError(
+                f"{rows} records were sent and acknowledged, and the brokers have {there}.",
+                job=self._task.job,
+                epoch=self._task.epoch,
+                handle=str(self._task.handle),
+                remedy="nothing of it is committed. Please report it, with the broker's version.",
+            )
+        return found
 
 
 class TransactionCommitter:
@@ -70,11 +212,12 @@ class TransactionCommitter:
         """
         known = {c.handle: Prepared.of(c) for c in committables}
         theirs = {handle: p for handle, p in known.items() if p is not None}
+        point = CrashPoint.BETWEEN_COMMITS
         replies = end(
             self._options.kafka,
             [p.ending for p in theirs.values()],
             commit=True,
-            between=lambda: reached(CrashPoint.BETWEEN_COMMITS),
+            between=partial(reached, point) if is_armed(point) else None,
         )
         now = self._ended(theirs.values())
         found = dict.fromkeys(known, Outcome.UNKNOWN)
@@ -125,7 +268,7 @@ class TransactionCommitter:
     def _ended(self, prepared: Iterable[Prepared]) -> dict[str, Description | None]:
         """What the coordinators say once the markers of these are written, or time is up."""
         ids = [str(p.held_as) for p in prepared]
-        deadline = time.monotonic() + MARKER_SECONDS
+        deadline = time.monotonic() + timeouts.MARKER_SECONDS
         pause = 0.002
         while True:
             now = describe(self._options.kafka, ids)
@@ -174,3 +317,7 @@ def _detail(text: str, seen: Description) -> str:
         f"transaction {text} ({seen.state}, producer {seen.producer_id} epoch {seen.epoch}, "
         f"timeout {seen.timeout_ms / 1000:g} s) on {where or 'no partition'}{more}"
     )
+
+
+def _records(now: Description, found: Mapping[Partition, ProducerState | None]) -> int:
+    return sum(p.last_sequence + 1 for p in found.values() if p and p.epoch == now.epoch)

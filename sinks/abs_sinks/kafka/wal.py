@@ -12,24 +12,78 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
 
 from abs_core import strictjson
 from abs_core.aborting import abort_each
-from abs_core.contracts import Conflict, Version
+from abs_core.contracts import Conflict, Task, Version
 from abs_core.crash import CrashPoint
-from abs_core.errors import AbsError, CorruptionError
+from abs_core.errors import (
+    AbsError,
+    CorruptionError,
+    NotPreparedError,
+    OptionError,
+    RefusedError,
+)
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import sweepable
-from abs_core.wal import SegmentStore
+from abs_core.wal import SegmentStore, SegmentWriter, read_segment
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.records import Records, plan_columns, records_of
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.segments import is_whole, sending
+from abs_sinks.kafka.register_session import Rows
+from abs_sinks.kafka.sending import Transactions
+from abs_sinks.kafka.writer import RecordWriter
+from abs_sinks.wal import segment_store
 
 log = logging.getLogger(__name__)
 
 LEDGER_FORMAT = 1
 """A ledger without it is of 315a560 or before, and has this format."""
+
+ROOM = 0.8
+"""The part of ``transaction.timeout.ms`` that the records of an epoch may take to send."""
+
+
+class LogWriter(RecordWriter):
+    """Keeps the task's records as a segment of the write-ahead log; no broker sees them yet.
+
+    A seal whose reply is lost is not looked for: the attempt's name is its own (I6), so the segment is
+    swept like any other that no decision names.
+
+    Args:
+        store: where segments go; the driver must see it too.
+    """
+
+    def __init__(
+        self, options: KafkaOptions, schema: pa.Schema, task: Task, store: SegmentStore
+    ) -> None:
+        super().__init__(options, schema, task)
+        # The others are not written (``Columns.left_out``).
+        self._kept = [name for name in schema.names if name not in self._columns.left_out]
+        self._schema = pa.schema([schema.field(name) for name in self._kept])
+        self._segment = SegmentWriter(store, task.handle, self._schema)
+
+    def abort(self) -> None:
+        self._segment.abort()
+
+    def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
+        kept = batch.select(self._kept)
+        if kept.schema.types == self._schema.types:
+            # Whether a batch says that a column can be null is not minded.
+            kept = pa.RecordBatch.from_arrays(kept.columns, schema=self._schema)
+        self._segment.write(kept)
+
+    def _complete(self) -> None:
+        """Nothing: a segment is whole only when it is sealed."""
+
+    def _prepared(self) -> Committable:
+        seal = self._segment.finish()
+        assert seal is not None, "rows were written"
+        return seal.committable()
 
 
 class WalCommitter:
@@ -186,3 +240,73 @@ def _handle(name: object) -> HandleName:
     if handle is None:
         raise ValueError(f"{strictjson.shown(name)} is no name of a handle")
     return handle
+
+
+def store_of(options: KafkaOptions) -> SegmentStore:
+    """The store that the option ``wal`` names.
+
+    Raises:
+        OptionError: it names none.
+    """
+    if options.common.wal is None:
+        raise OptionError(
+            "protocol=wal needs the option wal: where tasks leave their records until the epoch is "
+            "committed.",
+            remedy="set wal=file:///... : a folder that every executor and the driver see.",
+        )
+    return segment_store(options.common.wal)
+
+
+def sending(
+    options: KafkaOptions, store: SegmentStore, committables: Sequence[Committable]
+) -> Rows:
+    """What sends the records of these segments, in this order, into an open transaction.
+
+    It raises ``NotPreparedError`` or ``CorruptionError`` where a segment is not what was pre-committed,
+    and ``RefusedError`` where there are too many records for the transaction's timeout.
+    """
+
+    def send(transactions: Transactions) -> None:
+        timeout = options.kafka.transaction_timeout_ms / 1000
+        deadline = time.monotonic() + ROOM * timeout
+        sender = transactions.to(options.topic, ROOM * timeout)
+        for committable in committables:
+            before = sender.rows
+            for batch in read_segment(store, committable):
+                sender.send(records_of(batch, plan_columns(batch.schema, options.topic), before))
+                if time.monotonic() > deadline:
+                    raise _too_long(committable, timeout)
+            if sender.rows - before != committable.rows:
+                raise CorruptionError(
+                    f"A segment has {sender.rows - before} rows, and {committable.rows} were told.",
+                    handle=str(committable.handle),
+                )
+        sender.flush()
+        if time.monotonic() > deadline:
+            raise _too_long(committables[-1], timeout)
+
+    return send
+
+
+def is_whole(store: SegmentStore, committable: Committable) -> bool:
+    """Whether a segment is there, every byte of it.
+
+    Raises:
+        CorruptionError: it is there, and damaged.
+    """
+    try:
+        next(iter(read_segment(store, committable)), None)  # it is checked before its first batch
+    except NotPreparedError:
+        return False
+    return True
+
+
+def _too_long(committable: Committable, timeout: float) -> RefusedError:
+    return RefusedError(
+        f"The records of the epoch take longer than {ROOM:.0%} of kafka.transaction.timeout.ms "
+        f"({timeout:g} s) to send in one transaction; nothing is committed.",
+        job=committable.handle.job,
+        epoch=committable.handle.epoch,
+        remedy="make epochs smaller (maxOffsetsPerTrigger, maxFilesPerTrigger), raise "
+        "kafka.transaction.timeout.ms, or set protocol=2pc, whose tasks send in parallel.",
+    )

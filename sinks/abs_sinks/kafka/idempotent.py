@@ -1,23 +1,65 @@
-"""Protocol idempotent: an epoch is committed by ONE transaction of its winners and the register.
+"""Protocol idempotent: records are sent at once, each with the name of the attempt that wrote it.
 
-So there is exactly one winners record for each decided epoch, and none for any other.
+They are visible before the epoch is decided, and those of a losing attempt stay. An epoch is committed
+by ONE transaction of its winners and the register, so there is exactly one winners record for each
+decided epoch, and none for any other. Who reads by the winners (``abs_clients.kafka.attempts``, our
+source) sees each record once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from confluent_kafka import Producer
+import pyarrow as pa
 
-from abs_clients.kafka.attempts import BEGINNING, Decided
-from abs_core.contracts import Conflict, Version
+from abs_clients.kafka.attempts import BEGINNING, Decided, header_of
+from abs_core.contracts import Conflict, Task, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.records import Records
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.sending import Failures
-from abs_sinks.kafka.winners import send_winners, winners_topic
+from abs_sinks.kafka.sending import Sending, outside_transactions
+from abs_sinks.kafka.side_topic import send_winners, winners_topic
+from abs_sinks.kafka.writer import RecordWriter
+
+
+class AttemptWriter(RecordWriter):
+    """Sends with an idempotent producer of its own, outside any transaction."""
+
+    def __init__(self, options: KafkaOptions, schema: pa.Schema, task: Task) -> None:
+        self._header = header_of(task.handle)
+        super().__init__(options, schema, task, more_bytes=sum(map(len, self._header)))
+        self._sender: Sending | None = None
+
+    def abort(self) -> None:
+        if self._sender is not None:
+            self._sender.abort()
+            self._sender = None
+
+    def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
+        """See ``RecordWriter``.
+
+        Raises:
+            PreflightError: the topic is compacted, or its side topic would lose winners.
+        """
+        if self._sender is None:
+            # Refuse before a record is there for good.
+            winners_topic(self._options, self._task.job)
+            self._sender = outside_transactions(self._options, [self._header])
+        self._sender.send(records)
+
+    def _complete(self) -> None:
+        assert self._sender is not None
+        self._sender.flush()
+
+    def _prepared(self) -> Committable:
+        assert self._sender is not None
+        sender, self._sender = self._sender, None
+        return Committable(
+            self._task.handle, sender.rows, sender.digest, (("protocol", "idempotent"),)
+        )
 
 
 class WinnersCommitter:
@@ -73,9 +115,10 @@ class WinnersCommitter:
         decided = Decided(state.register, state.job, *place, winners, after=after)
         topic = winners_topic(self._options, state.job, again=True)
 
-        def send(producer: Producer, failures: Failures) -> None:
-            send_winners(producer, failures, topic, decided)
-
         return self._register.swap(
-            state.job, expected, state, send, point=CrashPoint.INSIDE_CO_COMMIT
+            state.job,
+            expected,
+            state,
+            lambda transactions: send_winners(transactions, topic, decided),
+            point=CrashPoint.INSIDE_CO_COMMIT,
         )

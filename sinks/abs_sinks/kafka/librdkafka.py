@@ -1,0 +1,252 @@
+"""Sends records one by one, by confluent-kafka's ``produce`` (``sending`` has the contract)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from abs_clients.kafka import timeouts
+from abs_clients.kafka.configs import producer_settings
+from abs_clients.kafka.errors import translate_errors
+from abs_clients.kafka.failures import Failures
+from abs_clients.kafka.format.headers import Header
+from abs_clients.kafka.settings import Settings
+from abs_core.errors import UnavailableError
+from abs_sinks.kafka.records import Digest, Records, header_lists, sliced
+
+CHUNK = 16_384
+"""Records that are queued at a time; failures of those before are looked for in between."""
+
+log = logging.getLogger(__name__)
+
+
+class Sender:
+    """Sends records over one producer; not thread-safe.
+
+    Args:
+        producer: made with ``failures.report`` as its ``on_delivery``.
+        topic: of all records; None: each names its own.
+        patience: seconds to wait for room in the queue or for acknowledgements.
+        more: headers that each record gets besides its own.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        failures: Failures,
+        topic: str | None,
+        patience: float,
+        more: Sequence[Header] = (),
+    ) -> None:
+        self._more = list(more)
+        self.rows = 0
+        self._producer = producer
+        self._failures = failures
+        self._topic = topic
+        self._patience = patience
+        self._digest = Digest()
+
+    @property
+    def digest(self) -> str:
+        """Of keys and values, in the order in which they were sent."""
+        return self._digest.text
+
+    def send(self, records: Records) -> None:
+        """Queue the records; returns before they are delivered.
+
+        Raises:
+            AbsError: a record cannot be queued, or one before was not delivered.
+        """
+        self._digest.feed(records)
+        for start in range(0, records.rows, CHUNK):
+            part = records if records.rows <= CHUNK else sliced(records, start, CHUNK)
+            self._produce(part)
+            self._failures.raise_any(self._producer)
+        self.rows += records.rows
+
+    def flush(self) -> None:
+        """Return when every record is acknowledged.
+
+        Raises:
+            AbsError: one was not delivered, or the brokers did not answer in time.
+        """
+        deadline = time.monotonic() + self._patience
+        while (left := self._serve(self._producer.flush, 1.0)) and time.monotonic() < deadline:
+            pass
+        if left:
+            raise UnavailableError(
+                f"{left} records are not acknowledged after {self._patience:g} s.",
+                remedy="see whether the brokers are up and in sync; the epoch is tried again.",
+            )
+
+    def abort(self) -> None:
+        """Send nothing more; what was sent stays, where it is in no transaction."""
+        self._producer.purge(in_queue=True, in_flight=False, blocking=False)
+
+    def _produce(self, records: Records) -> None:
+        with self._failures.named(self._producer, "queueing records"):
+            produce: Any = self._producer.produce
+            for row in _rows(records, self._topic, self._more):
+                try:
+                    produce(*row)
+                except BufferError:
+                    self._when_there_is_room(produce, row)
+
+    def _when_there_is_room(self, produce: Any, row: tuple[Any, ...]) -> None:
+        deadline = time.monotonic() + self._patience
+        while True:
+            self._await_room(deadline)
+            try:
+                produce(*row)
+            except BufferError:
+                continue
+            return
+
+    def _await_room(self, deadline: float) -> None:
+        if time.monotonic() >= deadline:
+            raise UnavailableError(
+                f"The queue has been full for {self._patience:g} s: the brokers take no records.",
+                remedy="see whether the brokers are up and in sync; the epoch is tried again.",
+            )
+        self._serve(self._producer.poll, timeouts.FULL_PAUSE)
+
+    def _serve(self, call: Callable[[float], int], seconds: float) -> int:
+        """Let librdkafka report for so long; what the call returns.
+
+        Raises:
+            AbsError: a record was not delivered, or the producer failed for good.
+        """
+        doing = "waiting for acknowledgements"
+        with translate_errors(doing), self._failures.named(self._producer, doing):
+            found = call(seconds)
+        self._failures.raise_any(self._producer)
+        return found
+
+
+class LibrdkafkaTransactions:
+    """One of librdkafka's producers, which holds a transactional id and connections of its own.
+
+    Opening it fences older ones, and aborts what they left open.
+
+    Args:
+        topic: of the records, where there is one; its partitions are known then when a task comes.
+        timeout_ms: after which the broker ends a transaction on its own, and no record is tried any
+            longer; None: as the settings say.
+
+    Raises:
+        TargetError: the coordinator refuses, or does not answer.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        name: str,
+        topic: str | None,
+        patience: float,
+        timeout_ms: int | None = None,
+    ) -> None:
+        self._settings = settings
+        self._failures = Failures(settings)
+        given = producer_settings(settings, name, self._report, patience)
+        # Of no use in a client that lives for an epoch: two requests of each.
+        config = {"enable.metrics.push": "false", **given}
+        if timeout_ms is not None:
+            config.pop("delivery.timeout.ms", None)  # another name of message.timeout.ms
+            config |= dict.fromkeys(
+                ("transaction.timeout.ms", "message.timeout.ms"), str(timeout_ms)
+            )
+        with translate_errors(f"initialising transactional id {name}", settings):
+            self._producer = Producer(config)
+            self._producer.init_transactions(timeouts.INIT_SECONDS)
+            if topic is not None:
+                self._acquaint(topic)
+
+    def begin(self) -> None:
+        self._failures = Failures(self._settings)
+        with self._named("beginning a transaction"):
+            self._producer.begin_transaction()
+
+    def to(self, topic: str | None, patience: float) -> Sender:
+        return Sender(self._producer, self._failures, topic, patience)
+
+    def commit(self) -> None:
+        with self._named("committing a transaction"):
+            self._producer.commit_transaction(timeouts.END_SECONDS)
+
+    def abort(self) -> bool:
+        try:
+            self._producer.abort_transaction(timeouts.END_SECONDS)
+        except KafkaException as error:  # fenced, most likely: then it is aborted already
+            log.debug("aborting a transaction: %s", error)
+            return False
+        return True
+
+    def _acquaint(self, topic: str) -> None:
+        """Have the topic's partitions known now, not while a task waits.
+
+        Only that: the producer asks again for what it does not know when records come, and tells then
+        what is wrong. So a broker that is just stopping costs time here, and no task.
+        """
+        try:
+            self._producer.list_topics(topic, timeouts.INIT_SECONDS)
+        except KafkaException as error:
+            log.debug("looking at topic %s ahead of its records: %s", topic, error)
+
+    def _report(self, error: KafkaError | None, message: Message) -> None:
+        self._failures.report(error, message)
+
+    @contextmanager
+    def _named(self, doing: str) -> Iterator[None]:
+        with (
+            translate_errors(doing, self._settings),
+            self._failures.named(self._producer, doing),
+        ):
+            yield
+
+
+def outside_transactions(
+    settings: Settings, topic: str | None, patience: float, more: Sequence[Header]
+) -> Sender:
+    """A sender with an idempotent producer of its own.
+
+    Raises:
+        TargetError: it cannot be opened.
+    """
+    failures = Failures(settings)
+    with translate_errors("opening a producer", settings):
+        producer = Producer(producer_settings(settings, None, failures.report, patience))
+    return Sender(producer, failures, topic, patience, more)
+
+
+def _rows(records: Records, topic: str | None, extra: list[Header]) -> Iterator[tuple[Any, ...]]:
+    """The arguments of ``produce``, record by record; -1: any partition, 0: now."""
+    topics = repeat(topic or "") if records.topics is None else records.topics.to_pylist()
+    keys = repeat(None) if records.keys is None else records.keys.to_pylist()
+    partitions, timestamps = records.partitions, records.timestamps
+    if partitions is None and timestamps is None and records.headers is None and not extra:
+        return zip(topics, records.values.to_pylist(), keys, strict=False)  # the most common
+    return zip(
+        topics,
+        records.values.to_pylist(),
+        keys,
+        repeat(-1) if partitions is None else partitions.fill_null(-1).to_pylist(),
+        repeat(None),  # callback and on_delivery: the producer's own is called
+        repeat(None),
+        repeat(0) if timestamps is None else timestamps.fill_null(0).to_pylist(),
+        _all_headers(records.headers, extra),
+        strict=False,
+    )
+
+
+def _all_headers(headers: pa.ListArray | None, extra: list[Header]) -> Any:
+    if headers is None:
+        return repeat(extra or None)
+    own = header_lists(headers)
+    return [(given or []) + extra for given in own] if extra else own

@@ -1,0 +1,313 @@
+"""Protocol idempotent: the topic it may write to, and the side topic with its winners.
+
+One partition: all winners records in one order. Kept longer than the data: a segment of the data is
+deleted when its newest record is too old, so its oldest records live for as long as the topic keeps a
+segment open, and longer; the side topic adds that and a day.
+
+It is made once, for a topic that no job has written to under this protocol, and the register's
+topic says so for good, in a cell of its own that outlives the jobs. Without a side topic nobody can
+tell winners from losers, and one that was made anew says that nothing was ever decided: readers
+that begin afresh would drop what is committed. So later it must be the same one.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from dataclasses import dataclass
+
+from abs_clients.kafka import timeouts
+from abs_clients.kafka.attempts import Decided, side_topic
+from abs_clients.kafka.cluster import cluster
+from abs_clients.kafka.settings import Settings
+from abs_clients.kafka.topics import TopicFacts, configs_in_time, topic_facts, topics_in_time
+from abs_core.contracts import Conflict, Version
+from abs_core.errors import (
+    ContentionError,
+    CorruptionError,
+    OptionError,
+    PreflightError,
+    UnavailableError,
+)
+from abs_core.model import Finding, Severity
+from abs_sinks.kafka.options import KafkaOptions, topic_name
+from abs_sinks.kafka.records import single
+from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register_topic import need_two
+from abs_sinks.kafka.sending import Transactions
+
+TRIES = 5
+
+DAY_MS = 86_400_000
+_lock = threading.Lock()
+"""One thread of a process makes the side topic; the others wait for it."""
+
+
+def data_topic(options: KafkaOptions) -> str:
+    """The one topic that protocol idempotent writes to.
+
+    Raises:
+        OptionError: the topic is left to a column, or its name leaves no room for the side topic's.
+    """
+    if options.topic is None:
+        raise OptionError(
+            "protocol=idempotent writes to one topic, and the option topic is not given.",
+            remedy="set topic; or set protocol=2pc, which takes the column topic.",
+        )
+    topic_name(side_topic(options.topic))
+    return options.topic
+
+
+def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> str:
+    """The side topic of the job's data, made where it is missing, and looked at once per process.
+
+    Args:
+        job: the register key.
+        again: look at least whether it is still the same one.
+
+    Raises:
+        PreflightError: the data's topic is compacted or missing, or the side topic loses winners.
+        CorruptionError: the side topic is gone, or was made anew.
+    """
+    topic = data_topic(options)
+    name = side_topic(topic)
+    known, key = cluster(options.kafka), _key(options)
+    with _lock:
+        if not known.learnt(key):
+            wrong = findings(options)
+            if wrong:
+                raise PreflightError(wrong[0].what, remedy=wrong[0].remedy)
+            _settle(options, topic, job)
+            known.learn(key, True)
+        elif again:
+            _settle(options, topic, job)
+    return name
+
+
+def forget(options: KafkaOptions) -> None:
+    """Look again at the next use, as a new process does."""
+    cluster(options.kafka).forget(_key(options))
+
+
+def _key(options: KafkaOptions) -> tuple[str, str, str]:
+    """Under which a cluster keeps that the side topic was looked at."""
+    return "side topic", options.registertopic, data_topic(options)
+
+
+def _make(options: KafkaOptions, topic: str) -> None:
+    name = side_topic(topic)
+    cluster(options.kafka).admin.create(name, 1, side_config(options.kafka, topic))
+    _await(options.kafka, name)
+    need_two(options.kafka, name)
+
+
+def send_winners(transactions: Transactions, topic: str, decided: Decided) -> None:
+    """Write a winners record in the open transaction, and wait until the side topic has it.
+
+    Raises:
+        TargetError: it was refused, or is not acknowledged in time.
+    """
+    sender = transactions.to(topic, timeouts.WINNERS_SECONDS)
+    sender.send(single(decided.key, decided.to_bytes(), partition=0))
+    sender.flush()
+
+
+def findings(options: KafkaOptions) -> list[Finding]:
+    """What keeps the protocol from its promise, for preflight; nothing is made or changed."""
+    topic = data_topic(options)
+    name = side_topic(topic)
+    known = topics_in_time(options.kafka, [topic], again=True)
+    known |= topic_facts(options.kafka, [name], again=True)
+    if topic not in known:
+        return []  # the first record tells
+    if known[topic].compacted:
+        return [
+            Finding(
+                Severity.ERROR,
+                f"Topic {topic} is compacted, and protocol=idempotent cannot write to it: what a "
+                "late loser wrote would be the newest value of its key, and the winner's is deleted.",
+                "set protocol=2pc or protocol=wal.",
+            )
+        ]
+    if name not in known:
+        return []
+    side = configs_in_time(options.kafka, name)
+    needed = _needed_ms(configs_in_time(options.kafka, topic))
+    kept, wrong = int(side["retention.ms"]), []
+    if side["cleanup.policy"].strip() != "delete":
+        wrong.append(f"its cleanup.policy is {side['cleanup.policy']}, and must be delete")
+    if known[name].partitions != 1:
+        wrong.append(f"it has {known[name].partitions} partitions, and must have one")
+    if kept != -1 and (needed == -1 or kept < needed):
+        wrong.append(f"its retention.ms is {kept}, and must be {needed} or more (-1: for ever)")
+    if side["retention.bytes"] != "-1":
+        wrong.append("its retention.bytes is limited")
+    if not wrong:
+        return []
+    what = f"The side topic {name} would lose winners before the data: {'; '.join(wrong)}."
+    return [Finding(Severity.ERROR, what, "alter its settings.")]
+
+
+def _needed_ms(data: dict[str, str]) -> int:
+    retention = int(data["retention.ms"])
+    return -1 if retention == -1 else retention + int(data["segment.ms"]) + DAY_MS
+
+
+def side_config(settings: Settings, topic: str) -> dict[str, str]:
+    """How the side topic of a data topic is made."""
+    return {
+        "cleanup.policy": "delete",
+        "unclean.leader.election.enable": "false",
+        "retention.bytes": "-1",
+        "retention.ms": str(_needed_ms(configs_in_time(settings, topic))),
+    }
+
+
+def _await(settings: Settings, name: str) -> None:
+    deadline = time.monotonic() + timeouts.APPEARS_SECONDS
+    while name not in topic_facts(settings, [name], again=True):
+        if time.monotonic() > deadline:
+            raise UnavailableError(f"The side topic {name} was made, and is not to be seen yet.")
+        time.sleep(0.02)
+
+
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """A side topic as it was when its first job began.
+
+    Args:
+        data: id of the topic whose winners it names; None: the brokers told none.
+        side: its own id.
+    """
+
+    data: str | None
+    side: str | None
+
+    def to_text(self) -> str:
+        return json.dumps({"data": self.data, "side": self.side})
+
+    @classmethod
+    def from_text(cls, topic: str, text: str) -> Birth:
+        """Raises:
+        CorruptionError: it cannot be read.
+        """
+        try:
+            fields = json.loads(text)
+            data, side = fields["data"], fields["side"]
+            if not all(isinstance(each, str | None) for each in (data, side)):
+                raise TypeError("an id that is no text")
+            return cls(data, side)
+        except (ValueError, KeyError, TypeError) as error:
+            raise CorruptionError(
+                f"What the register's topic says of {side_topic(topic)} cannot be read: {error}.",
+                remedy="do not delete it. Restore the register's topic from a backup.",
+            ) from error
+
+
+def _settle(options: KafkaOptions, topic: str, job: str) -> None:
+    """See that the side topic of ``topic`` is the one that it always was; make the first one.
+
+    Args:
+        job: the register key of who is going to write.
+
+    Raises:
+        CorruptionError: it is gone, or was made anew.
+        TargetError: the brokers do not answer, or refuse.
+    """
+    register = KafkaRegister(options)
+    for _ in range(TRIES):
+        version, birth = _known(register, topic)
+        found = topic_facts(options.kafka, [topic, side_topic(topic)], again=True)
+        if (error := _loss(options, topic, job, birth, found)) is not None:
+            raise error
+        if side_topic(topic) not in found:
+            _make(options, topic)
+        ids = _ids(topic, _seen(options, topic))
+        if birth == ids or not isinstance(
+            register.swap_text(_cell_of(topic), version, ids.to_text()), Conflict
+        ):
+            return
+    raise ContentionError(
+        f"What the register's topic says of {side_topic(topic)} is being written by others.",
+        job=job,
+        remedy="start the query again.",
+    )
+
+
+def side_loss(options: KafkaOptions, topic: str, job: str | None) -> CorruptionError | None:
+    """What ``winners_topic`` would raise of it; nothing is made or changed.
+
+    Raises:
+        TargetError: the brokers do not answer, or refuse.
+    """
+    _, birth = _known(KafkaRegister(options), topic)
+    found = topic_facts(options.kafka, [topic, side_topic(topic)], again=True)
+    return _loss(options, topic, job, birth, found)
+
+
+def _loss(
+    options: KafkaOptions,
+    topic: str,
+    job: str | None,
+    birth: Birth | None,
+    found: dict[str, TopicFacts],
+) -> CorruptionError | None:
+    """None where the side topic is there, or where there never was one."""
+    name = side_topic(topic)
+    if birth is None:
+        stored = None if name in found or job is None else KafkaRegister(options).load(job)
+        if stored is None or stored.state.frontier is None or name in _seen(options, topic):
+            return None
+        return _error(
+            topic,
+            job,
+            f"is gone, and this job has committed epochs up to {stored.state.frontier}",
+            f"If those were of another protocol, make {name} by hand: one partition, "
+            "cleanup.policy=delete, retention.ms=-1.",
+        )
+    if name not in found:
+        found = _seen(options, topic)  # one broker that does not know it is no proof
+    now = _ids(topic, found)
+    if topic not in found or _differ(birth.data, now.data):
+        return None  # another topic of that name holds no attempt that the old side topic spoke of
+    if name not in found:
+        return _error(topic, job, "is gone, and jobs have written with protocol=idempotent")
+    if _differ(birth.side, now.side):
+        return _error(topic, job, "was deleted and made anew")
+    return None
+
+
+def _differ(one: str | None, other: str | None) -> bool:
+    return None not in (one, other) and one != other
+
+
+def _error(topic: str, job: str | None, why: str, more: str = "") -> CorruptionError:
+    return CorruptionError(
+        f"The side topic {side_topic(topic)} {why}: which records of {topic} count is said nowhere "
+        "else.",
+        job=job,
+        remedy=f"write to a new topic, and copy to it what is good of {topic} (winners=false reads the "
+        f"records of every attempt). {more}".strip(),
+    )
+
+
+def _ids(topic: str, found: dict[str, TopicFacts]) -> Birth:
+    data, side = found.get(topic), found.get(side_topic(topic))
+    return Birth(None if data is None else data.id, None if side is None else side.id)
+
+
+def _known(register: KafkaRegister, topic: str) -> tuple[Version | None, Birth | None]:
+    cell = register.load_text(_cell_of(topic))
+    if cell is None:
+        return None, None
+    return cell.version, Birth.from_text(topic, cell.text)
+
+
+def _seen(options: KafkaOptions, topic: str) -> dict[str, TopicFacts]:
+    """The topic and its side topic; neither counts as missing because one broker does not know it."""
+    return topics_in_time(options.kafka, [topic, side_topic(topic)], again=True)
+
+
+def _cell_of(topic: str) -> str:
+    return f"{topic}+winners"  # no job's key has a plus sign
