@@ -38,7 +38,7 @@ from benchmarks.machine import environment, load, machine
 from benchmarks.other_spark import Installed
 from benchmarks.ratios import Sample, Verdict
 from benchmarks.report import Result, as_json, save, show
-from benchmarks.s3_folder import s3_server
+from benchmarks.s3_folder import fresh_folder, s3_server
 from benchmarks.target import Target, fresh_target, server
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ class Name(StrEnum):
     ROW_DIGEST = "row_digest"
     EXACTLY_ONCE = "exactly_once_vs_at_least_once"
     SPARK_JDBC = "spark_jdbc"
+    SMALL_EPOCHS = "small_epochs"
     KAFKA_WRITER = "kafka_writer"
     KAFKA_SOURCE = "kafka_source"
     KAFKA_EXACTLY_ONCE = "kafka_exactly_once"
@@ -161,6 +162,8 @@ class Run:
         with fresh_target(self.postgres) as target:
             if name is Name.WRITER_VS_COPY:
                 yield from writer_vs_copy.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
+            elif name is Name.SMALL_EPOCHS:
+                yield self._small(target)
             elif name is Name.ROW_DIGEST:
                 yield row_digest.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             else:
@@ -213,16 +216,29 @@ class Run:
             case _:
                 yield from state_snapshots.run(pairs=pairs, entries=rows, tell=tell)
 
-    def _of_streams(self, name: Name, target: Target) -> Result:
+    def _session(self) -> SparkSession:
         # Spark is imported where it is needed only: its import and its JVM take seconds.
-        from benchmarks import streams
         from benchmarks.session import spark_session
 
         if self._spark is None:
             self._spark = self._stack.enter_context(spark_session(self._scratch))
+        return self._spark
+
+    def _of_streams(self, name: Name, target: Target) -> Result:
+        from benchmarks import streams
+
         run = streams.spark_jdbc if name is Name.SPARK_JDBC else streams.exactly_once
-        place = streams.Place(self._spark, target, self._scratch)
+        place = streams.Place(self._session(), target, self._scratch)
         return run(place, pairs=self.pairs, rows=self.rows, tell=tell)
+
+    def _small(self, target: Target) -> Result:
+        from benchmarks import small_epochs
+
+        service = self.s3  # its keys are in the environment before Spark starts
+        with fresh_folder(service) as folder:
+            places = small_epochs.Places(target, self.kafka, folder)
+            session, pairs = self._session(), self.pairs
+            return small_epochs.run(session, places, self._scratch, pairs=pairs, tell=tell)
 
 
 def tell(label: str, side: str, sample: Sample) -> None:
