@@ -19,7 +19,6 @@ SUPPORTED = "4.1, 4.2 and 4.3"
 _QUERY = "sql.streaming.queryId"
 _RUN = "spark.jobGroup.id"
 _EPOCH = "streaming.sql.batchId"
-_CONTINUOUS = "__epoch_coordinator_id"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +46,6 @@ def stream_task() -> StreamTask:
     """
     context = _context()
     found = {name: context.getLocalProperty(name) for name in (_QUERY, _RUN, _EPOCH)}
-    if context.getLocalProperty(_CONTINUOUS):
-        raise ConfigError(
-            "Continuous processing has no micro-batches: there is no moment at which all tasks have "
-            "reported an epoch, so none could be decided.",
-            remedy="use trigger(processingTime=...) or trigger(availableNow=True).",
-        )
     missing = [name for name, value in found.items() if not value]
     epoch = found[_EPOCH] or ""
     if missing or not epoch.isdecimal():

@@ -220,7 +220,7 @@ def test_a_query_and_its_sinks_are_explained_without_a_secret(
     assert "has finished everything up to epoch 1" in told
     assert told.count("protocol 2pc, write append") == 3
     assert told.count("in doubt: nothing") == 3
-    for place in (world.bucket.options["path"], world.kafka.topic, "table t"):
+    for place in (world.bucket.options["path"], world.kafka.topic, 'table "t"'):
         assert place in told
         assert place in "".join(map(repr, function.sinks))
     secret = urlsplit(world.files.url).password

@@ -78,9 +78,11 @@ def test_a_watermarked_aggregation_writes_each_window_once(
     counted = read(spark, world).withWatermark("at", "1 second").groupBy(windows).count()
     rows = counted.selectExpr("window.start as second", "count")
     run(rows, world, into(world, "windows"))
-    found = held(world, "select extract(epoch from second)::bigint, count from windows")
-    assert set(found.values()) == {1}, "a window is there once"
-    assert sum(count for _, count in found) == len(ids(range(3))), "all but the last are closed"
+    first = "extract(epoch from second - '2026-01-01 00:00:00+00')::bigint"
+    closed = [n for n in ids(range(4)) if n < 3030]  # the watermark is one second behind 3039
+    expected = Counter(n // 10 * 10 for n in closed)
+    found = held(world, f"select {first}, count from windows")
+    assert found == Counter(dict.fromkeys(expected.items(), 1))
 
 
 def test_rows_without_duplicates_are_written_once(spark: SparkSession, world: World) -> None:
@@ -166,22 +168,16 @@ def test_real_time_mode_is_refused_and_nothing_is_written(
             writer.start().awaitTermination()
     finally:
         spark.conf.unset(setting)
-    assert "eal-time" in str(refused.value) or "RealTime" in str(refused.value)
+    assert "ForeachBatchSink" in str(refused.value)
     assert not held(world, "select id from t")
 
 
-@pytest.mark.parametrize("way", ["epoch", "format"])
 def test_continuous_processing_is_refused_and_nothing_is_written(
-    spark: SparkSession, world: World, way: str
+    spark: SparkSession, world: World
 ) -> None:
     rows = spark.readStream.format("rate").load().selectExpr("value as id")
     checkpoint = str(world.folder / "checkpoint-job")
-    writer = rows.writeStream.option("checkpointLocation", checkpoint)
-    writer = writer.trigger(continuous="1 second")
-    if way == "epoch":
-        writer = writer.foreachBatch(into(world))
-    else:
-        writer = writer.format("abs-postgres").options(url=world.url, dbtable="t")
-    with pytest.raises(Exception, match="ontinuous"):  # Spark's, or ours
-        writer.start().awaitTermination()
+    writer = rows.writeStream.option("checkpointLocation", checkpoint).foreachBatch(into(world))
+    with pytest.raises(Exception, match="ontinuous"):  # Spark's own
+        writer.trigger(continuous="1 second").start().awaitTermination()
     assert not held(world, "select id from t")

@@ -182,12 +182,6 @@ class Epoch:
         return known
 
     def _check_mode(self, query: Running) -> None:
-        if query.trigger is not None and query.trigger.startswith(("RealTime", "Continuous")):
-            raise OptionError(
-                f"{query.trigger} has no micro-batches that end before their rows are seen: an epoch "
-                "could not be decided, nor be recognised when it is replayed.",
-                remedy="use trigger(processingTime=...) or trigger(availableNow=True).",
-            )
         if query.mode == "complete":
             raise OptionError(
                 "outputMode complete gives the whole result with every batch: appended, its rows "

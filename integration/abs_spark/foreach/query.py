@@ -26,13 +26,11 @@ class Running:
         query: the query id; it lives in the checkpoint.
         run: Spark's id of this start of the query.
         mode: the output mode in lower case, where Spark tells.
-        trigger: as Spark shows it, where it tells.
     """
 
     query: str
     run: str
     mode: str | None = None
-    trigger: str | None = None
 
 
 def running(spark: SparkSession, batch: int, checkpoint: str) -> Running:
@@ -56,7 +54,7 @@ def running(spark: SparkSession, batch: int, checkpoint: str) -> Running:
                 "The checkpointLocation of abs_spark.epoch is another query's.",
                 remedy="give it the same checkpointLocation as the query's own option.",
             )
-        return Running(query, run, *_settings(spark, query))
+        return Running(query, run, _mode(spark, query))
     if pyspark.__version__.startswith("3."):
         raise ConfigError(
             "PySpark 3.5 loses the errors of foreachBatch under Spark Connect: a batch that failed "
@@ -81,20 +79,18 @@ def _context(spark: SparkSession) -> Any:
     return getattr(spark, "_sc", None)
 
 
-def _settings(spark: SparkSession, query: str) -> tuple[str | None, str | None]:
-    """Output mode and trigger, which PySpark does not tell; None where Spark keeps them elsewhere."""
+def _mode(spark: SparkSession, query: str) -> str | None:
+    """The output mode, which PySpark does not tell; None where this Spark keeps it elsewhere."""
     from py4j.protocol import Py4JError
 
     # foreachBatch gets a session of the query's own, which does not know the query.
     for session in (type(spark)._instantiatedSession, spark):
         try:
             started: Any = session._jsparkSession.streams().get(query)  # type: ignore[union-attr]
-            execution = started.streamingQuery()
-            mode = str(execution.outputMode().toString()).lower()
-            return mode, str(execution.trigger().toString())
+            return str(started.streamingQuery().outputMode().toString()).lower()
         except (Py4JError, AttributeError, TypeError):
             continue
-    return None, None
+    return None
 
 
 def _no_query(batch: int) -> ConfigError:
