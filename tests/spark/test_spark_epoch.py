@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import psycopg
 import pytest
+from pyspark import cloudpickle
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -205,6 +206,14 @@ def test_no_secret_is_in_what_goes_to_tasks_or_is_shown(tmp_path: Path) -> None:
     function = abs_spark.epoch(sink, checkpointLocation=str(tmp_path))
     assert secret not in repr(sink) + repr(function)
     assert secret.encode() not in pickle.dumps(Sealed({"password": secret}))
+    rows = abs_spark.sink(
+        "abs-s3", {"path": "s3://b/p"}, name="s", transform=lambda df: df.limit(1)
+    )
+    named = abs_spark.sink("abs-postgres", {**sink.options, "dbtable": "t"}, name="p")
+    function = abs_spark.epoch([named, rows], job="job", checkpointLocation=str(tmp_path))
+    sent = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
+    assert secret.encode() not in sent  # as it goes to a Connect server
+    assert repr(cloudpickle.loads(sent)) == repr(function)
 
 
 def test_a_query_and_its_sinks_are_explained_without_a_secret(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -72,7 +73,15 @@ class Epoch:
         self._checkpoint = checkpoint
         self._adopt = adopt
         self._run: EpochRun | None = None
+        self._process: str | None = None
         self._known: dict[int, Target] = {}
+
+    def __getstate__(self) -> dict[str, Sealed]:
+        """Under Spark Connect it goes to the server; what it has open stays here."""
+        return {"sealed": Sealed({**self.__dict__, "_run": None, "_process": None, "_known": {}})}
+
+    def __setstate__(self, state: dict[str, Sealed]) -> None:
+        self.__dict__.update(state["sealed"].open())
 
     def __repr__(self) -> str:
         sinks = ", ".join(f"{s.name or '-'}: {s.format}" for s in self._sinks)
@@ -96,7 +105,11 @@ class Epoch:
             AbsError: the epoch is in no target, or will be finished by the next run; restart.
         """
         show_logs()
-        query = running(df.sparkSession, batch_id, self._checkpoint)
+        if self._process is None:
+            self._process = secrets.token_hex(
+                8
+            )  # here, so that each process that unpickles it has its own
+        query = running(df.sparkSession, batch_id, self._checkpoint, self._process)
         self._check_mode(query)
         made = passes(df, self._sinks)
         run = self._attach(query, self._targets(made))

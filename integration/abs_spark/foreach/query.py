@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 
 from abs_core.errors import ConfigError, OptionError
-from abs_spark.checkpoint import query_id
+from abs_spark.checkpoint import fingerprint, query_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,11 +33,15 @@ class Running:
     mode: str | None = None
 
 
-def running(spark: SparkSession, batch: int, checkpoint: str) -> Running:
+def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> Running:
     """The query that calls.
 
-    Classic Spark tells by local properties of the thread. Under Connect there are none: the query is
-    found by the id in its checkpoint, among those that run.
+    Classic Spark tells by local properties of the thread. Under Connect there are none, and the session
+    that a batch gets knows of no query: the query's id is the one in its checkpoint, where the batch's
+    offsets must be; and its run is the process, since Spark starts one for each run of a query.
+
+    Args:
+        process: an id that no other process, and no earlier run in this one, has.
 
     Raises:
         ConfigError: it cannot be told which query this is: not called by ``foreachBatch``.
@@ -68,10 +72,9 @@ def running(spark: SparkSession, batch: int, checkpoint: str) -> Running:
             remedy="give abs_spark.epoch the query's checkpointLocation, where the server's Python "
             "reads it.",
         )
-    found = [query for query in spark.streams.active if query.id == owner]
-    if not found:
-        raise _no_query(batch)
-    return Running(owner, found[0].runId)
+    if fingerprint(checkpoint, batch) is None:
+        raise _no_query(batch)  # Spark writes them before it calls
+    return Running(owner, f"connect-{process}")
 
 
 def _context(spark: SparkSession) -> Any:

@@ -10,6 +10,8 @@ import pickle
 import secrets
 from typing import Any
 
+from pyspark import cloudpickle
+
 
 class Sealed:
     """A picklable value that shows in none of its forms."""
@@ -24,7 +26,8 @@ class Sealed:
         return "Sealed(...)"
 
     def __getstate__(self) -> tuple[bytes, bytes]:
-        content = pickle.dumps(self._value)
+        # It may hold a function of the user's.
+        content: bytes = cloudpickle.dumps(self._value)  # type: ignore[no-untyped-call]
         pad = secrets.token_bytes(len(content))
         return pad, _xor(content, pad)
 
