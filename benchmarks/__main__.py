@@ -27,6 +27,7 @@ from benchmarks import (
     keyed_count,
     keyed_count_flink,
     row_digest,
+    s3_commit,
     s3_listing,
     s3_upload,
     snapshot_ways,
@@ -75,6 +76,7 @@ class Name(StrEnum):
     ALIGNMENT = "alignment"
     STATE_SNAPSHOTS = "state_snapshots"
     S3_UPLOAD = "s3_upload"
+    S3_COMMIT = "s3_commit"
     S3_LISTING = "s3_listing"
     SPARK_S3 = "spark_s3"
 
@@ -189,6 +191,8 @@ class Run:
         match name:
             case Name.S3_UPLOAD:
                 yield s3_upload.run(pairs=self.pairs, tell=tell)
+            case Name.S3_COMMIT:
+                yield s3_commit.run(self.s3, pairs=self.pairs, tell=tell)
             case Name.S3_LISTING:
                 yield from s3_listing.run(self.s3, pairs=self.pairs, tell=tell)
             case _:

@@ -18,6 +18,7 @@ from botocore.config import Config
 from botocore.loaders import create_loader
 
 from abs_clients.per_process import PerProcess
+from abs_clients.s3.direct import Direct
 from abs_clients.s3.errors import ENDPOINT_REMEDY, translate_errors
 from abs_clients.s3.server import Server
 from abs_core.errors import RefusedError
@@ -38,21 +39,42 @@ class Client:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._lock = threading.Lock()
+        self._core = _core()
+        self._session: boto3.session.Session | None = None
         self._connected: dict[int, Any] = {}
+        self._direct: Direct | None = None
 
     def api(self, tries: int) -> Any:
         """boto3's client that sends a request so often."""
         with self._lock:
-            if tries not in self._connected:
-                self._connected[tries] = _connect(self._server, tries)
-            return self._connected[tries]
+            return self._api(tries)
+
+    def direct(self) -> Direct:
+        """For requests that are sent by the thousand."""
+        with self._lock:
+            if self._direct is None:
+                with _set_up():
+                    api = self._api(TRIES)
+                    self._direct = Direct(api, self._core, CONNECTIONS_KEPT, self._server.timeout)
+            return self._direct
 
     def close(self) -> None:
         """Close what is connected."""
         with self._lock:
             connected, self._connected = self._connected, {}
+            direct, self._direct = self._direct, None
         for api in connected.values():
             api.close()
+        if direct is not None:
+            direct.close()
+
+    def _api(self, tries: int) -> Any:
+        if tries not in self._connected:
+            with _set_up():
+                # One session for all: credentials are looked for once.
+                self._session = self._session or boto3.session.Session(botocore_session=self._core)
+                self._connected[tries] = _connect(self._session, self._server, tries)
+        return self._connected[tries]
 
 
 _clients: PerProcess[Server, Client] = PerProcess(Client)
@@ -70,9 +92,18 @@ def client(server: Server, *, once: bool = False) -> Any:
     return _clients.of(server).api(1 if once else TRIES)
 
 
+def direct(server: Server) -> Direct:
+    """The process's way to send this server many requests that can be repeated.
+
+    Raises:
+        RefusedError: as for ``client``.
+    """
+    return _clients.of(server).direct()
+
+
 def warm_up() -> None:
     """Load what boto3 reads from disk for S3, so that forked processes have it already."""
-    _session().client("s3", region_name="us-east-1").close()
+    boto3.session.Session(botocore_session=_core()).client("s3", region_name="us-east-1").close()
 
 
 def close_idle(server: Server | None = None) -> None:
@@ -80,30 +111,28 @@ def close_idle(server: Server | None = None) -> None:
     _clients.close(server)
 
 
-def _connect(server: Server, tries: int) -> Any:
-    with _set_up():
-        session = _session()
-        # A server of one's own takes any region; boto3's chain goes before.
-        any_region = None if server.endpoint is None else session.region_name or "us-east-1"
-        return session.client(
-            "s3",
-            endpoint_url=server.endpoint,
-            region_name=server.region or any_region,
-            config=Config(
-                s3={
-                    "addressing_style": "path" if server.pathstyle else "virtual",
-                    "payload_signing_enabled": False,
-                },
-                signature_version="s3v4",
-                connect_timeout=min(10.0, server.timeout),
-                read_timeout=server.timeout,
-                max_pool_connections=CONNECTIONS_KEPT,
-                retries={"total_max_attempts": tries, "mode": "standard"},
-                request_checksum_calculation="when_required",
-                response_checksum_validation="when_required",
-                tcp_keepalive=True,
-            ),
-        )
+def _connect(session: boto3.session.Session, server: Server, tries: int) -> Any:
+    # A server of one's own takes any region; boto3's chain goes before.
+    any_region = None if server.endpoint is None else session.region_name or "us-east-1"
+    return session.client(
+        "s3",
+        endpoint_url=server.endpoint,
+        region_name=server.region or any_region,
+        config=Config(
+            s3={
+                "addressing_style": "path" if server.pathstyle else "virtual",
+                "payload_signing_enabled": False,
+            },
+            signature_version="s3v4",
+            connect_timeout=min(10.0, server.timeout),
+            read_timeout=server.timeout,
+            max_pool_connections=CONNECTIONS_KEPT,
+            retries={"total_max_attempts": tries, "mode": "standard"},
+            request_checksum_calculation="when_required",
+            response_checksum_validation="when_required",
+            tcp_keepalive=True,
+        ),
+    )
 
 
 @contextmanager
@@ -118,7 +147,7 @@ def _set_up() -> Iterator[None]:
         ) from error
 
 
-def _session() -> boto3.session.Session:
+def _core() -> botocore.session.Session:
     core = botocore.session.get_session()
     core.register_component("data_loader", _MODELS)
-    return boto3.session.Session(botocore_session=core)
+    return core

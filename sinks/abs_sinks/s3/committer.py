@@ -23,7 +23,7 @@ from abs_sinks.s3.uploads import Pending, Upload, Uploads, uploads_from_text
 MANY_HANDLES = 4
 """From so many on, handles are acted on by several threads."""
 
-THREADS = 8
+THREADS = 16
 
 T = TypeVar("T")
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import pyarrow as pa
 
 from abs_core.model import Committable
 from abs_core.wal import read_segment
+from abs_sinks.s3.ahead import Batches, reading_ahead
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
 from abs_sinks.s3.taskfiles import TaskFiles
@@ -34,10 +36,16 @@ def compose(
     name = replace(min(c.handle for c in segments), attempt=secrets.token_hex(8))
     files = TaskFiles(replace(options, maxfilesize=options.targetfilesize), schema, name)
     try:
-        for segment in sorted(segments, key=lambda c: c.handle):
-            for batch in read_segment(S3Segments(options), segment):
+        with closing(reading_ahead(_batches(options, segments))) as batches:
+            for batch in batches:
                 files.write(batch)
         return [committable(name, files.rows, files.finish())]
     except BaseException:
         files.discard()
         raise
+
+
+def _batches(options: S3Options, segments: Sequence[Committable]) -> Batches:
+    """The rows of all segments, each of which is checked whole before its first row comes."""
+    for segment in sorted(segments, key=lambda c: c.handle):
+        yield from read_segment(S3Segments(options), segment)

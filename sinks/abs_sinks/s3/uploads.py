@@ -16,6 +16,7 @@ from abs_clients.s3.errors import code_of, message_of, status_of, translate_erro
 from abs_clients.s3.objects import checksum_header, checksum_text
 from abs_core.errors import CorruptionError
 from abs_core.strictjson import NEWER, of, parse, shown, text, whole
+from abs_sinks.s3 import direct_uploads
 from abs_sinks.s3.options import S3Options
 
 HANDLE = "abs-handle"
@@ -154,6 +155,9 @@ class Uploads:
         A part that was sent again replaces the older one; some servers (SeaweedFS) keep both, and
         complete by ETag.
         """
+        found = direct_uploads.parts(self._options.bucket, key, upload_id)
+        if found is not None:
+            return found
         sizes: dict[tuple[int, str], int] = {}
         with translate_errors(f"looking at the upload of {self._name(key)}"):
             pages = client(self._options.server).get_paginator("list_parts")
@@ -177,6 +181,22 @@ class Uploads:
         Raises:
             UnavailableError: the outcome is not known: look at the object.
         """
+        if if_absent:
+            root = direct_uploads.complete(
+                self._options.bucket,
+                upload.key,
+                upload.upload_id,
+                part_names(upload),
+                {
+                    "x-amz-checksum-crc64nvme": checksum_header(int(upload.crc, 16)),
+                    "x-amz-checksum-type": "FULL_OBJECT",
+                    "x-amz-mp-object-size": str(upload.size),
+                    "If-None-Match": "*",
+                },
+            )
+            if root is not None:
+                return Completed(checksum_text(root.get("ChecksumCRC64NVME")))
+        # It may have taken effect: whoever completes again looks at the object (`upload_commit`).
         condition = {"IfNoneMatch": "*"} if if_absent else {}
         with translate_errors(f"completing the upload of {self._name(upload.key)}"):
             try:
@@ -184,7 +204,7 @@ class Uploads:
                     Bucket=self._bucket,
                     Key=upload.key,
                     UploadId=upload.upload_id,
-                    MultipartUpload={"Parts": _parts(upload)},
+                    MultipartUpload={"Parts": part_names(upload)},
                     ChecksumCRC64NVME=checksum_header(int(upload.crc, 16)),
                     ChecksumType="FULL_OBJECT",
                     MpuObjectSize=upload.size,
@@ -236,8 +256,8 @@ class Uploads:
         return f"s3://{self._bucket}/{key}"
 
 
-def _parts(upload: Upload) -> list[dict[str, Any]]:
-    """The parts as Complete names them."""
+def part_names(upload: Upload) -> list[dict[str, Any]]:
+    """The parts as boto3's Complete takes them."""
     parts: list[dict[str, Any]] = [
         {"PartNumber": number, "ETag": f'"{etag}"'} for number, etag in enumerate(upload.etags, 1)
     ]
