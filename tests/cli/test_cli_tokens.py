@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import replace
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
+from urllib.parse import urlencode
 
 import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
-from abs_core.contracts import Conflict
+from abs_clients.kafka.cluster import close_clusters
+from abs_core.contracts import Conflict, Inventory
 from abs_core.model import Decision, JobState, NotedToken, job_key
 from abs_core.parent import note, parent_key
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.postgres import PostgresOptions, PostgresRegister
+from abs_sinks.s3 import S3Options
+from abs_sinks.s3.register import S3Register
+from tests.kit.kafka import delete_topics
 
 pytestmark = pytest.mark.services
 
@@ -30,18 +39,80 @@ def parsed(*arguments: str) -> Any:
     return json.loads(run(*arguments, "--json").stdout)
 
 
-def put(register: PostgresRegister, state: JobState) -> None:
+def put(register: Inventory, state: JobState) -> None:
     present = register.load(state.job)
     version = None if present is None else present.version
     assert not isinstance(register.compare_and_set(state.job, version, state), Conflict)
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where registers are: as the command line names it, and as the sink sees it."""
+
+    url: str
+    register: Inventory
+
+
+SYSTEMS = ("postgres", "kafka", "s3")
+EVERYWHERE = pytest.mark.parametrize("place", SYSTEMS, indirect=True)
+SELDOM_BUT_POSTGRES = pytest.mark.parametrize(
+    "place",
+    ["postgres", *(pytest.param(s, marks=pytest.mark.campaign) for s in SYSTEMS[1:])],
+    indirect=True,
+)
+
+
 @pytest.fixture
-def register(database: str) -> PostgresRegister:
+def place(request: pytest.FixtureRequest) -> Iterator[Place]:
     """A stream, and a batch job of three tokens of which the last is noted on the third."""
+    opened = {"postgres": _postgres, "kafka": _kafka, "s3": _s3}[request.param]
+    with opened(request) as place:
+        _fill(place.register)
+        yield place
+
+
+@pytest.fixture
+def register(place: Place) -> Inventory:
+    return place.register
+
+
+@pytest.fixture
+def url(place: Place) -> str:
+    return place.url
+
+
+@contextmanager
+def _postgres(request: pytest.FixtureRequest) -> Iterator[Place]:
+    database = request.getfixturevalue("database")
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("create table t (id bigint)")
-    register = PostgresRegister(PostgresOptions.parse({"url": database, "dbtable": "t"}))
+    yield Place(
+        database, PostgresRegister(PostgresOptions.parse({"url": database, "dbtable": "t"}))
+    )
+
+
+@contextmanager
+def _kafka(request: pytest.FixtureRequest) -> Iterator[Place]:
+    broker = request.getfixturevalue("kafka")
+    broker.start()
+    topic = f"register-{secrets.token_hex(6)}"
+    given = {"kafka.bootstrap.servers": broker.bootstrap, "registertopic": topic}
+    options = KafkaOptions.parse(given)
+    yield Place(f"kafka://{broker.bootstrap}/{topic}", KafkaRegister(options))
+    delete_topics(options.kafka, [topic])
+    close_clusters()
+
+
+@contextmanager
+def _s3(request: pytest.FixtureRequest) -> Iterator[Place]:
+    store, prefix = (request.getfixturevalue(name) for name in ("store", "prefix"))
+    server = {"endpoint": store.endpoint, "region": store.region}
+    path = f"s3://{store.bucket}/{prefix}"
+    register = S3Register(S3Options.parse({"path": path, **server}))
+    yield Place(f"{path}?{urlencode(server)}", register)
+
+
+def _fill(register: Inventory) -> None:
     put(register, JobState("a" * 16, "clicks", "postgres:t", "lineage", 1, "run", frontier=4))
     parent: JobState | None = None
     for number, token in enumerate(TOKENS):
@@ -52,37 +123,37 @@ def register(database: str) -> PostgresRegister:
         parent = note(parent, key, entry, "postgres:t", "f" * 16).state  # type: ignore[union-attr]
     assert parent is not None
     put(register, parent)
-    return register
 
 
-def names(register: PostgresRegister) -> Sequence[str]:
-    return [stored.state.job for stored in register.jobs()]
+def names(register: Inventory) -> Sequence[str]:
+    return sorted(stored.state.job for stored in register.jobs())
 
 
-def test_a_batch_job_is_one_line(register: PostgresRegister, database: str) -> None:
-    stream, batch = parsed("register", "list", "--url", database)
+@SELDOM_BUT_POSTGRES
+def test_a_batch_job_is_one_line(register: Inventory, url: str) -> None:
+    stream, batch = parsed("register", "list", "--url", url)
     assert stream["job"] == "clicks"
     assert (batch["job"], batch["tokens"], batch["open"], batch["lost"]) == ("nightly", 3, 0, [])
-    lines = run("register", "list", "--url", database).stdout.splitlines()
+    lines = run("register", "list", "--url", url).stdout.splitlines()
     assert [line.split()[0] for line in lines] == ["job", "clicks", "nightly"]
     assert "3 tokens" in lines[2]
-    shown = parsed("register", "show", "nightly", "--url", database)
+    shown = parsed("register", "show", "nightly", "--url", url)
     assert [noted["token"] for noted in shown["noted"]] == list(TOKENS)
-    one = parsed("register", "show", "nightly@2026-11-02", "--url", database)
+    one = parsed("register", "show", "nightly@2026-11-02", "--url", url)
     assert one["frontier"] == 0
 
 
-def test_a_lost_register_is_shown(register: PostgresRegister, database: str) -> None:
+@SELDOM_BUT_POSTGRES
+def test_a_lost_register_is_shown(register: Inventory, url: str) -> None:
     register.retire("nightly@2026-11-02")
-    (_, batch) = parsed("register", "list", "--url", database)
+    (_, batch) = parsed("register", "list", "--url", url)
     assert (batch["tokens"], batch["lost"]) == (2, ["2026-11-02"])
-    assert "2 tokens, 1 lost" in run("register", "list", "--url", database).stdout
+    assert "2 tokens, 1 lost" in run("register", "list", "--url", url).stdout
 
 
-def test_old_tokens_are_retired_by_a_persons_word(
-    register: PostgresRegister, database: str
-) -> None:
-    command = ("register", "retire", "nightly", "--url", database)
+@EVERYWHERE
+def test_old_tokens_are_retired_by_a_persons_word(register: Inventory, url: str) -> None:
+    command = ("register", "retire", "nightly", "--url", url)
     before = names(register)
     answered = CliRunner().invoke(app, [*command, "--tokens-before", "2026-11-03"], input="n\n")
     assert answered.exit_code == 1
@@ -96,23 +167,23 @@ def test_old_tokens_are_retired_by_a_persons_word(
     assert run(*command, "--tokens-before", "2026-11-03", "--yes").exit_code == 0
 
 
-def test_a_token_with_an_open_decision_is_kept(register: PostgresRegister, database: str) -> None:
+@SELDOM_BUT_POSTGRES
+def test_a_token_with_an_open_decision_is_kept(register: Inventory, url: str) -> None:
     stored = register.load("nightly@2026-11-01")
     assert stored is not None
     decided = Decision(stored.state.lineage, 0, 1, ())
     put(register, replace(stored.state, frontier=None, open=(decided,)))
     result = run(
-        "register", "retire", "nightly", "--url", database, "--tokens-before", "2027-01-01", "--yes"
+        "register", "retire", "nightly", "--url", url, "--tokens-before", "2027-01-01", "--yes"
     )
     assert "kept 2026-11-01" in result.output
     assert names(register) == ["clicks", "nightly@", "nightly@2026-11-01"]
 
 
-def test_one_token_is_retired_and_forgotten(register: PostgresRegister, database: str) -> None:
-    assert (
-        run("register", "retire", "nightly@2026-11-02", "--url", database, "--yes").exit_code == 0
-    )
-    (_, batch) = parsed("register", "list", "--url", database)
+@SELDOM_BUT_POSTGRES
+def test_one_token_is_retired_and_forgotten(register: Inventory, url: str) -> None:
+    assert run("register", "retire", "nightly@2026-11-02", "--url", url, "--yes").exit_code == 0
+    (_, batch) = parsed("register", "list", "--url", url)
     assert (batch["tokens"], batch["lost"]) == (2, [])
 
 
@@ -125,11 +196,12 @@ def test_one_token_is_retired_and_forgotten(register: PostgresRegister, database
         (["unknown"], "There is no register of a job"),
     ],
 )
+@SELDOM_BUT_POSTGRES
 def test_what_cannot_be_retired_so_is_said(
-    register: PostgresRegister, database: str, arguments: list[str], said: str
+    register: Inventory, url: str, arguments: list[str], said: str
 ) -> None:
     before = names(register)
-    result = run("register", "retire", *arguments, "--url", database, "--yes")
+    result = run("register", "retire", *arguments, "--url", url, "--yes")
     assert result.exit_code != 0
     assert said in str(result.exception or "") + result.output
     assert names(register) == before
