@@ -13,6 +13,7 @@ from abs_core.errors import ReplayMismatchError
 from abs_core.parent_certificates import EPOCH, ParentCertificates
 from abs_spark import run as runs
 from abs_spark.context import partition
+from abs_spark.executor import on_executor
 from abs_spark.logs import show_logs
 from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
@@ -61,7 +62,8 @@ class BatchWriter(DataSourceArrowWriter):
         """In a task: as ``StreamWriter.write``."""
         show_logs()
         what = (EPOCH, partition(), iterator, self._announced, self._origin)
-        return take_part(self._target, self._name, *what, digests=self._replay == "digest")
+        with on_executor():
+            return take_part(self._target, self._name, *what, digests=self._replay == "digest")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: as ``StreamWriter.commit``; there is no fingerprint of the input.

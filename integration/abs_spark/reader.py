@@ -21,6 +21,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_core.source import Bounded, Forgetful, Limit, Offsets, Source, Split, Watched
+from abs_spark.executor import on_executor
 from abs_spark.limits import (
     HAS_LIMITS,
     ReadLimit,
@@ -127,7 +128,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             AbsError: the task fails, and is tried again by Spark.
         """
-        return _batches(self._source, partition, self._schema)
+        with on_executor():
+            yield from _batches(self._source, partition, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
         """All up to ``end`` is done; called as the next epoch is planned."""
@@ -164,7 +166,8 @@ class BatchReader(DataSourceReader):
         Raises:
             AbsError: the task fails, and is tried again by Spark.
         """
-        return _batches(self._source, partition, self._schema)
+        with on_executor():
+            yield from _batches(self._source, partition, self._schema)
 
 
 def _partitions(splits: Sequence[Split]) -> list[SplitPartition]:

@@ -15,6 +15,7 @@ from abs_core.model import job_key
 from abs_spark import run as runs
 from abs_spark.checkpoint import fingerprint
 from abs_spark.context import stream_task
+from abs_spark.executor import on_executor
 from abs_spark.logs import show_logs
 from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
@@ -64,11 +65,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
             AbsError: nothing of this task becomes visible.
         """
         show_logs()
-        task = stream_task()
-        job = job_key(self._target.options.common.job or task.query)
-        name = RunName(job, task.query, task.run, self._location)
-        what = (task.epoch, task.partition, iterator, self._announced, self._origin)
-        return take_part(self._target, name, *what, digests=self._digests)
+        with on_executor():
+            task = stream_task()
+            job = job_key(self._target.options.common.job or task.query)
+            name = RunName(job, task.query, task.run, self._location)
+            what = (task.epoch, task.partition, iterator, self._announced, self._origin)
+            return take_part(self._target, name, *what, digests=self._digests)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: all tasks have pre-committed; decide and commit.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from abs_core import errors
-from abs_core.errors import AbsError, ConfigError
+from abs_core.errors import AbsError, ConfigError, RefusedError
 
 CLASSES = [
     found for _, found in inspect.getmembers(errors, inspect.isclass) if issubclass(found, AbsError)
@@ -82,3 +82,11 @@ def test_an_error_names_what_it_happened_to_and_what_to_do() -> None:
 def test_a_retry_can_help_only_where_nothing_is_decided_by_it() -> None:
     retryable = {found.__name__ for found in CLASSES if found.retryable}
     assert retryable == {"NotPreparedError", "UnavailableError", "ContentionError"}
+
+
+def test_an_error_says_where_it_happened_also_after_a_journey() -> None:
+    error = RefusedError("It refused.", job="j", remedy="ask.")
+    error.at("on executor host-3")
+    error.at("on executor host-4")  # whoever passes it on does not know better
+    for one in (error, pickle.loads(pickle.dumps(error))):
+        assert str(one) == "It refused. [job j, on executor host-3] What to do: ask."

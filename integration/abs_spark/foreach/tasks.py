@@ -18,6 +18,7 @@ from abs_core.rowdigest import RowDigest, read_row_digest
 from abs_core.sinkmap import STRIDE
 from abs_sinks.rowhash import empty_digest, row_digest
 from abs_spark.context import partition
+from abs_spark.executor import on_executor
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.views import View
 from abs_spark.logs import show_logs
@@ -69,7 +70,9 @@ def writing(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
     """The function for ``mapInArrow``: yields one row, the task's report."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield pa.RecordBatch.from_pylist([{"report": take_part(work, batches)}], schema=REPORT)
+        with on_executor():
+            report = take_part(work, batches)
+        yield pa.RecordBatch.from_pylist([{"report": report}], schema=REPORT)
 
     return write
 
