@@ -47,6 +47,16 @@ def query_id(checkpoint: str | None) -> str | None:
         return None
 
 
+def is_stateless(checkpoint: str) -> bool:
+    """Whether no operator of the query has kept state there; False where that cannot be told."""
+    try:
+        filesystem, path = locate(checkpoint)
+        found = filesystem.get_file_info(f"{path.rstrip('/')}/state")
+    except (OSError, pa.ArrowException, ValueError, ImportError):
+        return False
+    return found.type is fs.FileType.NotFound and query_id(checkpoint) is not None
+
+
 _readable: set[str] = set()
 
 

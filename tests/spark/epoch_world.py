@@ -89,7 +89,7 @@ class EpochWorld:
             "protocol": protocol,
         }
         s3 = {**self.bucket.options, "protocol": protocol}
-        postgres = {"dbtable": "t", **self.postgres_options}
+        postgres = {"dbtable": "t", "protocol": protocol, **self.postgres_options}
         sinks: list[dict[str, Any]] = [
             {"format": "abs-postgres", "name": "payments", "options": postgres},
             {"format": "abs-kafka", "name": "alerts", "options": kafka, "select": select},

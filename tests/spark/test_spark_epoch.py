@@ -17,6 +17,7 @@ import abs_spark
 from abs_core.errors import ConfigError
 from abs_services import KafkaService
 from abs_spark.foreach.explain import explanation
+from abs_spark.foreach.function import Epoch
 from abs_spark.foreach.sealed import Sealed
 from tests.kit.kafka import Variant, open_topic
 from tests.spark.bucket import Bucket
@@ -62,6 +63,49 @@ def test_a_replayed_epoch_changes_no_target(spark: SparkSession, world: EpochWor
     assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
 
 
+def counting_jobs(function: Epoch, jobs: list[int]) -> Callable[[DataFrame, int], None]:
+    """The function, and how many Spark jobs its query had after each of its calls."""
+
+    def write(df: DataFrame, batch: int) -> None:
+        function(df, batch)
+        group = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
+        jobs.append(len(df.sparkSession.sparkContext.statusTracker().getJobIdsForGroup(group)))
+
+    return write
+
+
+def test_a_replayed_epoch_of_a_stateless_query_costs_no_job(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    world.files.add_files(range(2))
+    world.run(spark, world.epoch(world.postgres()))
+    world.files.forget_commits(1)
+    jobs: list[int] = []
+    world.run(spark, counting_jobs(world.epoch(world.postgres()), jobs))
+    assert jobs == [0]
+    assert world.ids()["payments"] == once(ids(range(2)))
+
+
+def test_a_replayed_epoch_of_a_stateful_query_is_read_so_that_its_state_is_kept(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    world.files.add_files(range(2))
+
+    def run(jobs: list[int]) -> None:
+        rows = world.stream(spark).dropDuplicates(["id"]).writeStream
+        query = rows.foreachBatch(counting_jobs(world.epoch(world.postgres()), jobs))
+        query = query.option("checkpointLocation", str(world.checkpoint))
+        query.trigger(availableNow=True).start().awaitTermination()
+
+    run([])
+    world.files.forget_commits(1)
+    world.files.add_files(range(2, 3))
+    jobs: list[int] = []
+    run(jobs)
+    assert jobs[0] > 0
+    assert world.ids()["payments"] == once(ids(range(3)))
+
+
 def test_each_sink_gets_its_rows_and_columns_of_one_pass(
     spark: SparkSession, world: EpochWorld
 ) -> None:
@@ -72,14 +116,7 @@ def test_each_sink_gets_its_rows_and_columns_of_one_pass(
         world.to_s3(select=["id", "upper(word) as word"]),
     ]
     jobs: list[int] = []
-
-    def write(df: DataFrame, batch: int) -> None:
-        written(df, batch)
-        group = df.sparkSession.sparkContext.getLocalProperty("spark.jobGroup.id")
-        jobs.append(len(df.sparkSession.sparkContext.statusTracker().getJobIdsForGroup(group)))
-
-    written = world.epoch(*sinks)
-    world.run(spark, write)
+    world.run(spark, counting_jobs(world.epoch(*sinks), jobs))
     found = world.ids()
     assert found["payments"] == once(range(10))
     assert found["alerts"] == once([n for n in range(40) if n > 4 and n != 7])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -70,6 +71,28 @@ def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
     killed(world, job, CrashPoint.AFTER_PRE_COMMIT, nth)
     assert not any(world.ids().values())
     go_on(spark, world, job)
+
+
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_a_driver_that_stood_still_while_another_went_on_changes_no_target(
+    spark: SparkSession, world: EpochWorld, protocol: str
+) -> None:
+    world.files.add_files(range(2), ROWS)
+    job = world.job(protocol, continuous=True)
+    with Driver(job, world.files.folder / "stopped", world.files.url) as driver:
+        driver.wait_until(lambda: (world.checkpoint / "commits" / "1").exists(), "it is idle")
+        driver.stop()
+        other = world.files.with_checkpoint_copy("other")
+        world.files.add_files(range(2, FILES), ROWS)  # it has work to do as soon as it goes on
+        other.forget_commits(1)
+        given = replace(job, continuous=False, checkpoint=str(other.checkpoint))
+        start(spark, given, world.files.url).awaitTermination()
+        driver.go_on()
+        assert driver.end() == 1
+        assert "FencedError" in driver.log
+    expected = once(ids())
+    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
+    assert world.left_behind() == []
 
 
 @pytest.mark.campaign

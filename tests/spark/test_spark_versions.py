@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, killed_at
 from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.other_sparks import search_path
-from tests.spark.world import World
+from tests.spark.world import WAYS, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1500)]
 
@@ -79,3 +80,41 @@ def test_a_job_by_one_sink_is_exact(tmp_path: Path, world: EpochWorld, version: 
         assert driver.end() == 0
     world.files.holds(expected)
     assert world.files.left_behind() == []
+
+
+@pytest.mark.parametrize(
+    "way",
+    [pytest.param(way, marks=() if way == "idempotent" else pytest.mark.campaign) for way in WAYS],
+)
+def test_a_job_by_one_sink_is_exact_in_every_protocol(
+    tmp_path: Path, new_world: Callable[[str], World], version: str, way: str
+) -> None:
+    world = new_world(way)
+    options = {"dbtable": "t", **WAYS[way]}
+    job = replace(world.epoch_job([{"format": "abs-postgres", "options": options}]), scramble=True)
+    expected = world.add_files(range(3))
+    for nth, point in enumerate((CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_FORGET), 1):
+        killed_at(point, nth, job, tmp_path / f"killed-{point}", world.url)
+    for number in range(2):
+        with Driver(job, tmp_path / f"run{number}", world.url) as driver:
+            assert driver.end() == 0
+        if number == 0:
+            world.forget_commits(2)
+    world.holds(expected)
+    assert world.left_behind() == []
+
+
+@pytest.mark.campaign
+def test_three_targets_under_wal_are_exact(tmp_path: Path, world: EpochWorld, version: str) -> None:
+    job = world.job("wal", scramble=True)
+    world.files.add_files(range(FILES), ROWS)
+    for point in (CrashPoint.AFTER_INSPECT, CrashPoint.AFTER_DECIDE, CrashPoint.BETWEEN_COMMITS):
+        killed_at(point, 1, job, tmp_path / f"killed-{point}", world.files.url)
+    for number in range(2):
+        with Driver(job, tmp_path / f"run{number}", world.files.url) as driver:
+            assert driver.end() == 0
+        if number == 0:
+            world.files.forget_commits(2)
+    expected = once([file * 1000 + row for file in range(FILES) for row in range(ROWS)])
+    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
+    assert world.left_behind() == []
