@@ -56,14 +56,14 @@ def reset(
         give_up_attempts(url, known)
         begin_again(state.register, state.committer(known), job)
         if checkpoint is not None:
-            _forget(checkpoint)
+            _forget(checkpoint, job)
     errors.print(f"[green]reset[/] {escape(job)}", highlight=False)
 
 
-def _forget(checkpoint: str) -> None:
+def _forget(checkpoint: str, job: str) -> None:
     from abs_spark.certificates import forget
 
-    if not forget(checkpoint):
+    if not forget(checkpoint, job):
         errors.print(
             f"there was no birth certificate in {escape(checkpoint)}",
             highlight=False,

@@ -1,7 +1,8 @@
 """The birth certificate in Spark's checkpoint, and where that checkpoint lies, in one spelling.
 
 The certificate is the file ``abs/certificate.json`` below ``checkpointLocation``. Spark looks at none
-but its own folders there.
+but its own folders there. Where one query has several jobs (``abs_spark.epoch`` called with several
+names), it is the first one's; each other has ``abs/certificate-JOB.json``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+from collections.abc import Collection
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,7 +22,6 @@ from abs_core.errors import RefusedError
 from abs_spark.checkpoint import locate
 
 _FOLDER = "abs"
-_FILE = f"{_FOLDER}/certificate.json"
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 _S3 = {"s3a": "s3", "s3n": "s3"}
 _CONTAINERS = {"abfs", "abfss", "wasb", "wasbs"}
@@ -33,10 +34,12 @@ class CheckpointCertificates:
 
     Args:
         checkpoint: the option ``checkpointLocation``; None where the query does not tell.
+        job: whose own file it is, where the query's first job has ``certificate.json``.
     """
 
-    def __init__(self, checkpoint: str | None) -> None:
+    def __init__(self, checkpoint: str | None, job: str | None = None) -> None:
         self._checkpoint = checkpoint
+        self._file = _file(job)
 
     def read(self) -> Origin:
         """What is there; not readable where this process does not find Spark's checkpoint there."""
@@ -44,7 +47,7 @@ class CheckpointCertificates:
             return UNREADABLE
         try:
             filesystem, folder = locate(self._checkpoint)
-            path = f"{folder.rstrip('/')}/{_FILE}"
+            path = f"{folder.rstrip('/')}/{self._file}"
             spare = f"{path}.new"
             spark, found, new = filesystem.get_file_info(
                 [f"{folder.rstrip('/')}/metadata", path, spare]
@@ -70,7 +73,7 @@ class CheckpointCertificates:
         content = to_text(certificate).encode()
         try:
             filesystem, folder = locate(self._checkpoint)
-            path = f"{folder.rstrip('/')}/{_FILE}"
+            path = f"{folder.rstrip('/')}/{self._file}"
             if isinstance(filesystem, fs.LocalFileSystem):
                 _replace(Path(path), content)
             elif filesystem.type_name == "hdfs":
@@ -79,29 +82,51 @@ class CheckpointCertificates:
                 _put(filesystem, path, content)
         except _FAILURES as error:
             raise RefusedError(
-                f"{_FILE} cannot be written into the checkpoint: {str(error)[:200]}.",
+                f"{self._file} cannot be written into the checkpoint: {str(error)[:200]}.",
                 remedy="let the driver's Python write there.",
             ) from error
 
 
-def forget(checkpoint: str) -> bool:
-    """Delete the certificate, so that the job may begin again from nothing; whether there was one.
+def certificates_of(checkpoint: str, job: str, beside: Collection[str]) -> CheckpointCertificates:
+    """The certificates of one of a query's jobs.
+
+    Args:
+        beside: jobs that this very run of the query has begun: where ``certificate.json`` is one of
+            theirs, this is no renamed job, but another one.
+    """
+    own, first = CheckpointCertificates(checkpoint, job), CheckpointCertificates(checkpoint)
+    if own.read().certificate is not None:
+        return own
+    found = first.read().certificate
+    return own if found is not None and found.job != job and found.job in beside else first
+
+
+def forget(checkpoint: str, job: str) -> bool:
+    """Delete a job's certificate, so that it may begin again from nothing; whether there was one.
 
     Raises:
         RefusedError: it cannot be told, or not be deleted.
     """
     try:
         filesystem, folder = locate(checkpoint)
-        path = f"{folder.rstrip('/')}/{_FILE}"
-        there = [each for each in filesystem.get_file_info([path, f"{path}.new"]) if _is_file(each)]
-        for each in there:
-            filesystem.delete_file(each.path)
+        for file in (_file(job), _file(None)):
+            path = f"{folder.rstrip('/')}/{file}"
+            found = filesystem.get_file_info([path, f"{path}.new"])
+            there = [each for each in found if _is_file(each)]
+            for each in there:
+                filesystem.delete_file(each.path)
+            if there:
+                return True
     except _FAILURES as error:
         raise RefusedError(
             f"The birth certificate cannot be deleted: {str(error)[:200]}.",
-            remedy=f"delete {_FILE} in the checkpoint by other means.",
+            remedy=f"delete {_file(None)} in the checkpoint by other means.",
         ) from error
-    return bool(there)
+    return False
+
+
+def _file(job: str | None) -> str:
+    return f"{_FOLDER}/certificate.json" if job is None else f"{_FOLDER}/certificate-{job}.json"
 
 
 def location(checkpoint: str | None) -> str | None:

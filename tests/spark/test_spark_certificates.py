@@ -10,7 +10,7 @@ import pytest
 
 from abs_core.certificate import UNREADABLE, Certificate, Origin
 from abs_core.errors import CorruptionError, RefusedError
-from abs_spark.certificates import CheckpointCertificates, forget, location
+from abs_spark.certificates import CheckpointCertificates, certificates_of, forget, location
 
 CERTIFICATE = Certificate("job", "a" * 16, "abs.register", 3, None, 0)
 HERE = f"file://{socket.gethostname().lower()}"
@@ -59,10 +59,22 @@ def test_a_damaged_certificate_is_not_taken_for_none(checkpoint: Path) -> None:
 
 def test_a_certificate_is_forgotten_on_purpose(checkpoint: Path) -> None:
     certificates = CheckpointCertificates(str(checkpoint))
-    assert not forget(str(checkpoint))
+    assert not forget(str(checkpoint), CERTIFICATE.job)
     certificates.write(CERTIFICATE)
-    assert forget(f"file:{checkpoint}")
+    assert forget(f"file:{checkpoint}", CERTIFICATE.job)
     assert certificates.read() == Origin()
+
+
+def test_another_job_of_the_same_query_has_a_certificate_of_its_own(checkpoint: Path) -> None:
+    place, first = str(checkpoint), CERTIFICATE.job
+    certificates_of(place, first, ()).write(CERTIFICATE)
+    assert certificates_of(place, "other", ()).read() == Origin(CERTIFICATE), "it may be renamed"
+    other = replace(CERTIFICATE, job="other")
+    certificates_of(place, "other", {first}).write(other)
+    assert certificates_of(place, "other", ()).read() == Origin(other)
+    assert certificates_of(place, first, {"other"}).read() == Origin(CERTIFICATE)
+    assert forget(place, "other")
+    assert certificates_of(place, first, ()).read() == Origin(CERTIFICATE)
 
 
 @pytest.mark.parametrize(

@@ -180,6 +180,41 @@ def test_a_second_call_in_one_batch_is_refused(spark: SparkSession, world: Epoch
     assert world.ids()["payments"] == once(ids(range(1)))
 
 
+def test_a_function_may_call_for_two_jobs_each_with_a_certificate_of_its_own(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    def run() -> None:
+        payments = world.epoch(world.postgres())
+        archive = world.epoch(world.to_s3(), job="archive")
+
+        def both(df: DataFrame, batch: int) -> None:
+            payments(df, batch)
+            archive(df, batch)
+
+        world.run(spark, both)
+
+    world.files.add_files(range(2))
+    run()
+    world.files.forget_commits(1)
+    world.files.add_files(range(2, 3))
+    run()
+    found = world.ids()
+    assert found["payments"] == found["items"] == once(ids(range(3)))
+    names = {path.name for path in (world.checkpoint / "abs").iterdir() if path.suffix == ".json"}
+    assert names == {"certificate.json", "certificate-archive.json"}
+
+
+def test_a_job_under_another_name_is_refused_also_beside_no_other(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    world.files.add_files(range(1))
+    world.run(spark, world.epoch(world.postgres()))
+    world.files.add_files(range(1, 2))
+    with pytest.raises(StreamingQueryException, match="is that of job job"):
+        world.run(spark, world.epoch(world.postgres(), job="renamed"))
+    assert world.ids()["payments"] == once(ids(range(1)))
+
+
 def test_a_function_may_leave_out_batches(spark: SparkSession, world: EpochWorld) -> None:
     world.files.add_files(range(4))
     function = world.epoch(world.postgres())

@@ -15,7 +15,7 @@ from abs_core.model import JobState, Share
 from abs_core.patience import Patience
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity, Skip, Write
-from abs_spark.certificates import CheckpointCertificates
+from abs_spark.certificates import certificates_of
 from abs_spark.foreach.targets import Targets, joined
 from abs_spark.names import RunName
 from abs_spark.progress import observer
@@ -24,6 +24,12 @@ from abs_spark.start import warn
 
 _start = logging.getLogger("abs_spark.start")
 _recovery = logging.getLogger("abs_spark.recovery")
+
+
+_begun: dict[str, set[str]] = {}
+"""Jobs that this process has begun in a run of a query: a user's function may have several."""
+
+_RUNS_KEPT = 64
 
 
 class EpochRun:
@@ -38,7 +44,7 @@ class EpochRun:
     def __init__(self, name: RunName, targets: Targets, checkpoint: str, adopt: str | None) -> None:
         self.name = name
         self.targets = targets
-        self._certificates = CheckpointCertificates(checkpoint)
+        self._certificates = certificates_of(checkpoint, name.job, _begun.get(name.run, ()))
         self._origin: Origin | None = None
         self._finished: set[int] = set()
         identities = targets.identities()
@@ -72,6 +78,7 @@ class EpochRun:
             self._preflight()
             self._origin = self._certificates.read()
         state, plan = self._coordinator.begin(epoch, gaps_allowed=True, origin=self._origin)
+        _note_begun(self.name)
         if state.sinks and sinkmap.numbers(state) != self._numbers:
             # Another run was first between our look and our start: it was given other sinks.
             self._numbers = sinkmap.numbers(state)
@@ -146,3 +153,9 @@ class EpochRun:
                 "none; while it commits, one may show it before another",
                 *(self.name.job, len(self.targets.names)),
             )
+
+
+def _note_begun(name: RunName) -> None:
+    _begun.setdefault(name.run, set()).add(name.job)
+    while len(_begun) > _RUNS_KEPT:
+        del _begun[next(iter(_begun))]
