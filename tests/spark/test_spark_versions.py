@@ -102,19 +102,3 @@ def test_a_job_by_one_sink_is_exact_in_every_protocol(
             world.forget_commits(2)
     world.holds(expected)
     assert world.left_behind() == []
-
-
-@pytest.mark.campaign
-def test_three_targets_under_wal_are_exact(tmp_path: Path, world: EpochWorld, version: str) -> None:
-    job = world.job("wal", scramble=True)
-    world.files.add_files(range(FILES), ROWS)
-    for point in (CrashPoint.AFTER_INSPECT, CrashPoint.AFTER_DECIDE, CrashPoint.BETWEEN_COMMITS):
-        killed_at(point, 1, job, tmp_path / f"killed-{point}", world.files.url)
-    for number in range(2):
-        with Driver(job, tmp_path / f"run{number}", world.files.url) as driver:
-            assert driver.end() == 0
-        if number == 0:
-            world.files.forget_commits(2)
-    expected = once([file * 1000 + row for file in range(FILES) for row in range(ROWS)])
-    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
-    assert world.left_behind() == []
