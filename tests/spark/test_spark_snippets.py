@@ -56,6 +56,7 @@ ELSEWHERE = {
     ("running-on-spark.md", ""): "tests/spark/test_running_on_spark.py",
     ("several-sinks.md", "[sinks.table]"): "tests/cli/test_cli_several.py",
     ("several-sinks.md", "abs doctor --sinks"): "tests/cli/test_cli_several.py",
+    ("first-stream.md", ""): "tests/docs/test_tutorial.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
 }
 
