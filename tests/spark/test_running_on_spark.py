@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
+import pyspark
 import pytest
 
 from abs_services.leash import LEASH
@@ -94,12 +95,9 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         yield cluster
 
 
-def path_with(python: Path) -> str:
-    """A PATH with the commands beside this Python first, ``spark-submit`` among them."""
-    return f"{python.parent}:{os.environ['PATH']}"
-
-
-SUBMIT = path_with(Path(sys.executable))
+HOME = Path(pyspark.__file__).parent
+"""Spark as it is installed on the machine that submits."""
+SUBMIT = {"SPARK_HOME": str(HOME), "PATH": f"{HOME / 'bin'}:{os.environ['PATH']}"}
 
 
 def test_a_virtual_environment_that_is_not_activated(place: Place) -> None:
@@ -111,7 +109,7 @@ def test_a_virtual_environment_that_is_not_activated(place: Place) -> None:
 @pytest.mark.campaign
 def test_a_packed_environment(place: Place, cluster: Cluster, built: Path) -> None:
     place.use(with_wheel(python_with(*RUNTIME, *LIBRARIES, of="packed"), built))
-    place.run(block("sh", "--archives"), MASTER=cluster.url, PATH=SUBMIT)
+    place.run(block("sh", "--archives"), MASTER=cluster.url, **SUBMIT)
     place.holds()
 
 
@@ -119,7 +117,7 @@ def test_a_packed_environment(place: Place, cluster: Cluster, built: Path) -> No
 def test_the_wheel_by_py_files(place: Place, cluster: Cluster, built: Path) -> None:
     python = str(python_with(*RUNTIME, *LIBRARIES))
     given = {"MASTER": cluster.url, "WHEEL": str(built), "PYSPARK_PYTHON": python}
-    place.run(block("sh", "--py-files"), **given, PATH=SUBMIT)
+    place.run(block("sh", "--py-files"), **given, **SUBMIT)
     place.holds()
 
 
@@ -133,7 +131,7 @@ def test_a_connect_server(place: Place, built: Path) -> None:
     pids = place.folder / "pids"
     given = {"SPARK_HOME": str(home), "SPARK_PID_DIR": str(pids), "SPARK_LOG_DIR": str(pids)}
     try:
-        place.run(block("sh", "start-connect-server"), **given, PATH=path_with(python))
+        place.run(block("sh", "start-connect-server"), **given)
         place.holds()
     finally:
         for pid in pids.glob("*.pid"):
