@@ -288,7 +288,7 @@ def test_prepared_transactions_of_several_sinks_are_added_up_per_server(
     tasks = room // 2 + 1  # each alone fits
     found = parsed("doctor", "--sinks", file, "--tasks", tasks)
     assert [one["severity"] for one in found["findings"]] == ["error"]
-    assert f"{2 * tasks} in all" in found["findings"][0]["what"]
+    assert f"prepares {2 * tasks} transactions" in found["findings"][0]["what"]
     assert not [
         f for s in found["sinks"].values() for f in s["findings"] if f["severity"] == "error"
     ]

@@ -1,0 +1,29 @@
+"""How many prepared transactions the sinks of one epoch take together."""
+
+from __future__ import annotations
+
+import pytest
+
+from abs_core.model import Severity
+from abs_sinks.postgres.budget import Room, judge_room
+
+SINKS = {"payments": "2pc", "items": "2pc", "totals": "wal"}
+TASKS = 4
+WANTED = 2 * TASKS + 1
+
+
+@pytest.mark.parametrize(
+    ("most", "taken", "found"),
+    [
+        (WANTED - 1, 0, [Severity.ERROR]),
+        (WANTED, 0, [Severity.WARNING]),
+        (2 * WANTED + 3, 4, [Severity.WARNING]),
+        (2 * WANTED + 3, 3, []),
+    ],
+)
+def test_2pc_takes_one_for_each_task_and_wal_one_for_the_epoch(
+    most: int, taken: int, found: list[Severity]
+) -> None:
+    findings = judge_room(SINKS, Room("server", most, taken), TASKS)
+    assert [finding.severity for finding in findings] == found
+    assert all(f"{WANTED} transactions" in finding.what for finding in findings)
