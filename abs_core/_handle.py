@@ -1,0 +1,105 @@
+"""The name of a handle, and the register key of a job that is a part of it; see ``abs_core.model``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from abs_core.errors import OptionError, ProtocolError
+
+JOB_KEY_MAX = 100
+"""Longest job key, in characters. A handle's name must fit PostgreSQL's 200-byte gid with it."""
+
+NO_EPOCH = 10**18 - 1
+"""The epoch in a bounded name: it is no epoch's, never finished and never abandoned."""
+
+_NAME = re.compile(
+    r"abs1:(?P<register>[0-9a-f]{16}):(?P<job>[A-Za-z0-9_.~%@-]{1,100})"
+    r":(?P<generation>0|[1-9][0-9]{0,17}):(?P<epoch>0|[1-9][0-9]{0,17})"
+    r":(?P<partition>0|[1-9][0-9]{0,9}):(?P<attempt>[0-9a-f]{1,24})"
+)
+
+
+def job_key(job: str, token: str | None = None) -> str:
+    """The register key of a job, or of one batch write of a job.
+
+    Args:
+        job: the job's stable name.
+        token: the ``epoch`` token of a batch write; each token has a register record of its own.
+
+    Returns:
+        ``job`` or ``job@token``, percent-encoded so that it is safe in any handle name.
+
+    Raises:
+        OptionError: a name is empty, too long once encoded, or no text.
+    """
+    parts = [job] if token is None else [job, token]
+    if not all(parts):
+        raise OptionError(
+            "A job's name and its epoch token cannot be empty.",
+            remedy="give the option job (or epoch) a name, or leave it out.",
+        )
+    try:
+        key = "@".join(quote(part, safe="") for part in parts)
+    except UnicodeEncodeError as error:
+        raise OptionError(
+            f"The job name {job!a} holds a lone surrogate: it is no text.",
+            remedy="write it as UTF-8.",
+        ) from error
+    if len(key) > JOB_KEY_MAX:
+        raise OptionError(
+            f"The job name {job!r}{f' with epoch {token!r}' if token else ''} takes {len(key)} "
+            f"characters once encoded; a handle's name has room for {JOB_KEY_MAX}.",
+            remedy="choose a shorter name for the option `job` (or `epoch`).",
+        )
+    return key
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class HandleName:
+    """The durable name of what one writer pre-committed (I6: no two live writers share one).
+
+    Register id and generation tell runs apart, epoch and partition the work, the attempt (random)
+    the retries and speculative copies of one task.
+
+    Raises:
+        ProtocolError: the parts do not make a name that can be read back.
+    """
+
+    register: str
+    job: str
+    generation: int
+    epoch: int
+    partition: int
+    attempt: str
+
+    def __post_init__(self) -> None:
+        # A name that does not read back would be found by no sweep.
+        if _NAME.fullmatch(str(self)) is None:
+            raise ProtocolError(
+                f"{str(self)!r} is no name for a handle.",
+                remedy="this is a defect of the engine's adaptor: names take the register's id, a "
+                "key made by `job_key`, numbers from 0 on and an attempt in lower-case hex.",
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"abs1:{self.register}:{self.job}:{self.generation}:{self.epoch}"
+            f":{self.partition}:{self.attempt}"
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> HandleName | None:
+        """The name that prints as exactly ``text``, or None: a prefix or a look-alike is not ours."""
+        match = _NAME.fullmatch(text)
+        if match is None:
+            return None
+        return cls(
+            match["register"],
+            match["job"],
+            int(match["generation"]),
+            int(match["epoch"]),
+            int(match["partition"]),
+            match["attempt"],
+        )
