@@ -66,7 +66,7 @@ def kafka() -> Iterator[KafkaService]:
         yield server
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def _brokers() -> Iterator[NativeKafkaCluster]:
     if services().way is not Way.NATIVE:
         pytest.skip("the brokers are not ours to kill one by one")
@@ -76,7 +76,10 @@ def _brokers() -> Iterator[NativeKafkaCluster]:
 
 @pytest.fixture
 def brokers(_brokers: NativeKafkaCluster) -> Iterator[NativeKafkaCluster]:
-    """Three Kafka brokers, shared by the tests of this process; all run before and after a test."""
+    """Three Kafka brokers, shared by the tests of a module; all run before and after a test.
+
+    Not of the process: three idle brokers take a fifth of a core from the tests that follow.
+    """
     _brokers.start()
     yield _brokers
     _brokers.start()

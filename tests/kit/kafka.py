@@ -35,7 +35,7 @@ from tests.kit.kafka_log import committed
 
 PARTITIONS = 3
 
-READ_SECONDS = 30.0
+READ_SECONDS = 120.0
 """For how long a read waits for markers that are just being written."""
 
 KEYED = pa.schema([pa.field("key", pa.string()), pa.field("value", pa.string())])

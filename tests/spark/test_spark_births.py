@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from abs_core.certificate import Certificate, from_text
-from tests.spark.jobs.stream_files import Job, start
+from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import JOB, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -25,7 +25,7 @@ NewWorld = Callable[[str], World]
 def run(spark: SparkSession, world: World, **options: str) -> None:
     """Run the job until its files are read; raises what stops it."""
     job = replace(world.job, options={**world.job.options, **options})
-    start(spark, job, world.url).awaitTermination()
+    run_to_end(spark, job, world.url)
 
 
 def refused(spark: SparkSession, world: World, error: str, **options: str) -> str:
@@ -152,14 +152,14 @@ def test_a_deleted_checkpoint_of_a_job_without_a_name_is_refused(
     world = new_world("2pc")
     expected = world.add_file(0)
     job = without_name(world)  # the query id names it: it goes with the checkpoint
-    start(spark, job, world.url).awaitTermination()
+    run_to_end(spark, job, world.url)
     shutil.rmtree(world.checkpoint)
     with pytest.raises(StreamingQueryException, match="The checkpoint was deleted") as raised:
-        start(spark, job, world.url).awaitTermination()
+        run_to_end(spark, job, world.url)
     world.holds(expected)
     token = consent_in(str(raised.value))
     consented = replace(job, options={**job.options, "adopt": token})
-    start(spark, consented, world.url).awaitTermination()
+    run_to_end(spark, consented, world.url)
     world.holds(expected + expected)  # what the consent said
 
 
@@ -169,11 +169,11 @@ def test_a_deleted_checkpoint_is_no_matter_where_the_table_is_empty(
     world = new_world("2pc")
     expected = world.add_file(0)
     job = without_name(world)
-    start(spark, job, world.url).awaitTermination()
+    run_to_end(spark, job, world.url)
     shutil.rmtree(world.checkpoint)
     with psycopg.connect(world.url, autocommit=True) as connection:
         connection.execute("truncate t")
-    start(spark, job, world.url).awaitTermination()
+    run_to_end(spark, job, world.url)
     world.holds(expected)
 
 
@@ -182,10 +182,10 @@ def test_two_queries_without_names_write_into_one_table(
 ) -> None:
     world = new_world("2pc")
     expected = world.add_file(0)
-    start(spark, without_name(world), world.url).awaitTermination()
+    run_to_end(spark, without_name(world), world.url)
     second = replace(without_name(world), checkpoint=str(world.folder / "another checkpoint"))
     for _ in range(2):
-        start(spark, second, world.url).awaitTermination()
+        run_to_end(spark, second, world.url)
     world.holds(expected + expected)
 
 

@@ -29,7 +29,7 @@ from abs_spark.s3 import S3DataSource
 from tests.kit.kafka import delete_topics
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import until
-from tests.spark.jobs.stream_files import Job, start
+from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.kafka_world import KafkaWorld, opened
 from tests.spark.test_spark_births import consent_in
 from tests.spark.test_spark_s3_kills import holds
@@ -186,7 +186,7 @@ def run(spark: SparkSession, job: Job, /, **options: str) -> None:
     """Run the job until its input is read; raises what stops it."""
     spark.dataSource.register(KafkaDataSource)
     spark.dataSource.register(S3DataSource)
-    start(spark, replace(job, options={**job.options, **options})).awaitTermination()
+    run_to_end(spark, replace(job, options={**job.options, **options}))
 
 
 def refused(spark: SparkSession, job: Job, error: str, /, **options: str) -> str:

@@ -17,7 +17,7 @@ from tests.kit.kafka import Variant, open_topic
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, killed_at, until
 from tests.spark.epoch_world import EpochWorld, once
-from tests.spark.jobs.stream_files import Job, start
+from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -43,7 +43,7 @@ def ids(files: int = FILES) -> list[int]:
 
 def go_on(spark: SparkSession, world: EpochWorld, job: Job) -> None:
     """Restart in the shared session, which is as good as any other; then look at all targets."""
-    start(spark, job, world.files.url).awaitTermination()
+    run_to_end(spark, job, world.files.url)
     expected = once(ids())
     assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
     assert world.left_behind() == []
@@ -86,7 +86,7 @@ def test_a_driver_that_stood_still_while_another_went_on_changes_no_target(
         world.files.add_files(range(2, FILES), ROWS)  # it has work to do as soon as it goes on
         other.forget_commits(1)
         given = replace(job, continuous=False, checkpoint=str(other.checkpoint))
-        start(spark, given, world.files.url).awaitTermination()
+        run_to_end(spark, given, world.files.url)
         driver.go_on()
         assert driver.end() == 1
         assert "FencedError" in driver.log

@@ -11,7 +11,7 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
-from tests.spark.jobs.stream_files import start
+from tests.spark.jobs.stream_files import run_to_end
 from tests.spark.world import ARROW, World, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -30,14 +30,14 @@ def world(new_world: Callable[[str], World]) -> World:
 
 def test_an_error_of_a_streams_task_names_the_host(world: World, spark: SparkSession) -> None:
     with pytest.raises(StreamingQueryException, match=NAMED):
-        start(spark, world.job, world.url).awaitTermination()
+        run_to_end(spark, world.job, world.url)
     assert world.count() == 0
 
 
 def test_an_error_of_an_epochs_task_names_the_host(world: World, spark: SparkSession) -> None:
     sinks = [{"format": "abs-postgres", "options": {"dbtable": "t"}}]
     with pytest.raises(StreamingQueryException, match=NAMED):
-        start(spark, replace(world.job, sinks=sinks), world.url).awaitTermination()
+        run_to_end(spark, replace(world.job, sinks=sinks), world.url)
     assert world.count() == 0
 
 

@@ -20,7 +20,7 @@ from abs_spark.files import FilesDataSource
 from pyspark_abs_files import DefaultSource
 from tests.sources.files.fill import Bucket, packed
 from tests.spark.drivers import Driver
-from tests.spark.jobs.stream_files import Job, start
+from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import ARROW, World
 
 NewWorld = Callable[[str], World]
@@ -41,7 +41,7 @@ def holds_rows(world: World, enough: int) -> bool:
 
 
 def run(spark: SparkSession, world: World) -> None:
-    start(spark, job_of(world), world.url).awaitTermination()
+    run_to_end(spark, job_of(world), world.url)
 
 
 def test_the_format_is_found() -> None:

@@ -21,7 +21,7 @@ from abs_spark.kafka import KafkaDataSource
 from tests.kit.kafka import make_topic
 from tests.sinks.kafka.certificates import Authority
 from tests.sinks.kafka.secured import Principals, allow
-from tests.spark.jobs.stream_files import Job, start
+from tests.spark.jobs.stream_files import Job, run_to_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -91,7 +91,7 @@ def runs_once(
             "maxOffsetsPerTrigger": str(RECORDS // 2),
         },
     )
-    start(spark, job).awaitTermination()
+    run_to_end(spark, job)
     assert committed(broker.bootstrap) == Counter(sent)
 
 

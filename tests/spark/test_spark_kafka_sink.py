@@ -8,7 +8,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from abs_clients.kafka.cluster import close_clusters
@@ -19,7 +18,7 @@ from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
 from tests import daily
 from tests.spark.drivers import Driver, killed_at, until
-from tests.spark.jobs.stream_files import Job, start
+from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.kafka_world import KafkaWorld, opened
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -44,14 +43,8 @@ def new_world(kafka: KafkaService, tmp_path: Path) -> Iterator[NewWorld]:
 
 
 def run(spark: SparkSession, job: Job) -> None:
-    """Run the job to its end; once more where Spark could not start a Python worker in time."""
     spark.dataSource.register(KafkaDataSource)
-    try:
-        start(spark, job).awaitTermination()
-    except StreamingQueryException as error:
-        if "failed to connect back" not in str(error):
-            raise
-        start(spark, job).awaitTermination()
+    run_to_end(spark, job)
 
 
 SMALL = [

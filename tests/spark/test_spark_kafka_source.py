@@ -22,7 +22,7 @@ from abs_services import KafkaService
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
 from tests.spark.drivers import Driver
-from tests.spark.jobs.stream_files import Job, start
+from tests.spark.jobs.stream_files import Job, run_to_end
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -62,7 +62,7 @@ class Reading:
         """To the end of what is there."""
         spark.dataSource.register(KafkaDataSource)
         job = replace(self.job, source_options={**self.job.source_options, **options})
-        start(spark, job).awaitTermination()
+        run_to_end(spark, job)
 
     def rows(self) -> pa.Table:
         files = sorted((self.target / "data").glob("*.arrow"))

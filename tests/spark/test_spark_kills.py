@@ -18,7 +18,7 @@ from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests import daily
 from tests.spark.drivers import Driver, killed_at, until
-from tests.spark.jobs.stream_files import Job, start
+from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.world import WAYS, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -27,7 +27,7 @@ NewWorld = Callable[[str], World]
 
 
 def run(spark: SparkSession, world: World, job: Job) -> None:
-    start(spark, job, world.url).awaitTermination()
+    run_to_end(spark, job, world.url)
 
 
 def test_a_job_killed_with_all_its_processes_goes_on_where_it_was(

@@ -22,7 +22,7 @@ from abs_spark.kafka import KafkaDataSource
 from abs_spark.postgres import PostgresDataSource
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.spark.bucket import Bucket
-from tests.spark.jobs.stream_files import start
+from tests.spark.jobs.stream_files import run_to_end
 from tests.spark.world import ARROW, World, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -188,7 +188,7 @@ def test_a_stream_with_a_readable_checkpoint_makes_no_digest(
 ) -> None:
     world = new_world("2pc")
     expected = world.add_file(0)
-    start(spark, world.job, world.url).awaitTermination()
+    run_to_end(spark, world.job, world.url)
     world.holds(expected)
     state = world.state()
     assert state is not None

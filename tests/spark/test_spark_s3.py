@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from abs_core.contracts import Task
 from abs_sinks.s3 import S3Options, S3Sink
 from tests.spark.bucket import Bucket
-from tests.spark.jobs.stream_files import Job, start
+from tests.spark.jobs.stream_files import Job, run_to_end
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 
@@ -57,14 +57,14 @@ def test_a_replayed_epoch_changes_nothing_in_the_bucket(
         tasks=2,
     )
     expected = [number for file in range(3) for number in put_file(tmp_path / "input", file)]
-    start(spark, job).awaitTermination()
+    run_to_end(spark, job)
     assert bucket.ids() == Counter(expected)
     keys = bucket.names()
     forget_commits(tmp_path / "checkpoint", 2)
-    start(spark, replace(job, scramble=True)).awaitTermination()
+    run_to_end(spark, replace(job, scramble=True))
     assert bucket.names() == keys
     expected += put_file(tmp_path / "input", 3)
-    start(spark, job).awaitTermination()
+    run_to_end(spark, job)
     assert bucket.ids() == Counter(expected)
     assert bucket.uploads() == []
     folders = {key.split("/")[-2] for key in bucket.names()}

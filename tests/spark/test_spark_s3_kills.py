@@ -14,7 +14,7 @@ from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import killed_at
-from tests.spark.jobs.stream_files import Job, start
+from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import Row, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -71,7 +71,7 @@ def crash_and_recover(
 
 
 def run(spark: SparkSession, job: Job) -> None:
-    start(spark, job).awaitTermination()
+    run_to_end(spark, job)
 
 
 def rows_of(bucket: Bucket, protocol: str) -> Counter[Row]:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from tests.spark.drivers import until
-from tests.spark.jobs.stream_files import Job, start
+from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.world import JOB, WAYS, World, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -25,7 +25,7 @@ NewWorld = Callable[[str], World]
 
 def run(spark: SparkSession, world: World, job: Job | None = None) -> None:
     """Run the job until its files are read; raises what stops it."""
-    start(spark, job or world.job, world.url).awaitTermination()
+    run_to_end(spark, job or world.job, world.url)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -203,7 +203,7 @@ def test_what_a_stream_cannot_do_is_said_before_anything_is_written(
     def refused(expected: str, url: str | None = None, **options: str) -> None:
         job = replace(world.job, options={**world.job.options, **options})
         with pytest.raises(StreamingQueryException, match=expected):
-            start(spark, job, url or world.url).awaitTermination()
+            run_to_end(spark, job, url or world.url)
 
     refused("did you mean protocol", protokol="wal")
     refused("names a batch write", epoch="2026-01-01")

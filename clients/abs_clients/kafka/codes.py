@@ -147,6 +147,8 @@ MEANINGS: Mapping[str, Meaning] = {
     **dict.fromkeys(_NO_WORD, _AWAY),
     **dict.fromkeys(("_TRANSPORT", "_RESOLVE", "_ALL_BROKERS_DOWN", "_TIMED_OUT"), _AWAY),
     **dict.fromkeys(("_MSG_TIMED_OUT", "_PURGE_QUEUE", "_PURGE_INFLIGHT"), _PASSES),
+    # What list_offsets answers while no partition of those it was asked about has a leader.
+    "_NOENT": _PASSES,
     # Access.
     **dict.fromkeys(
         (

@@ -21,6 +21,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+WORKER_TRIES = 5
+
 SCHEMA = "id bigint, word string, at timestamp"
 
 
@@ -73,6 +75,21 @@ def start(spark: SparkSession, job: Job, url: str | None = None) -> StreamingQue
     return writer.trigger(availableNow=True).start()
 
 
+def run_to_end(spark: SparkSession, job: Job, url: str | None = None) -> None:
+    """Start the job's query and wait for its end; again where Spark had no Python worker in time.
+
+    Spark gives a worker 10 seconds to start and no setting changes that: a busy machine takes longer.
+    """
+    for left in reversed(range(WORKER_TRIES)):
+        try:
+            start(spark, job, url).awaitTermination()
+        except StreamingQueryException as error:
+            if left == 0 or "failed to connect back" not in str(error):
+                raise
+        else:
+            return
+
+
 def _into_one(rows: DataFrame, job: Job, url: str | None) -> DataStreamWriter:
     writer = rows.writeStream.format(job.format).options(**job.options)
     return writer if url is None else writer.option("url", url)
@@ -113,7 +130,7 @@ def main() -> int:
 
         spark.dataSource.register(FolderDataSource)
     try:
-        start(spark, job, os.environ.get("ABS_TEST_URL")).awaitTermination()
+        run_to_end(spark, job, os.environ.get("ABS_TEST_URL"))
     except StreamingQueryException as error:
         print(f"QUERY FAILED: {error}", file=sys.stderr)
         return 1
