@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
+# Of the campaign, for its time: the snippets of the README and the how-to pages run each day.
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.spark,
+    pytest.mark.services,
+    pytest.mark.timeout(1800),
+]
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "tutorial" / "first-stream.md"

@@ -16,7 +16,13 @@ from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.jobs.stream_files import Job
 from tests.spark.world import World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1200)]
+# Of the campaign, for its time: executors and drivers are killed each day without a cluster.
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.spark,
+    pytest.mark.services,
+    pytest.mark.timeout(1200),
+]
 
 FILES, MORE, ROWS = 3, 3, 40
 
@@ -81,14 +87,12 @@ def test_an_executor_and_the_driver_are_killed(
     run_through(world, cluster.conf(), tmp_path, kill)
 
 
-@pytest.mark.campaign
 def test_all_processes_of_one_worker_are_killed(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:
     run_through(world, cluster.conf(), tmp_path, lambda driver: cluster.kill_worker())
 
 
-@pytest.mark.campaign
 def test_a_worker_is_lost_in_the_middle_of_an_epoch_with_dynamic_allocation(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -109,7 +113,6 @@ def test_a_worker_is_lost_in_the_middle_of_an_epoch_with_dynamic_allocation(
     run_through(world, cluster.conf(**more), tmp_path, lose)
 
 
-@pytest.mark.campaign
 def test_a_task_that_stands_still_is_overtaken_by_its_speculative_copy(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:

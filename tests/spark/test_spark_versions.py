@@ -71,6 +71,7 @@ def test_a_job_that_is_killed_and_replayed_is_exact_in_all_targets(
     assert world.register().frontier == FILES - 1
 
 
+@pytest.mark.campaign  # by three sinks it runs each day
 def test_a_job_by_one_sink_is_exact(tmp_path: Path, world: EpochWorld, version: str) -> None:
     sinks = [{"format": "abs-postgres", "options": {"dbtable": "t"}}]
     job = world.files.epoch_job(sinks)
@@ -82,10 +83,8 @@ def test_a_job_by_one_sink_is_exact(tmp_path: Path, world: EpochWorld, version: 
     assert world.files.left_behind() == []
 
 
-@pytest.mark.parametrize(
-    "way",
-    [pytest.param(way, marks=() if way == "idempotent" else pytest.mark.campaign) for way in WAYS],
-)
+@pytest.mark.campaign
+@pytest.mark.parametrize("way", list(WAYS))
 def test_a_job_by_one_sink_is_exact_in_every_protocol(
     tmp_path: Path, new_world: Callable[[str], World], version: str, way: str
 ) -> None:
