@@ -88,7 +88,12 @@ def test_a_batch_that_cannot_be_is_refused_before_anything_is_written(
         ("mode overwrite would drop", "e1", "overwrite", {}),
         ("did you mean dbtable", "e1", "append", {"dbtabel": "t"}),
         ("option url is not a connection string", "e1", "append", {"url": "::"}),
-        ("UnavailableError", "e1", "append", {"url": "postgresql://127.0.0.1:1/x"}),
+        (
+            "UnavailableError",
+            "e1",
+            "append",
+            {"url": "postgresql://127.0.0.1:1/x", "patience": "1s"},
+        ),
     ):
         with pytest.raises(AnalysisException, match=match):
             save(frame, world, epoch, mode, **more)
