@@ -106,9 +106,8 @@ class Epoch:
         """
         show_logs()
         if self._process is None:
-            self._process = secrets.token_hex(
-                8
-            )  # here, so that each process that unpickles it has its own
+            # Not when it is made: each process that unpickles it has an id of its own.
+            self._process = secrets.token_hex(8)
         query = running(df.sparkSession, batch_id, self._checkpoint, self._process)
         self._check_mode(query)
         made = passes(df, self._sinks)
