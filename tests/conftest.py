@@ -7,20 +7,30 @@ kill it without disturbing another worker. They end with the process, even if it
 from __future__ import annotations
 
 import gc
+import os
 import secrets
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 from abs_services import KafkaService, PostgresService, S3Service, Way, fresh_database, services
+from abs_services.native.kafka import archive_classes
 from abs_services.native.kafka_cluster import NativeKafkaCluster
 from tests import daily
+
+SLOWEST = ("spark", "services")
+"""Marks of the tests that take longest, the longest first."""
 
 # Servers run beside the tests: how long one example takes says nothing of the code.
 settings.register_profile("beside-servers", deadline=None)
 settings.load_profile("beside-servers")
+
+
+# No broker of a test lives long enough to earn what Java's second compiler costs.
+os.environ.setdefault("ABS_KAFKA_JVM", "-XX:TieredStopAtLevel=1 -XX:-UsePerfData")
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -28,6 +38,22 @@ def pytest_configure(config: pytest.Config) -> None:
     """What hypothesis draws is of this day, too: every run of a day tries the same."""
     if config.getoption("hypothesis_seed") is None:
         config.option.hypothesis_seed = str(daily.seed())
+    # xdist would begin with the files of most tests; they are not the ones that take longest.
+    config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with Spark first, then those with servers, then the rest; inside them as collected.
+
+    A worker that gets a long file when the others have nothing left makes the run as much longer.
+    """
+    ranks: dict[Path, int] = {}
+    for item in items:
+        of_item = next(
+            (n for n, m in enumerate(SLOWEST) if item.get_closest_marker(m)), len(SLOWEST)
+        )
+        ranks[item.path] = min(of_item, ranks.get(item.path, of_item))
+    items.sort(key=lambda item: ranks[item.path])
 
 
 def pytest_report_header() -> str:
@@ -62,6 +88,8 @@ def database(postgres: PostgresService) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaService]:
     """A Kafka broker, shared by the tests of this process."""
+    if services().way is Way.NATIVE:
+        archive_classes()
     with services().kafka() as server:
         yield server
 
@@ -70,6 +98,7 @@ def kafka() -> Iterator[KafkaService]:
 def _brokers() -> Iterator[NativeKafkaCluster]:
     if services().way is not Way.NATIVE:
         pytest.skip("the brokers are not ours to kill one by one")
+    archive_classes()
     with NativeKafkaCluster() as cluster:
         yield cluster
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import base64
+import os
 import secrets
+import shlex
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.contracts import Kind
+from abs_services.native.kafka_classes import archive_flags, make_class_archive
 from abs_services.native.kafka_jars import broker_jars, find_java
 from abs_services.native.kafka_secured import AUTHORITY, make_certificate, secured_settings
 from abs_services.native.lifecycle import Command, NativeService, read_private, write_private
@@ -60,6 +63,7 @@ class NativeKafka(NativeService):
             jars at the first use ever is not counted.
         identity: of a node of a cluster, see :mod:`abs_services.native.kafka_cluster`; it serves as
             soon as most of the others run. None: it is a cluster of its own.
+        jvm: more options for Java, behind those of the environment variable ``ABS_KAFKA_JVM``.
 
     Plain text on 127.0.0.1, no authentication.
     """
@@ -76,12 +80,14 @@ class NativeKafka(NativeService):
         clients: Path | None = None,
         deadline_s: float = 90.0,
         identity: Identity | None = None,
+        jvm: Sequence[str] = (),
     ) -> None:
         super().__init__(folder, deadline_s=deadline_s)
         self._given_identity = identity
         self._secured = secured
         self._clients = clients
         self._identity: Identity | None = None
+        self._jvm = tuple(jvm)
         self.settings: dict[str, str] = {**KAFKA, **(settings or {})}
 
     @property
@@ -125,10 +131,13 @@ class NativeKafka(NativeService):
         properties = self.folder / "server.properties"
         properties.touch(mode=0o600)
         properties.write_text("".join(f"{k}={v}\n" for k, v in self._properties().items()))
-        argv = [str(java), *_JVM, "-cp", f"{jars}/*"]
+        jvm = [*_JVM, *archive_flags(java), *shlex.split(os.environ.get("ABS_KAFKA_JVM", ""))]
+        classes = ["-cp", f"{jars}/*"]
         if not (self.folder / "data" / "meta.properties").exists():
-            self._format([*argv, "kafka.tools.StorageTool", "format"], properties)
-        return Command([*argv, "kafka.Kafka", str(properties)], cwd=self.folder)
+            tool = [str(java), *jvm, *classes, "kafka.tools.StorageTool", "format"]
+            self._format(tool, properties)
+        argv = [str(java), *jvm, *self._jvm, *classes, "kafka.Kafka", str(properties)]
+        return Command(argv, cwd=self.folder)
 
     def _properties(self) -> dict[str, str]:
         known = self._known()
@@ -175,6 +184,16 @@ class NativeKafka(NativeService):
         if self._identity is None:
             raise ConfigError("this Kafka broker was never started", remedy="call start() first.")
         return self._identity
+
+
+def archive_classes() -> None:
+    """See to it that brokers start by an archive of their classes, from now on; 10 s the first time."""
+
+    def dump(archive: Path) -> None:
+        with NativeKafka(jvm=[f"-XX:ArchiveClassesAtExit={archive}"]) as broker:
+            broker.stop()
+
+    make_class_archive(dump)
 
 
 def new_identity() -> Identity:
