@@ -13,6 +13,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TypeVar
 
+import pytest
+from _pytest.mark.structures import ParameterSet
+
 T = TypeVar("T")
 
 
@@ -33,3 +36,23 @@ def cut(items: Iterable[T], size: int, of: str) -> list[T]:
         return all_of_them
     drawn = random.Random(f"{seed()}:{of}").sample(range(len(all_of_them)), size)
     return [all_of_them[number] for number in sorted(drawn)]
+
+
+def members(items: Iterable[T], size: int, of: str) -> list[ParameterSet]:
+    """All of a product, for ``parametrize``: those of this day, and the others as the campaign's."""
+    all_of_them = list(items)
+    today = cut(range(len(all_of_them)), size, of)
+    return [
+        pytest.param(item, marks=() if number in today else pytest.mark.campaign)
+        for number, item in enumerate(all_of_them)
+    ]
+
+
+def hand(items: Iterable[T], number: int, hands: int, of: str) -> list[T]:
+    """What one of so many gets where a product is dealt among them: each item goes to one, of this day.
+
+    So each rule is tried each day under one of several ways, and each way with some of the rules.
+    """
+    all_of_them = list(items)
+    shuffled = random.Random(f"{seed()}:{of}").sample(range(len(all_of_them)), len(all_of_them))
+    return [all_of_them[place] for place in sorted(shuffled[number::hands])]

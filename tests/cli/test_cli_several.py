@@ -49,6 +49,8 @@ class Several:
     adopt: str | None = None
     starts: int = 0
     audit: dict[str, tuple[str, str]] = field(default_factory=dict)
+    patience: str | None = None
+    """For how many seconds Kafka's calls are repeated; None: its default."""
 
     @property
     def options(self) -> dict[str, dict[str, str]]:
@@ -56,6 +58,7 @@ class Several:
             "kafka.bootstrap.servers": self.topic.bootstrap,
             "topic": self.topic.topic,
             "registertopic": self.topic.options.registertopic,
+            **({} if self.patience is None else {"patience": self.patience}),
         }
         return {
             "payments": {"url": self.url, "dbtable": "payments"},
@@ -251,6 +254,7 @@ def test_a_register_is_not_moved_while_a_system_is_away(job: Several, kafka: Kaf
     run = job.run()
     job.decided(run, 0, "a")
     before = job.state(run)
+    job.patience = "2"
     file = job.file()
     kafka.kill()
     try:
@@ -258,6 +262,8 @@ def test_a_register_is_not_moved_while_a_system_is_away(job: Several, kafka: Kaf
     finally:
         kafka.start()
     assert isinstance(refused.exception, UnavailableError), (refused.output, refused.exception)
+    job.patience = None
+    file = job.file()
     left = job.state(run)
     assert left.moved_to is None
     assert left.open == before.open

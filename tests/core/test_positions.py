@@ -19,6 +19,7 @@ from abs_core.testing.fakes import open_fake
 from abs_core.testing.fakes.committers import HandleCommitter, TransactionCommitter
 from abs_core.testing.fakes.register import FakeRegister
 from abs_core.testing.fakes.writers import UpsertWriter, drop
+from tests import daily
 
 FAKES: dict[str, Opener] = {
     "2pc-append": partial(open_fake, "2pc", "append"),
@@ -30,7 +31,7 @@ FAKES: dict[str, Opener] = {
 }
 
 
-@pytest.mark.parametrize("fake", FAKES)
+@pytest.mark.parametrize("fake", daily.members(FAKES, 2, "lost calls on fakes"))
 def test_no_call_of_a_job_can_be_lost_so_that_a_row_is(fake: str) -> None:
     tried = check_positions(by_calls(FAKES[fake]))
     print(fake, tried, sep=": ")

@@ -22,7 +22,7 @@ from tests.fault_proxy.postgres import LossyProxy
 
 pytestmark = pytest.mark.services
 
-SHORT_MS = 4_000
+SHORT_MS = 2_000
 """A silence that tests can wait for; the default one is tried in the campaign."""
 
 MINUTE, DEADLINE = 60.0, 180.0

@@ -14,6 +14,7 @@ import pytest
 
 from abs_core.crash import VARIABLE, CrashPoint
 from abs_core.testing.fakes import FakeTarget
+from tests import daily
 from tests.core.runtime.jobs.counting import expected
 
 JOB = Path(__file__).parent / "jobs" / "counting.py"
@@ -67,7 +68,7 @@ def check(found: list[tuple[int, str]]) -> None:
     assert sorted(value for _, value in found) == values
 
 
-@pytest.mark.parametrize("way", ["aligned", "unaligned"])
+@pytest.mark.parametrize("way", daily.members(["aligned", "unaligned"], 1, "random kills"))
 def test_a_job_that_is_killed_commits_each_row_once(tmp_path: Path, way: str) -> None:
     assert killed_again_and_again(tmp_path, way, 3) > 0
     check(rows_of(tmp_path))
@@ -84,7 +85,10 @@ POINTS = [
 ]
 
 
-@pytest.mark.parametrize("point", POINTS)
+DOUBTFUL = [CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE]
+
+
+@pytest.mark.parametrize("point", daily.members(POINTS, 2, "the runtime's kills"))
 def test_a_job_that_dies_between_two_durable_effects_commits_each_row_once(
     tmp_path: Path, point: CrashPoint
 ) -> None:
@@ -95,7 +99,7 @@ def test_a_job_that_dies_between_two_durable_effects_commits_each_row_once(
     check(rows_of(tmp_path))
 
 
-@pytest.mark.parametrize("point", [CrashPoint.AFTER_PRE_COMMIT, CrashPoint.AFTER_DECIDE])
+@pytest.mark.parametrize("point", daily.members(DOUBTFUL, 1, "rescaled in doubt"))
 def test_a_job_is_rescaled_with_handles_in_doubt(tmp_path: Path, point: CrashPoint) -> None:
     for parallelism in ("2", "3", "1"):
         process = start(tmp_path, "aligned", crash=str(point), parallelism=parallelism)

@@ -12,9 +12,11 @@ from tests import daily
 from tests.core.runtime.planted_bugs import PLANTED, PLANTED_ORDER, RARE
 from tests.model.simulation import Outcome, simulate
 
-HISTORIES = 2_000
+HISTORIES = 600
 """Other ones each day: the day's seed is the number of the first."""
-SLICES = 4
+ORDERED = 40
+"""Of these, too."""
+SLICES = 2
 
 
 def check(seeds: range) -> list[Outcome]:
@@ -79,7 +81,17 @@ def is_out_of_order(bug: str, histories: int) -> bool:
 
 
 def test_each_key_keeps_its_order_over_crashes_and_rescaling() -> None:
+    first = daily.seed() * ORDERED
+    in_order(range(first, first + ORDERED))
+
+
+@pytest.mark.campaign
+def test_each_key_keeps_its_order_in_many_histories() -> None:
+    in_order(range(1_000))
+
+
+def in_order(seeds: range) -> None:
     for name in ("aligned", "unaligned"):
-        for seed in range(150):
+        for seed in seeds:
             outcome = simulate(seed, STRATEGIES[name], ordered=True)
             assert not outcome.wrong, f"simulate({seed}, {name}, ordered=True): {outcome.wrong}"

@@ -20,8 +20,10 @@ from abs_core.testing import (
     check_crashes,
     run_check,
 )
+from abs_core.testing.checks import CHECKS
 from abs_core.testing.engine import Run
 from abs_core.testing.harness import Row
+from tests import daily
 
 AT_ONCE = 6
 
@@ -46,6 +48,20 @@ def keeps_every_rule(opener: Opener) -> int:
         if check.rule in ALONE:
             run_check(opener, check)
     return len(checks)
+
+
+def keeps_todays_rules(opener: Opener, number: int, hands: int, of: str) -> int:
+    """How many rules the sink was put to: those that this day deals to this of so many ways.
+
+    Raises:
+        AssertionError: as ``keeps_every_rule``.
+    """
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        dealt = daily.hand(CHECKS, number, hands, of)
+        together = [check for check in dealt if check.rule not in ALONE]
+        under = list(pool.map(lambda check: run_check(opener, check), together))
+    under += [run_check(opener, check) for check in dealt if check.rule in ALONE]
+    return sum(under)
 
 
 def survives(opener: Opener, points: Iterable[CrashPoint], passages: int = 1000) -> Killed:

@@ -22,6 +22,7 @@ from abs_services.native.kafka_cluster import NativeKafkaCluster
 from abs_sinks.kafka.prepared import Prepared
 from abs_sinks.kafka.register_topic import need_two
 from abs_sinks.kafka.sink import KafkaSink
+from tests import daily
 from tests.kit.kafka import (
     KEYED,
     PARTITIONS,
@@ -43,7 +44,7 @@ pytestmark = [
 MODES = ["2pc", "2pc-librdkafka", "wal", "idempotent"]
 LEFT, RIGHT, NEXT = rows(0, 30), rows(100, 30), rows(200, 30)
 DEATHS = 5
-DAILY = [("2pc", "kill"), ("2pc-librdkafka", "stop")]
+WAYS = [f"{mode}-{end}" for mode in MODES for end in ("kill", "stop")]
 
 AWAY_SECONDS = 8.0
 
@@ -88,7 +89,7 @@ def test_of_several_replicas_two_must_have_what_is_decided(
         assert within(120, is_sound)
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", daily.members(MODES, 1, "a dead broker"))
 def test_an_epoch_is_committed_and_the_next_one_written_while_a_broker_is_dead(
     brokers: NativeKafkaCluster, openers: dict[str, Opener], mode: str
 ) -> None:
@@ -113,18 +114,12 @@ def test_an_epoch_is_committed_and_the_next_one_written_while_a_broker_is_dead(
         case.close()
 
 
-@pytest.mark.parametrize(
-    ("mode", "end"),
-    [
-        pytest.param(mode, end, marks=() if (mode, end) in DAILY else pytest.mark.campaign)
-        for mode in MODES
-        for end in ("kill", "stop")
-    ],
-)
+@pytest.mark.parametrize("way", daily.members(WAYS, 1, "a new leader"))
 def test_a_task_goes_on_writing_to_the_new_leader(
-    brokers: NativeKafkaCluster, openers: dict[str, Opener], mode: str, end: str
+    brokers: NativeKafkaCluster, openers: dict[str, Opener], way: str
 ) -> None:
     """``stop`` hands leaders over first: the old one then says that it is none any more."""
+    mode, end = way.rsplit("-", 1)
     with openers[mode]() as harness:
         assert isinstance(harness, TopicHarness)
         case = Case(harness)

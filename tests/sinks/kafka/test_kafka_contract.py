@@ -12,7 +12,7 @@ from abs_core.testing import Opener
 from abs_core.testing.crash_points import CO_COMMIT, WORST
 from abs_services import KafkaService
 from tests.kit.kafka import Variant, open_topic
-from tests.sinks.kafka.rules import keeps_every_rule, survives, survives_pairs
+from tests.sinks.kafka.rules import keeps_every_rule, keeps_todays_rules, survives, survives_pairs
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
@@ -28,14 +28,15 @@ def opener(kafka: KafkaService, variant: Variant) -> Opener:
     return partial(open_topic, kafka.bootstrap, variant)
 
 
-@pytest.mark.parametrize(
-    "variant",
-    [
-        pytest.param(FOREIGN, id=FOREIGN.name),
-        pytest.param(ONE_BY_ONE, id=ONE_BY_ONE.name),
-        pytest.param(OWN, id=OWN.name, marks=pytest.mark.campaign),
-    ],
-)
+@pytest.mark.parametrize("variant", ALL)
+def test_the_sink_keeps_the_rules_of_the_day(opener: Opener, variant: Variant) -> None:
+    """Each rule in one of the ways, in another one on another day."""
+    ways = [OWN, FOREIGN, ONE_BY_ONE]
+    assert keeps_todays_rules(opener, ways.index(variant), len(ways), "kafka 2pc") > 5
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("variant", ALL)
 def test_the_sink_keeps_every_rule(opener: Opener) -> None:
     assert keeps_every_rule(opener) > 30
 

@@ -40,6 +40,7 @@ from tests.kit.kafka import KEYED, Variant, make_topic
 from tests.kit.kafka_modes import LogHarness, RegisterHarness, open_attempts, open_log
 from tests.sinks.kafka.rules import (
     keeps_every_rule,
+    keeps_todays_rules,
     survives,
     survives_pairs,
 )
@@ -89,16 +90,18 @@ def open_wal(kafka: KafkaService) -> OpenLog:
     return partial(open_log, kafka.bootstrap, Variant("wal"))
 
 
-MODES = [
-    "wal",
-    "idempotent",
-    "wal-librdkafka",
-    "idempotent-librdkafka",
-    pytest.param("wal-foreign-register", marks=pytest.mark.campaign),
-]
+MODES = ["wal", "idempotent", "wal-librdkafka", "idempotent-librdkafka"]
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_the_sink_keeps_the_rules_of_the_day(openers: dict[str, Opener], mode: str) -> None:
+    """Each rule under one of the modes, under another one on another day."""
+    assert keeps_todays_rules(openers[mode], MODES.index(mode), len(MODES), "kafka modes") > 3
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("mode", [*MODES, "wal-foreign-register"])
 def test_the_sink_keeps_every_rule(openers: dict[str, Opener], mode: str) -> None:
     assert keeps_every_rule(openers[mode]) > 30
 

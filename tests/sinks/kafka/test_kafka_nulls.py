@@ -20,6 +20,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
 from abs_sinks.kafka.choice import LIBRDKAFKA
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
+from tests import daily
 from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import LogHarness, open_attempts
 
@@ -49,7 +50,7 @@ WAYS = {
 }
 
 
-@pytest.fixture(params=WAYS)
+@pytest.fixture(params=daily.members(WAYS, 2, "nulls"))
 def harness(
     kafka: KafkaService, request: pytest.FixtureRequest, tmp_path: Path
 ) -> Iterator[TopicHarness]:

@@ -196,7 +196,8 @@ def test_a_broker_that_is_away_is_no_error_to_who_looks_for_orphans(tmp_path: Pa
     dead = _claim(tmp_path, "aa")
     dead.extend(3, 1)
     dead.release()
-    nowhere = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "patience": "1"}
+    nowhere = KafkaOptions.parse(given)
     assert end_orphans(nowhere, _claim(tmp_path, "bb"), NEXT) == 0
     assert len(_seen(tmp_path, NEXT)) == 1, "the next one tries again"
 

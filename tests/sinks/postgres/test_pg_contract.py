@@ -8,14 +8,15 @@ from itertools import product
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing import Opener, check_sink
+from abs_core.testing import Opener, check_sink, run_check
 from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
+from abs_core.testing.checks import CHECKS
 from abs_core.testing.crash_points import CO_COMMIT, TWO_STEP, WORST
 from abs_sinks.postgres.testing import VARIANTS, Variant
 from tests import daily
 
 pytestmark = pytest.mark.services
-DAILY_PAIRS = 3
+DAILY_PAIRS = 2
 """Of each variant, other ones each day; the campaign tries every pair."""
 
 
@@ -36,17 +37,28 @@ def fork_server() -> Iterator[ForkServer]:
         yield fork_server
 
 
+def test_the_sink_keeps_the_rules_of_the_day(opener: Opener, variant: Variant) -> None:
+    """Each rule with a register of the sink's own in one of the ways, and with another's in one."""
+    ways = [each for each in VARIANTS.values() if each.own_register == variant.own_register]
+    name = f"postgres {variant.own_register}"
+    dealt = daily.hand(CHECKS, ways.index(variant), len(ways), name)
+    assert sum([run_check(opener, check) for check in dealt]) > 3
+
+
+@pytest.mark.campaign
 def test_the_sink_keeps_every_rule(opener: Opener) -> None:
     assert len(check_sink(opener)) > 30
 
 
 @BY_PROTOCOL_AND_WRITE
-def test_a_crash_at_any_point_loses_and_doubles_nothing(
+def test_a_crash_at_the_points_of_the_day_loses_and_doubles_nothing(
     opener: Opener, fork_server: ForkServer, variant: Variant
 ) -> None:
-    killed = check_crashes(opener, fork_server, passages=1)
+    """Each point in one of the ways that pass it, in another one on another day."""
+    points = _points_of_the_day(variant)
+    killed = check_crashes(opener, fork_server, 1, points)
     _report(killed)
-    assert set(killed.points) == _points_of(variant)
+    assert set(killed.points) == points
 
 
 @pytest.mark.campaign
@@ -80,6 +92,14 @@ def test_a_crash_anywhere_while_recovering_loses_and_doubles_nothing(
     opener: Opener, fork_server: ForkServer
 ) -> None:
     _report(check_crash_pairs(opener, fork_server))
+
+
+def _points_of_the_day(variant: Variant) -> set[CrashPoint]:
+    ways = [each for each in VARIANTS.values() if each.own_register]
+    able = {point: [each for each in ways if point in _points_of(each)] for point in CrashPoint}
+    return {
+        point for point, ways in able.items() if variant in daily.cut(ways, 1, f"postgres {point}")
+    }
 
 
 def _points_of(variant: Variant) -> set[CrashPoint]:

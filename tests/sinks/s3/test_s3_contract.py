@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import product
 
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_core.testing import check_sink
+from abs_core.testing import check_sink, run_check
 from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
+from abs_core.testing.checks import CHECKS
 from abs_core.testing.crash_points import CO_COMMIT, TWO_STEP, WORST
 from abs_sinks.s3.testing import FolderHarness
+from tests import daily
 
 pytestmark = pytest.mark.services
+
+AT_ONCE = 6
+"""Rules wait for the server most of the time; each has a folder, with a register, of its own."""
+
+DAILY_POINTS = 2
+"""Of each protocol, other ones each day; the campaign tries every point."""
 
 Opener = Callable[[], AbstractContextManager[FolderHarness]]
 
@@ -33,16 +42,30 @@ def fork_server(store: object) -> Iterator[ForkServer]:
         yield fork_server
 
 
+def test_the_sink_keeps_the_rules_of_the_day(opener: Opener, protocol: str) -> None:
+    """Each rule under one of the protocols, under another one on another day."""
+    protocols = list(POINTS)
+    dealt = daily.hand(CHECKS, protocols.index(protocol), len(protocols), "s3")
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        assert sum(pool.map(lambda check: run_check(opener, check), dealt)) > 5
+
+
+@pytest.mark.campaign
 def test_the_sink_keeps_every_rule(opener: Opener) -> None:
-    # They wait for the server most of the time; each has a folder, with a register, of its own.
-    assert len(check_sink(opener, at_once=6)) > 30
+    assert len(check_sink(opener, at_once=AT_ONCE)) > 30
 
 
-@pytest.mark.parametrize(
-    "protocol",
-    ["2pc", *(pytest.param(way, marks=pytest.mark.campaign) for way in ("wal", "idempotent"))],
-    indirect=True,
-)
+def test_a_crash_at_the_points_of_the_day_loses_and_doubles_nothing(
+    opener: Opener, fork_server: ForkServer, protocol: str
+) -> None:
+    """Of every point tests/sinks/postgres/test_pg_contract.py tries one way each day."""
+    points = set(daily.cut(sorted(POINTS[protocol]), DAILY_POINTS, f"s3 {protocol}"))
+    killed = check_crashes(opener, fork_server, 1, points)
+    _report(killed)
+    assert set(killed.points) == points
+
+
+@pytest.mark.campaign
 def test_a_crash_at_each_point_loses_and_doubles_nothing(
     opener: Opener, fork_server: ForkServer, protocol: str
 ) -> None:

@@ -14,6 +14,7 @@ from abs_core.testing.source_harness import Record
 from abs_services.native.kafka import NativeKafka
 from abs_services.native.kafka_cluster import NativeKafkaCluster
 from abs_sources.kafka.testing import KafkaSourceHarness
+from tests import daily
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(600)]
 
@@ -21,7 +22,7 @@ EVERYTHING = Limit()
 SECONDS = 60.0
 
 
-@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.parametrize("end", daily.members(["kill", "stop"], 1, "a new leader of a split"))
 def test_a_split_is_read_on_from_the_new_leader_and_read_again_the_same(
     brokers: NativeKafkaCluster, end: str
 ) -> None:
