@@ -170,3 +170,17 @@ def _no_clients_left() -> Iterator[None]:
     clusters = sys.modules.get("abs_clients.kafka.cluster")
     if clusters is not None:
         clusters.close_clusters()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_spark(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark's JVMs start as ``tests/spark/jvm.py`` says, those of other processes, too."""
+    if not any(item.get_closest_marker("spark") for item in request.session.items):
+        yield
+        return
+    from tests.spark import jvm  # needs Spark's Python, which takes a while to import
+
+    jvm.make_class_archive(jvm.run_and_dump)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(jvm.ENVIRONMENT, jvm.options())
+        yield

@@ -1,4 +1,7 @@
-"""A small Spark session for tests and example jobs: two threads, quick to start."""
+"""A small Spark session for tests and example jobs: two threads, quick to start.
+
+The JVM's own options are in ``tests/spark/jvm.py``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,6 @@ CONF = {
     "spark.python.authenticate.socketTimeout": "120s",
     "spark.sql.session.timeZone": "UTC",
 }
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 
 def small_session(scratch: Path, **conf: str) -> SparkSession:
@@ -28,7 +30,7 @@ def small_session(scratch: Path, **conf: str) -> SparkSession:
     own = {
         "spark.local.dir": str(scratch),
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.driver.extraJavaOptions": f"{_JAVA} -Djava.io.tmpdir={scratch}",
+        "spark.driver.extraJavaOptions": f"-Djava.io.tmpdir={scratch}",
     }
     for name, value in {**CONF, **own, **conf}.items():
         builder = builder.config(name, value)
