@@ -9,8 +9,9 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 setup:
 	@./bootstrap
 
-demo: setup ## three streaming queries over real data, killed again and again, then audited
+demo: setup ## real data through three queries, then to three targets in one; killed again and again, audited
 	@$(BIN)/abs demo --route chain
+	@$(BIN)/abs demo --route epoch
 
 test: check ## everything CI runs
 	$(BIN)/python -m pytest -m "not campaign" -n $(JOBS) --dist loadfile

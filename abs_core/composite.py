@@ -19,7 +19,7 @@ class RoutedCommitter:
     gone, or write elsewhere now. Where none sees it, it stays.
 
     Args:
-        committers: of the sinks, by number.
+        committers: of the sinks, by number; sinks that share transactions have the same one.
         number_of: of the sink whose handle it is.
         gone: the error for a handle of a sink that is not among them.
     """
@@ -69,7 +69,7 @@ class RoutedCommitter:
 
     def systems(self) -> Sequence[Committer]:
         """See ``Composite``: the sinks' committers."""
-        return list(self._committers.values())
+        return list({id(committer): committer for committer in self._committers.values()}.values())
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         told = [doubt for c in self.systems() for doubt in c.in_doubt(job)]
@@ -82,10 +82,11 @@ class RoutedCommitter:
     def _routed(
         self, committables: Sequence[Committable]
     ) -> list[tuple[Committer, list[Committable]]]:
-        shares: dict[int, list[Committable]] = {}
-        for committable in committables:
+        shares: dict[int, tuple[Committer, list[Committable]]] = {}
+        for committable in sorted(committables, key=lambda c: self._number_of(c.handle)):
             number = self._number_of(committable.handle)
             if number not in self._committers:
                 raise self._gone(number, committable)
-            shares.setdefault(number, []).append(committable)
-        return [(self._committers[number], shares[number]) for number in sorted(shares)]
+            committer = self._committers[number]
+            shares.setdefault(id(committer), (committer, []))[1].append(committable)
+        return list(shares.values())

@@ -35,7 +35,11 @@ def demo(
         bool, typer.Option("--unsafe", help="Use a plain writer instead, and see the audit fail.")
     ] = False,
     route: Annotated[
-        str, typer.Option(help="direct: files to PostgreSQL; chain: through Kafka, and to S3 too.")
+        str,
+        typer.Option(
+            help="direct: files to PostgreSQL; chain: through Kafka, and to S3 too; epoch: to all "
+            "three under one decision."
+        ),
     ] = "direct",
     engine: Annotated[
         str, typer.Option(help="spark, or embedded: the runtime of this package, in one process.")

@@ -137,8 +137,9 @@ def _staged(options: PostgresOptions) -> Committer:
     import pyarrow as pa
 
     from abs_sinks.postgres.committer import StagedCommitter
+    from abs_sinks.postgres.tables import Tables
 
-    return _WithoutColumns(StagedCommitter(options, pa.schema([])))
+    return _WithoutColumns(StagedCommitter(Tables.only(options, pa.schema([]))))
 
 
 class _WithoutColumns:

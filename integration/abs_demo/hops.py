@@ -1,7 +1,7 @@
 """The demo's hops: which streaming queries the job runs, from the files to the last target.
 
 Direct: files -> PostgreSQL. Through Kafka: files -> topic -> PostgreSQL, and topic -> S3: each hop is
-exactly once by itself, so the chain is.
+exactly once by itself, so the chain is. Epoch: files -> all three, and each epoch is in all or in none.
 """
 
 from __future__ import annotations
@@ -18,9 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+    from abs_spark.foreach.function import Epoch
+
 PARTITIONS = 2
 TAKEN_PER_EPOCH = 30_000
 """Records that a query takes from the topic at a time, at most."""
+
+MESSAGE = ("carrier as key", "to_json(struct(*)) as value")
+"""A flight as a record of the topic."""
 
 _VARIABLE = "ABS_DEMO_PLACES"
 
@@ -30,12 +35,15 @@ class Route(StrEnum):
 
     DIRECT = "direct"
     CHAIN = "chain"
+    EPOCH = "epoch"
 
     @property
     def story(self) -> str:
         """For people."""
         if self is Route.DIRECT:
             return "flights of 2013 -> Spark -> PostgreSQL"
+        if self is Route.EPOCH:
+            return "flights of 2013 -> PostgreSQL, Kafka and S3, one Spark query, one decision"
         return "flights of 2013 -> Kafka -> PostgreSQL and S3, three Spark queries"
 
 
@@ -69,7 +77,7 @@ class Places:
         return cls(**json.loads(os.environ[_VARIABLE]))
 
 
-def chain_places(url: str, found: Mapping[str, str]) -> Places:
+def further_places(url: str, found: Mapping[str, str]) -> Places:
     """A topic of the demo's own, made here, and a folder on S3, beside the database.
 
     Args:
@@ -96,9 +104,14 @@ def chain_places(url: str, found: Mapping[str, str]) -> Places:
 
 def into_topic(flights: DataFrame, places: Places) -> DataStreamWriter:
     """Each flight as one message: a JSON object, keyed by its carrier."""
-    messages = flights.selectExpr("carrier as key", "to_json(struct(*)) as value")
-    return messages.writeStream.format("abs-kafka").options(
-        topic=places.topic, job="flights-to-kafka", **{"kafka.bootstrap.servers": places.bootstrap}
+    return (
+        flights.selectExpr(*MESSAGE)
+        .writeStream.format("abs-kafka")
+        .options(
+            topic=places.topic,
+            job="flights-to-kafka",
+            **{"kafka.bootstrap.servers": places.bootstrap},
+        )
     )
 
 
@@ -122,4 +135,28 @@ def into_bucket(flights: DataFrame, places: Places) -> DataStreamWriter:
     """Parquet files under the path."""
     return flights.writeStream.format("abs-s3").options(
         path=places.path, job="flights-to-s3", **places.store
+    )
+
+
+def into_all(protocol: str, places: Places, table: str, job: str, checkpoint: str) -> Epoch:
+    """The function for ``foreachBatch`` that writes each epoch to all three targets."""
+    import abs_spark
+
+    return abs_spark.epoch(
+        [
+            abs_spark.sink(
+                "abs-postgres",
+                {"url": places.url, "dbtable": table, "protocol": protocol},
+                name="table",
+            ),
+            abs_spark.sink(
+                "abs-kafka",
+                {"kafka.bootstrap.servers": places.bootstrap, "topic": places.topic},
+                name="topic",
+                select=MESSAGE,
+            ),
+            abs_spark.sink("abs-s3", {"path": places.path, **places.store}, name="bucket"),
+        ],
+        job=job,
+        checkpointLocation=checkpoint,
     )

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from abs_demo.engine import Engine
-from abs_demo.hops import Places, Route, from_topic, into_bucket, into_topic
+from abs_demo.hops import Places, Route, from_topic, into_all, into_bucket, into_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -110,9 +110,8 @@ def run(settings: JobSettings, places: Places) -> None:
     if settings.route is Route.CHAIN:
         _run_chain(spark, settings, places, flights, schema)
     else:
-        _into_postgres(flights, settings, places).trigger(
-            availableNow=True
-        ).start().awaitTermination()
+        into = _into_all if settings.route is Route.EPOCH else _into_postgres
+        into(flights, settings, places).trigger(availableNow=True).start().awaitTermination()
     spark.stop()
 
 
@@ -140,6 +139,12 @@ def _run_chain(
 def _raise_if_failed(query: StreamingQuery) -> None:
     if not query.isActive and (error := query.exception()) is not None:
         raise error
+
+
+def _into_all(flights: DataFrame, settings: JobSettings, places: Places) -> DataStreamWriter:
+    checkpoint = str(settings.checkpoint)
+    function = into_all(settings.protocol, places, TABLE, JOB, checkpoint)
+    return flights.writeStream.foreachBatch(function).option("checkpointLocation", checkpoint)
 
 
 def _into_postgres(flights: DataFrame, settings: JobSettings, places: Places) -> DataStreamWriter:

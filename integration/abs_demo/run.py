@@ -24,7 +24,7 @@ from abs_core.errors import UnavailableError
 from abs_demo.display import Display
 from abs_demo.engine import Engine
 from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
-from abs_demo.hops import Places, Route, chain_places
+from abs_demo.hops import Places, Route, further_places
 from abs_demo.job import TABLE, JobSettings
 from abs_demo.killing import Killing
 from abs_demo.machine import check_machine
@@ -69,7 +69,7 @@ def run(settings: DemoSettings, display: Display, place: Place) -> Result:
     with watching(settings.protocol, url, job.checkpoint, settings.engine) as watch, display:
         killing = Killing(settings, job, place.places, watch, display, rows)
         kills, seconds = killing.run()
-    others = audited_chain(job.input, place.places) if settings.route is Route.CHAIN else {}
+    others = {} if settings.route is Route.DIRECT else audited_further(job.input, place.places)
     return Result(settings, rows, kills, seconds, audited(job.input, url), others)
 
 
@@ -90,7 +90,7 @@ def temporary_place(route: Route, engine: Engine = Engine.SPARK) -> Iterator[Pla
             return
         kafka = stack.enter_context(services().kafka())
         store = stack.enter_context(services().s3())
-        yield Place(folder, chain_places(url, {**kafka.env, **store.env}))
+        yield Place(folder, further_places(url, {**kafka.env, **store.env}))
 
 
 def lasting_place(route: Route, engine: Engine = Engine.SPARK) -> Place:
@@ -112,7 +112,7 @@ def lasting_place(route: Route, engine: Engine = Engine.SPARK) -> Place:
     if route is Route.DIRECT:
         return Place(folder, Places(url))
     further = [bring_up(kind, way).running.env for kind in ("kafka", "s3")]
-    return Place(folder, chain_places(url, {**further[0], **further[1]}))
+    return Place(folder, further_places(url, {**further[0], **further[1]}))
 
 
 @contextlib.contextmanager
@@ -139,7 +139,7 @@ def create_table(url: str, *, unique: bool) -> None:
         connection.execute(f"CREATE TABLE {TABLE} ({', '.join(columns)})".encode())
 
 
-def audited_chain(expected: Path, places: Places) -> dict[str, Report]:
+def audited_further(expected: Path, places: Places) -> dict[str, Report]:
     """Compare topic and bucket with the files, each read by a client that is not the sink's."""
     # Their clients come with extras that a direct demo does without.
     from abs_audit.kafka import KafkaTopic

@@ -16,7 +16,7 @@ from abs_demo.moments import Moment
 from abs_demo.schedule import Kill, schedule
 from abs_sinks.options import PROTOCOLS
 
-FILES_PER_EPOCH = {Route.DIRECT: 8, Route.CHAIN: 24}
+FILES_PER_EPOCH = {Route.DIRECT: 8, Route.CHAIN: 24, Route.EPOCH: 24}
 FILES_PER_CHECKPOINT = 12
 """The embedded job reads half as many between two checkpoints."""
 
@@ -33,7 +33,7 @@ class DemoSettings:
         protocol: of PostgreSQL's sink, or ``unsafe``: a plain writer, to show the difference.
         kills: how often the job is killed.
         days: how many days of 2013 are written, a file each.
-        route: straight to PostgreSQL, or through Kafka to PostgreSQL and S3.
+        route: straight to PostgreSQL, through Kafka to PostgreSQL and S3, or to all three at once.
         engine: Spark, or the embedded runtime.
 
     Raises:
@@ -61,11 +61,18 @@ class DemoSettings:
             raise OptionError(
                 "The plain writer goes straight to PostgreSQL.", remedy="leave out one of the two."
             )
+        if self.protocol == "idempotent" and self.route is Route.EPOCH:
+            raise OptionError(
+                "Beside other sinks protocol=idempotent is refused: its rows are visible before the "
+                "decision.",
+                remedy="choose --protocol 2pc or wal.",
+            )
         if self.engine is Engine.EMBEDDED and (
-            self.protocol == UNSAFE or self.route is Route.CHAIN
+            self.protocol == UNSAFE or self.route is not Route.DIRECT
         ):
             raise OptionError(
-                "The plain writer and the chain are Spark's.", remedy="leave out --engine embedded."
+                "The plain writer, the chain and the epoch are Spark's.",
+                remedy="leave out --engine embedded.",
             )
         _ = self.planned
 
@@ -75,7 +82,7 @@ class DemoSettings:
         if self.engine is Engine.EMBEDDED:
             return -(-self.days // FILES_PER_CHECKPOINT)
         files = -(-self.days // FILES_PER_EPOCH[self.route])
-        return files if self.route is Route.DIRECT else -(-self.days * _PER_DAY // TAKEN_PER_EPOCH)
+        return -(-self.days * _PER_DAY // TAKEN_PER_EPOCH) if self.route is Route.CHAIN else files
 
     @property
     def planned(self) -> tuple[Kill, ...]:

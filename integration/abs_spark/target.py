@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
 from abs_core.contracts import Sink
+from abs_core.grouping import SinkGroup
+from abs_core.model import Guarantee
 from abs_core.patience import Patience
 from abs_sinks.options import CommonOptions
 
@@ -34,6 +36,11 @@ class Format:
         parse: reads the options; raises ``OptionError`` with all that is wrong.
         sink: builds the sink; does not connect.
         beside: builds the sink for a job whose register lies elsewhere, or has other sinks, too.
+        guarantee: what options promise, without a connection.
+        where: what options write to, for people (I9).
+        transactions: of the options; sinks for which it is equal, and not None, can share transactions.
+            None where no sinks of this kind can.
+        group: the group of such sinks, of their options and schemas by number.
 
     All are pickled by reference.
     """
@@ -42,6 +49,10 @@ class Format:
     parse: Callable[[Mapping[str, str]], Any]
     sink: Callable[[Any, pa.Schema], Sink]
     beside: Callable[[Any, pa.Schema], Sink]
+    guarantee: Callable[[Any], Guarantee]
+    where: Callable[[Any], str]
+    transactions: Callable[[Any], Hashable | None] | None = None
+    group: Callable[[Mapping[int, tuple[Any, pa.Schema]]], SinkGroup] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +75,27 @@ class Target:
         """
         make = self.format.sink if alone else self.format.beside
         return make(self.options, self.schema)
+
+    @property
+    def transactions(self) -> Hashable | None:
+        """Targets for which it is equal, and not None, can share transactions."""
+        if self.format.transactions is None:
+            return None
+        shared = self.format.transactions(self.options)
+        return None if shared is None else (self.format.name, shared)
+
+
+def groups(targets: Mapping[int, Target]) -> list[tuple[int, ...]]:
+    """The numbers of targets that share transactions, each with its fellows; at least two in each."""
+    fellows: dict[Hashable, list[int]] = {}
+    for number, target in sorted(targets.items()):
+        if target.transactions is not None:
+            fellows.setdefault(target.transactions, []).append(number)
+    return [tuple(numbers) for numbers in fellows.values() if len(numbers) > 1]
+
+
+def group_of(targets: Mapping[int, Target]) -> SinkGroup:
+    """The group of targets that share transactions, by number."""
+    make = next(iter(targets.values())).format.group
+    assert make is not None, "a format whose sinks share transactions makes their group"
+    return make({number: (target.options, target.schema) for number, target in targets.items()})

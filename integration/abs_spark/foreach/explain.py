@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from abs_core.certificate import place_of
 from abs_core.errors import AbsError, ConfigError
@@ -18,17 +17,6 @@ if TYPE_CHECKING:
 
     from abs_spark.foreach.function import Epoch
     from abs_spark.foreach.run import EpochRun
-
-_GUARANTEES = {
-    "abs-kafka": "abs_sinks.kafka.guarantee",
-    "abs-postgres": "abs_sinks.postgres.guarantee",
-    "abs-s3": "abs_sinks.s3.guarantee",
-}
-_WHERE: Mapping[str, Callable[[Any], str]] = {
-    "abs-kafka": lambda o: f"kafka://{o.kafka.bootstrap}, topic {o.topic or 'of the column topic'}",
-    "abs-postgres": lambda o: f"{o.address.place}, table {o.dbtable}",
-    "abs-s3": lambda o: str(o.path),
-}
 
 
 def explain(query: StreamingQuery | Epoch) -> None:
@@ -66,11 +54,12 @@ def explanation(function: Epoch) -> str:
 def described(format_: str, options: Mapping[str, str]) -> str:
     """A sink's target and guarantee, as far as its options tell them."""
     try:
-        parsed = sink_format(format_).parse(options)
-        promise: Guarantee = import_module(_GUARANTEES[format_]).guarantee(parsed)
+        kind = sink_format(format_)
+        parsed = kind.parse(options)
+        promise = kind.guarantee(parsed)
     except AbsError as error:
         return f"its options cannot be used: {error.what}"
-    return f"{_WHERE[format_](parsed)}: {_promised(promise)}"
+    return f"{kind.where(parsed)}: {_promised(promise)}"
 
 
 def _of_run(function: Epoch, run: EpochRun) -> str:
@@ -86,11 +75,11 @@ def _of_run(function: Epoch, run: EpochRun) -> str:
         lines.append(f"register: {place_of(register, job)}: {_state(state)}")
     except AbsError as error:
         lines.append(f"register: {place_of(register, job)}: cannot be read now: {error.what}")
+    lines += run.targets.shared_transactions()
     for name, target in run.targets.opened():
-        parsed = target.options
         number = run.numbers[name]
-        where = _WHERE[target.format.name](parsed)
-        promise = import_module(_GUARANTEES[target.format.name]).guarantee(parsed)
+        where = target.format.where(target.options)
+        promise = target.format.guarantee(target.options)
         lines += [
             f"sink {number} {name}".rstrip() + f": {target.format.name} to {where}",
             f"    {_promised(promise)}",

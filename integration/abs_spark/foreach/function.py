@@ -162,7 +162,7 @@ class Epoch:
             frontier=state.frontier,
             abandoned=state.abandoned,
         )
-        return Work(Sealed(tuple(parts)), task, run.targets.alone, drain=drain, digests=digests)
+        return Work(Sealed(tuple(parts)), task, run.targets.own, drain=drain, digests=digests)
 
     def _attach(self, query: Running, targets: Sequence[Target]) -> EpochRun:
         name = RunName(
@@ -175,7 +175,8 @@ class Epoch:
             self._run = None
         names = [sink.name for sink in self._sinks]
         check_beside(names, targets)
-        opened = Targets(names, targets, self._register)
+        apart = [sink.name for sink in self._sinks if sink.transform is not None]
+        opened = Targets(names, targets, self._register, apart)
         try:
             self._run = EpochRun(name, opened, self._checkpoint, self._adopt)
         except BaseException:

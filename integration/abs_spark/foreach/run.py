@@ -147,7 +147,9 @@ class EpochRun:
             warn(check(findings, self.name.job, _start))
         for what, guarantee in self.targets.guarantees():
             _start.info("%s", describe(what, guarantee, self.name.job))
-        if not self.targets.alone:
+        for line in self.targets.shared_transactions():
+            _start.info("job %s: %s", self.name.job, line)
+        if not self.targets.own:
             _start.info(
                 "job %s: %d sinks under one decision: after recovery an epoch is in all of them or in "
                 "none; while it commits, one may show it before another",

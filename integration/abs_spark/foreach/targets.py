@@ -10,10 +10,11 @@ from abs_core.aborting import attempt_all
 from abs_core.composite import RoutedCommitter
 from abs_core.contracts import Committer, Emptiable, RegisterStore, Sink
 from abs_core.errors import AbsError, ConfigError, OptionError
+from abs_core.grouping import SinkGroup
 from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobState
 from abs_core.patience import Patience
 from abs_core.sinkmap import number_of
-from abs_spark.target import Target
+from abs_spark.target import Target, group_of, groups
 
 
 class Targets:
@@ -23,16 +24,32 @@ class Targets:
         names: of the sinks; each is known by its own.
         targets: in the same order.
         register: the name of the sink in whose system the register lies.
+        apart: names of sinks with a Spark job of their own.
+
+    Attributes:
+        groups: names of sinks that share transactions.
+        own: whether the register lies in the sinks' own system, and can be changed together with them.
     """
 
-    def __init__(self, names: Sequence[str], targets: Sequence[Target], register: str) -> None:
+    def __init__(
+        self,
+        names: Sequence[str],
+        targets: Sequence[Target],
+        register: str,
+        apart: Sequence[str] = (),
+    ) -> None:
         self.alone = len(targets) == 1
         self.names = tuple(names)
         self._targets = dict(zip(names, targets, strict=True))
+        self.groups = tuple(
+            tuple(names[place] for place in places) for places in groups(dict(enumerate(targets)))
+        )
+        self._apart = tuple(apart)
+        self.own = self.alone or self._commits_together()
         self._sinks: dict[str, Sink] = {}
         try:
             for name, target in self._targets.items():
-                self._sinks[name] = target.sink(alone=self.alone)
+                self._sinks[name] = target.sink(alone=self.own)
         except BaseException:
             self.close()
             raise
@@ -55,10 +72,15 @@ class Targets:
         return self._sinks[self._register].register()
 
     def committer(self, numbers: Mapping[str, int]) -> Committer:
-        """Over all sinks; of one sink alone its own, which may commit rows and register at once."""
+        """Over all sinks; where ``own``, it may change the register in the rows' own transaction."""
         if self.alone:
             return self._sinks[self.names[0]].committer()
         made = {numbers[name]: sink.committer() for name, sink in self._sinks.items()}
+        for names in self.groups:
+            committer = self._group(names, numbers).committer(co_commit=self.own)
+            if self.own:
+                return committer
+            made |= dict.fromkeys((numbers[name] for name in names), committer)
         return RoutedCommitter(made, number_of, _gone)
 
     def preflight(self, job: str) -> list[tuple[str, Sequence[Finding]]]:
@@ -68,7 +90,8 @@ class Targets:
             for name, sink in self._sinks.items()
         ]
         options = [(name, target.options) for name, target in self._targets.items()]
-        return [*alone, ("", self.patience.retry(partial(together, options)))]
+        found = self.patience.retry(partial(together, options, apart=self._apart))
+        return [*alone, ("", found)]
 
     def guarantees(self) -> list[tuple[str, Guarantee]]:
         """What each sink promises, by its name and format."""
@@ -76,6 +99,10 @@ class Targets:
             (f"{self._targets[name].format.name} {name}".rstrip(), sink.guarantee())
             for name, sink in self._sinks.items()
         ]
+
+    def shared_transactions(self) -> list[str]:
+        """Which sinks share transactions, for people; a line for each group."""
+        return [self._shared(names) for names in self.groups]
 
     def opened(self) -> list[tuple[str, Target]]:
         """Every sink's name and target, in the order in which they were given."""
@@ -92,20 +119,46 @@ class Targets:
     def fence(self, state: JobState) -> None:
         attempt_all(partial(sink.fence, state) for sink in self._sinks.values())
 
+    def _commits_together(self) -> bool:
+        """Whether one transaction of the commit process holds all rows, and the register's change."""
+        if len(self.groups) != 1 or len(self.groups[0]) < len(self.names):
+            return False
+        return not self._group(self.names, {name: n for n, name in enumerate(self.names)}).by_task
+
+    def _group(self, names: Sequence[str], numbers: Mapping[str, int]) -> SinkGroup:
+        return group_of({numbers[name]: self._targets[name] for name in names})
+
+    def _shared(self, names: Sequence[str]) -> str:
+        every = ", ".join(names)
+        if self.own:
+            return f"one transaction holds an epoch's rows of {every}, and the register's change"
+        if self._group(names, {name: n for n, name in enumerate(names)}).by_task:
+            return f"one transaction holds a task's rows of {every}"
+        return f"one transaction holds an epoch's rows of {every}"
+
     def close(self) -> None:
         for sink in self._sinks.values():
             sink.close()
 
 
-def together(sinks: Sequence[tuple[str, object]], tasks: int | None = None) -> list[Finding]:
-    """What is found of all sinks of a job, by name and options, that none finds alone."""
+def together(
+    sinks: Sequence[tuple[str, object]], tasks: int | None = None, *, apart: Sequence[str] = ()
+) -> list[Finding]:
+    """What is found of all sinks of a job, by name and options, that none finds alone.
+
+    Args:
+        tasks: how many write an epoch.
+        apart: names of sinks with a Spark job of their own.
+    """
     postgres = sys.modules.get("abs_sinks.postgres.options")  # where a sink of it is, it is loaded
     if postgres is None:
         return []
     from abs_sinks.postgres.budget import judge_together
 
     found = [(name, of) for name, of in sinks if isinstance(of, postgres.PostgresOptions)]
-    return judge_together(found, tasks) if len(found) > 1 else []
+    if len(found) < 2:
+        return []
+    return judge_together(found, tasks, apart=apart, beside=len(sinks) > len(found))
 
 
 def _target_of(sink: Sink) -> str:

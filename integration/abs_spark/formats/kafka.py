@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from abs_sinks.kafka import KafkaOptions, KafkaSink
+from abs_sinks.kafka.guarantee import guarantee
 from abs_spark.target import Format
 from abs_spark.wal_default import with_wal
 
@@ -28,4 +29,9 @@ def beside(options: KafkaOptions, schema: pa.Schema) -> KafkaSink:
     return KafkaSink(options, schema, co_commit=False)
 
 
-FORMAT = Format("abs-kafka", parse_options, KafkaSink, beside)
+def where(options: KafkaOptions) -> str:
+    """Brokers and topic."""
+    return f"kafka://{options.kafka.bootstrap}, topic {options.topic or 'of the column topic'}"
+
+
+FORMAT = Format("abs-kafka", parse_options, KafkaSink, beside, guarantee, where)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from abs_sinks.postgres import PostgresOptions, PostgresSink
+from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink, transactions_of
+from abs_sinks.postgres.guarantee import guarantee
 from abs_spark.target import Format
 
 
@@ -26,4 +27,18 @@ def beside(options: PostgresOptions, schema: pa.Schema) -> PostgresSink:
     return PostgresSink(options, schema, co_commit=False)
 
 
-FORMAT = Format("abs-postgres", parse_options, PostgresSink, beside)
+def where(options: PostgresOptions) -> str:
+    """Server, database and table."""
+    return f"{options.address.place}, table {options.dbtable}"
+
+
+FORMAT = Format(
+    "abs-postgres",
+    parse_options,
+    PostgresSink,
+    beside,
+    guarantee,
+    where,
+    transactions_of,
+    PostgresGroup,
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from abs_sinks.s3 import S3Options, S3Sink
+from abs_sinks.s3.guarantee import guarantee
 from abs_spark.target import Format
 
 
@@ -16,4 +17,9 @@ def parse_options(given: Mapping[str, str]) -> S3Options:
     return S3Options.parse(given)
 
 
-FORMAT = Format("abs-s3", parse_options, S3Sink, S3Sink)
+def where(options: S3Options) -> str:
+    """Bucket and prefix."""
+    return str(options.path)
+
+
+FORMAT = Format("abs-s3", parse_options, S3Sink, S3Sink, guarantee, where)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.model import Finding, Severity
+from abs_sinks.postgres.group import transactions_of
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.preparing import RAISE
 
@@ -35,38 +36,60 @@ class Room:
     taken: int
 
 
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """Sinks that share transactions; one sink where it shares none.
+
+    Args:
+        names: of the sinks.
+        protocol: under ``2pc`` each task prepares a transaction, under ``wal`` the commit process
+            prepares one for the whole epoch.
+    """
+
+    names: tuple[str, ...]
+    protocol: str
+
+
 def judge_together(
-    sinks: Sequence[tuple[str, PostgresOptions]], tasks: int | None
+    sinks: Sequence[tuple[str, PostgresOptions]],
+    tasks: int | None,
+    *,
+    apart: Sequence[str] = (),
+    beside: bool = True,
 ) -> list[Finding]:
     """Whether the servers that several sinks of one epoch write to have room for all of them.
 
     Args:
         sinks: name and options of every sink of the job that writes to PostgreSQL.
         tasks: how many tasks write an epoch; None: at least one.
+        apart: names of sinks with tasks of their own.
+        beside: whether the job has sinks in other systems, too.
 
     Raises:
         TargetError: a server cannot be asked.
     """
-    rooms = [(name, options.protocol, _room(options)) for name, options in sinks]
+    shared = {transactions_of(options) for _, options in sinks}
+    if len(shared) == 1 and not beside and sinks[0][1].protocol == "wal":
+        return []  # their rows and the register are changed in one ordinary transaction
+    rooms = [(name, options, _room(options)) for name, options in sinks]
     findings: list[Finding] = []
     for server in sorted({room.server for _, _, room in rooms}):
-        protocols = {name: protocol for name, protocol, room in rooms if room.server == server}
-        if len(protocols) > 1:
+        here = [(name, options) for name, options, room in rooms if room.server == server]
+        if len(here) > 1:
             room = next(room for _, _, room in rooms if room.server == server)
-            findings += judge_room(protocols, room, max(1, tasks or 1))
+            findings += judge_room(_shared(here, apart), room, max(1, tasks or 1))
     return findings
 
 
-def judge_room(protocols: Mapping[str, str], room: Room, tasks: int) -> list[Finding]:
+def judge_room(shared: Sequence[Shared], room: Room, tasks: int) -> list[Finding]:
     """The findings of one server; each sink alone is judged by its own preflight.
 
     Args:
-        protocols: of the sinks that write there beside others, by name. Under ``2pc`` each task
-            prepares a transaction; under ``wal`` the commit process prepares one for the whole epoch.
+        shared: sinks that write there.
         tasks: how many tasks write an epoch.
     """
-    wanted = sum(tasks if protocol == "2pc" else 1 for protocol in protocols.values())
-    names = ", ".join(f"{name} ({protocol})" for name, protocol in protocols.items())
+    wanted = sum(tasks if one.protocol == "2pc" else 1 for one in shared)
+    names = ", ".join(f"{' and '.join(one.names)} ({one.protocol})" for one in shared)
     what = (
         f"An epoch of {tasks} tasks prepares {wanted} transactions on one PostgreSQL server, for the "
         f"sinks {names}; "
@@ -78,6 +101,18 @@ def judge_room(protocols: Mapping[str, str], room: Room, tasks: int) -> list[Fin
         more = f"{room.most - room.taken} of {room.most} are free: retried tasks may find none."
         return [Finding(Severity.WARNING, what + more, _REMEDY)]
     return []
+
+
+def _shared(sinks: Sequence[tuple[str, PostgresOptions]], apart: Sequence[str]) -> list[Shared]:
+    """Which of them prepare transactions together."""
+    found: dict[Hashable, Shared] = {}
+    for name, options in sinks:
+        of_tasks = name if options.protocol == "2pc" and name in apart else None
+        key = of_tasks, transactions_of(options)
+        before = found.get(key)
+        names = (name,) if before is None else (*before.names, name)
+        found[key] = Shared(names, options.protocol)
+    return list(found.values())
 
 
 def _room(options: PostgresOptions) -> Room:

@@ -9,8 +9,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-import pyarrow as pa
-
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
 from abs_core.aborting import abort_each
@@ -22,7 +20,7 @@ from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.register import persistently
 from abs_sinks.postgres.staging import Staging
-from abs_sinks.postgres.target import Target, resolve
+from abs_sinks.postgres.tables import Tables
 from abs_sinks.postgres.wal_commit import EpochTransaction
 
 MANY_HANDLES = 8
@@ -33,27 +31,25 @@ COMMIT_SESSIONS = 4
 log = logging.getLogger(__name__)
 
 
-def committer_of(
-    options: PostgresOptions, schema: pa.Schema, *, co_commit: bool = False
-) -> ByProtocol:
+def committer_of(tables: Tables, *, co_commit: bool = False) -> ByProtocol:
     """A committer for the handles of every protocol.
 
     Args:
-        schema: of the batches; needed to apply staged rows.
+        tables: of all sinks that it is for.
         co_commit: whether the register lies in this database, and the protocol has it decided in one
             transaction with the rows: then it is a ``CoCommitter`` for ``wal`` and ``idempotent``.
             Where it does not, it is a ``Composer`` for ``wal``.
     """
+    options = tables.options
     committers: dict[str, Committer] = {
         "2pc": PreparedCommitter(options),
-        "wal": StagedCommitter(options, schema),
+        "wal": StagedCommitter(tables),
         "idempotent": UpsertedCommitter(),
     }
     if options.protocol == "wal":
-        kind = StagedCoCommitter if co_commit else StagedComposer
-        committers["wal"] = kind(options, schema)
+        committers["wal"] = StagedCoCommitter(tables) if co_commit else StagedComposer(tables)
     if co_commit and options.protocol == "idempotent":
-        committers["idempotent"] = UpsertedCoCommitter(options, schema)
+        committers["idempotent"] = UpsertedCoCommitter(tables)
     return by_protocol(options.protocol, committers)
 
 
@@ -118,9 +114,9 @@ class PreparedCommitter:
 class StagedCommitter:
     """Protocol wal: a ``Committer`` for staging tables, with a marker as the proof of a commit."""
 
-    def __init__(self, options: PostgresOptions, schema: pa.Schema) -> None:
-        self._options = options
-        self._schema = schema
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._options = options = tables.options
         self._staging = Staging(options)
         self._prepared = PreparedTransactions(options)
 
@@ -133,7 +129,7 @@ class StagedCommitter:
         return seen | {handle: Inspection(Outcome.PREPARED) for handle in there}
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        return EpochTransaction(self._options, self._target()).apply_with_markers(committables)
+        return EpochTransaction(self._tables).apply_with_markers(committables)
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         with leased(self._options.server) as connection:
@@ -158,9 +154,6 @@ class StagedCommitter:
     def forget(self, state: JobState) -> None:
         """Nothing: its markers are deleted with those of ``2pc``."""
 
-    def _target(self) -> Target:
-        return resolve(self._options, self._schema)
-
 
 class StagedComposer(StagedCommitter):
     """Protocol wal, a ``Composer``: the register lies elsewhere, so the decision is made before.
@@ -177,7 +170,7 @@ class StagedComposer(StagedCommitter):
         """
         if not committables:
             return []
-        return [EpochTransaction(self._options, self._target()).compose(committables)]
+        return [EpochTransaction(self._tables).compose(committables)]
 
 
 class StagedCoCommitter(StagedCommitter):
@@ -191,7 +184,7 @@ class StagedCoCommitter(StagedCommitter):
         Raises:
             DataError: under ``upsert``, two rows of the epoch have one key.
         """
-        return _co_commit(self._options, self._schema, committables, expected, state)
+        return _co_commit(self._tables, committables, expected, state)
 
 
 class UpsertedCommitter:
@@ -217,19 +210,17 @@ class UpsertedCommitter:
 class UpsertedCoCommitter(UpsertedCommitter):
     """Protocol idempotent, a ``CoCommitter``: the register alone is changed."""
 
-    def __init__(self, options: PostgresOptions, schema: pa.Schema) -> None:
-        self._options = options
-        self._schema = schema
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        return _co_commit(self._options, self._schema, [], expected, state)
+        return _co_commit(self._tables, [], expected, state)
 
 
 def _co_commit(
-    options: PostgresOptions,
-    schema: pa.Schema,
+    tables: Tables,
     staged: Sequence[Committable],
     expected: Version | None,
     state: JobState,
@@ -237,7 +228,6 @@ def _co_commit(
     """One transaction of what is staged and the register; tried again where sessions collide."""
 
     def once() -> Version | Conflict:
-        transaction = EpochTransaction(options, resolve(options, schema))
-        return transaction.co_commit(staged, expected, state)
+        return EpochTransaction(tables).co_commit(staged, expected, state)
 
-    return persistently(options, state, once)
+    return persistently(tables.options, state, once)

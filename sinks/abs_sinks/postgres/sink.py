@@ -21,6 +21,7 @@ from abs_sinks.postgres.idempotent import UpsertingWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.preflight import preflight
 from abs_sinks.postgres.register import PostgresRegister
+from abs_sinks.postgres.tables import Tables
 from abs_sinks.postgres.target import resolve
 from abs_sinks.postgres.twophase import PreparingWriter
 from abs_sinks.postgres.wal import StagingWriter
@@ -82,7 +83,8 @@ class PostgresSink:
 
         Where it is elsewhere, a ``Composer`` for ``wal``.
         """
-        return committer_of(self._options, self._schema, co_commit=self._co_commit)
+        tables = Tables.only(self._options, self._schema)
+        return committer_of(tables, co_commit=self._co_commit)
 
     def register(self) -> PostgresRegister:
         return PostgresRegister(self._options)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
 import pyarrow as pa
+import xxhash
 from psycopg import Connection, sql
 
 from abs_clients.postgres.connection import Tag, or_close
@@ -19,7 +21,8 @@ from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.preparing import OR_WAL, prepare
-from abs_sinks.postgres.target import Target, altered, forget, resolve
+from abs_sinks.postgres.tables import Table
+from abs_sinks.postgres.target import Target, altered, forget
 
 
 class PreparingWriter:
@@ -30,73 +33,139 @@ class PreparingWriter:
     """
 
     def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
-        self._options = options
-        self._schema = schema
-        self._handle = task.handle
-        self._tag = Tag(task.register, task.generation)
-        self._copy: CopyIn | None = None
+        self._table = Table(options, schema)
+        self._transaction = _TaskTransaction(options, task)
 
     def write(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows == 0:
-            return
-        if self._copy is None:
-            self._copy = self._begin()
-            self._copy.write(batch)
-            reached(CrashPoint.AFTER_FIRST_BATCH)
-        else:
-            self._copy.write(batch)
+        self._transaction.write(self._table, batch)
 
     def pre_commit(self) -> Committable | None:
-        if self._copy is None:
+        return self._transaction.pre_commit()
+
+    def abort(self) -> None:
+        self._transaction.abort()
+
+
+class GroupPreparingWriter:
+    """A ``GroupWriter``: as ``PreparingWriter``, for the tables of several sinks in one transaction.
+
+    A row is there for the foreign keys of rows that are written after it.
+    """
+
+    def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
+        self._tables = tables
+        self._transaction = _TaskTransaction(next(iter(tables.values())).options, task)
+
+    def write(self, sink: int, batch: pa.RecordBatch) -> None:
+        self._transaction.write(self._tables[sink], batch)
+
+    def pre_commit(self) -> Committable | None:
+        return self._transaction.pre_commit()
+
+    def abort(self) -> None:
+        self._transaction.abort()
+
+
+class _TaskTransaction:
+    """Rows of one task, copied into one table after another, as their batches come."""
+
+    def __init__(self, options: PostgresOptions, task: Task) -> None:
+        self._options = options
+        self._handle = task.handle
+        self._tag = Tag(task.register, task.generation)
+        self._connection: Connection[Any] | None = None
+        self._copy: CopyIn | None = None
+        self._into: Table | None = None
+        self._rows = 0
+        self._digests: list[str] = []
+
+    def write(self, table: Table, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        first = self._connection is None
+        if self._copy is None or table is not self._into:
+            self._copy, self._into = self._begin(table), table
+        self._copy.write(batch)
+        if first:
+            reached(CrashPoint.AFTER_FIRST_BATCH)
+
+    def pre_commit(self) -> Committable | None:
+        if self._connection is None:
             return None
-        copy, self._copy = self._copy, None
-        copy.finish()
+        connection, self._connection = self._connection, None
+        self._finish_copy()
         reached(CrashPoint.BEFORE_PRE_COMMIT)
-        committable = Committable(self._handle, copy.rows, copy.digest, (("protocol", "2pc"),))
+        committable = Committable(self._handle, self._rows, self._digest(), (("protocol", "2pc"),))
         marking = PreparedTransactions(self._options).marking(committable)
-        prepare(self._options, copy.connection, self._handle, marking, OR_WAL)
-        pool(self._options.server).give_back(copy.connection)
+        prepare(self._options, connection, self._handle, marking, OR_WAL)
+        pool(self._options.server).give_back(connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return committable
 
     def abort(self) -> None:
-        if self._copy is not None:
-            self._copy.connection.close()
+        if self._connection is not None:
+            self._connection.close()
 
-    def _begin(self) -> CopyIn:
-        target = resolve(self._options, self._schema)
-        connection = pool(self._options.server).take(self._tag)
-        with or_close(connection):
-            MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
-            begin_on_planned_shape(connection, self._options, self._schema, target)
-        return CopyIn(connection, target.plan, target.plan.copy_statement(), self._options)
+    def _begin(self, table: Table) -> CopyIn:
+        """A COPY into the table; of one that went to another table all rows are taken before."""
+        self._finish_copy()
+        target = table.target()
+        if self._connection is None:
+            connection = pool(self._options.server).take(self._tag)
+            with or_close(connection):
+                MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
+                begin_on_planned_shape(connection, table, target)
+            self._connection = connection
+        else:
+            with or_close(self._connection):
+                hold_planned_shape(self._connection, table, target)
+        statement = target.plan.copy_statement()
+        return CopyIn(self._connection, target.plan, statement, table.options)
+
+    def _finish_copy(self) -> None:
+        copy, self._copy = self._copy, None
+        if copy is not None:
+            copy.finish()
+            self._rows += copy.rows
+            self._digests.append(copy.digest)
+
+    def _digest(self) -> str:
+        """Of the bytes that were sent, COPY by COPY."""
+        if len(self._digests) == 1:
+            return self._digests[0]
+        return f"xxh3_128:{xxhash.xxh3_128(' '.join(self._digests).encode()).hexdigest()}"
 
 
-def begin_on_planned_shape(
-    connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, target: Target
-) -> None:
+def begin_on_planned_shape(connection: Connection[Any], table: Table, target: Target) -> None:
     """Begin a transaction that holds the table in the shape of the plan; one round trip.
 
     Raises:
         SchemaError: the table was altered since it was planned.
         ContentionError: something holds a lock on the table, for longer than ``locktimeout``.
     """
-    statements = sql.SQL("; ").join(
-        [
-            sql.SQL("BEGIN"),
-            sql.SQL("SET LOCAL lock_timeout = {}").format(round(options.locktimeout * 1000)),
-            sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(target.table.identifier),
-            target.shape_query(),
-        ]
-    )
+    timeout = sql.SQL("SET LOCAL lock_timeout = {}").format(round(table.options.locktimeout * 1000))
+    deferred = sql.SQL("SET CONSTRAINTS ALL DEFERRED")
+    hold_planned_shape(connection, table, target, sql.SQL("BEGIN"), timeout, deferred)
+
+
+def hold_planned_shape(
+    connection: Connection[Any], table: Table, target: Target, *before: sql.Composable
+) -> None:
+    """Hold one more table in the shape of its plan, after these statements; one round trip.
+
+    Raises:
+        SchemaError, ContentionError: as ``begin_on_planned_shape``.
+    """
+    lock = sql.SQL("LOCK TABLE {} IN ROW EXCLUSIVE MODE").format(target.table.identifier)
+    statements = sql.SQL("; ").join([*before, lock, target.shape_query()])
     with translate_errors(f"beginning to write to table {target.table.label}"):
         try:
             cursor = connection.execute(statements)
         except psycopg.errors.UndefinedTable:
-            forget(options, schema)
+            forget(table.options, table.schema)
             raise
         while cursor.nextset():
             pass
         shape = cursor.fetchone()
     if shape != (target.shape,):
-        raise altered(options, schema, target)
+        raise altered(table.options, table.schema, target)

@@ -1,4 +1,4 @@
-"""Protocol wal: an epoch's staged rows, applied in one transaction."""
+"""Protocol wal: an epoch's staged rows, of one table or several, applied in one transaction."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError, NotPreparedError
 from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
-from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.preparing import OR_ALONE, prepare
 from abs_sinks.postgres.register import swapping
 from abs_sinks.postgres.staging import Staging
+from abs_sinks.postgres.tables import Part, Tables
 from abs_sinks.postgres.target import Target, altered, forget, missing_column
+
+_DOING = "applying staged rows"
 
 
 class _Result(NamedTuple):
@@ -39,18 +41,18 @@ class _Result(NamedTuple):
 
 
 class EpochTransaction:
-    """Moves staged rows to the table: all of them, or none.
+    """Moves staged rows to their tables: all of them, or none.
 
-    The statements go to the server in one message; their COMMIT follows when their counts are right.
+    The statements of a table go to the server in one message; the COMMIT follows when all counts are
+    right.
     """
 
-    def __init__(self, options: PostgresOptions, target: Target) -> None:
-        self._options = options
-        self._target = target
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._options = options = tables.options
         self._state = MetadataSchema(options.server, options.stateschema)
         self._staging = Staging(options)
         self._prepared = PreparedTransactions(options)
-        self._doing = f"applying staged rows to table {target.table.label}"
 
     def co_commit(
         self, staged: Sequence[Committable], expected: Version | None, state: JobState
@@ -64,7 +66,7 @@ class EpochTransaction:
         swap = swapping(self._state, expected, state)
         with leased(self._options.server, Tag(state.register, state.generation)) as connection:
             self._state.ensure(connection)
-            with translate_errors(self._doing):
+            with translate_errors(_DOING):
                 if not staged:
                     reached(CrashPoint.INSIDE_CO_COMMIT)
                     version = connection.execute(swap).fetchone()
@@ -97,7 +99,7 @@ class EpochTransaction:
         composed = _composed(staged)
         with leased(self._options.server, _tag_of(composed)) as connection:
             self._state.ensure(connection)
-            with translate_errors(self._doing):
+            with translate_errors(_DOING):
                 if self._prepared.is_prepared(connection, composed.handle):
                     return composed
                 self._begin(connection, self._prepared.marking(composed), staged)
@@ -113,7 +115,7 @@ class EpochTransaction:
         """
         with leased(self._options.server) as connection:
             self._state.ensure(connection)
-            with translate_errors(self._doing):
+            with translate_errors(_DOING):
                 there = self._staging.existing(connection, [c.handle for c in staged])
                 ready = [c for c in staged if c.handle in there]
                 if ready:
@@ -129,63 +131,92 @@ class EpochTransaction:
     def _begin(
         self, connection: Connection[Any], first: sql.Composed, staged: Sequence[Committable]
     ) -> tuple[Any, ...] | None:
-        """BEGIN, ``first``, INSERT, in one message; the row that ``first`` returns.
+        """BEGIN, ``first``, an INSERT for each table; the row that ``first`` returns.
 
         Raises:
             NotPreparedError, DataError: see ``co_commit``. The transaction is rolled back then.
-            SchemaError: the table was altered since the rows were staged.
+            SchemaError: a table was altered since the rows were staged.
         """
-        target = self._target
-        union = union_of(target.plan, self._tables(staged))
-        source = latest_of(target.plan, union, target.key, target.orderby)
+        parts = [(part, part.table.target()) for part in self._tables.parts(staged)]
+        before: list[sql.Composable] = [sql.SQL("BEGIN"), first]
+        if len(parts) > 1:
+            # A foreign key that may be deferred does not mind in which order tables are filled.
+            before.append(sql.SQL("SET CONSTRAINTS ALL DEFERRED"))
+        returned: tuple[Any, ...] | None = None
+        for place, (part, target) in enumerate(parts):
+            results = self._insert(connection, before if place == 0 else [], part, target)
+            if place == 0:
+                returned = results[1].row
+        return returned
+
+    def _insert(
+        self,
+        connection: Connection[Any],
+        before: Sequence[sql.Composable],
+        part: Part,
+        target: Target,
+    ) -> list[_Result]:
+        """``before`` and the INSERT, in one message; what each statement answers."""
+        source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
         insert = inserting(target.plan, source, target.key)
-        shape = self._target.shape_query()
-        statements = sql.SQL("; ").join([sql.SQL("BEGIN"), first, insert, shape])
+        statements = sql.SQL("; ").join([*before, insert, target.shape_query()])
+        with translate_errors(f"applying staged rows to table {target.table.label}"):
+            results = self._run(connection, statements, part, target)
+        (inserted, _), (_, found_shape) = results[-2:]
+        if found_shape != (target.shape,):
+            connection.execute("ROLLBACK")
+            raise altered(part.table.options, part.table.schema, target)
+        if inserted != part.rows:
+            # Of several rows of a key one is taken, and a trigger may swallow rows as they are
+            # inserted. The staged ones must all be there.
+            lost = self._incomplete(connection, part.staged)
+            if lost is not None:
+                connection.execute("ROLLBACK")
+                raise lost
+        return results
+
+    def _run(
+        self,
+        connection: Connection[Any],
+        statements: sql.Composed,
+        part: Part,
+        target: Target,
+    ) -> list[_Result]:
+        """Execute; an error says why, where that is known."""
+        options, schema = part.table.options, part.table.schema
         try:
             cursor = connection.execute(statements)
         except (psycopg.errors.UndefinedTable, psycopg.errors.CardinalityViolation) as error:
             connection.execute("ROLLBACK")
-            self._explain(connection, staged, error)
-            forget(self._options, self._target.plan.schema)
+            self._explain(connection, part, target, error)
+            forget(options, schema)
             raise
         except (psycopg.errors.DatatypeMismatch, psycopg.errors.UndefinedColumn) as error:
-            raise altered(self._options, self._target.plan.schema, self._target) from error
+            raise altered(options, schema, target) from error
         except psycopg.errors.NotNullViolation as error:
             connection.execute("ROLLBACK")
-            found = missing_column(self._options, self._target.plan, error)
+            found = missing_column(options, target.plan, error)
             if found is None:
                 raise
             raise found from error
         results = [_Result.of(cursor)]
         while cursor.nextset():
             results.append(_Result.of(cursor))
-        _, (_, returned), *_, (inserted, _), (_, found_shape) = results
-        if found_shape != (self._target.shape,):
-            connection.execute("ROLLBACK")
-            raise altered(self._options, self._target.plan.schema, self._target)
-        if inserted != sum(committable.rows for committable in staged):
-            # Of several rows of a key one is taken, and a trigger may swallow rows as they are
-            # inserted. The staged ones must all be there.
-            lost = self._incomplete(connection, staged)
-            if lost is not None:
-                connection.execute("ROLLBACK")
-                raise lost
-        return returned
+        return results
 
     def _commit(self, connection: Connection[Any], staged: Sequence[Committable]) -> None:
         drop = self._staging.dropping([committable.handle for committable in staged])
         connection.execute(sql.SQL("{}; COMMIT").format(drop))
 
     def _explain(
-        self, connection: Connection[Any], staged: Sequence[Committable], error: psycopg.Error
+        self, connection: Connection[Any], part: Part, target: Target, error: psycopg.Error
     ) -> None:
         """Raise the error that says why, if it is known."""
         why: AbsError | None
         if isinstance(error, psycopg.errors.CardinalityViolation):
-            plan, tables = self._target.plan, self._tables(staged)
-            why = duplicate_key(connection, plan, self._target.key, union_of(plan, tables))
+            why = duplicate_key(connection, target.plan, target.key, self._union(part, target))
         else:
-            why = self._incomplete(connection, staged)
+            why = self._incomplete(connection, part.staged)
         if why is not None:
             raise why from error
 
@@ -217,8 +248,9 @@ class EpochTransaction:
                 )
         return None
 
-    def _tables(self, staged: Sequence[Committable]) -> list[sql.Identifier]:
-        return [self._staging.table(committable.handle) for committable in staged]
+    def _union(self, part: Part, target: Target) -> sql.Composed:
+        staged = [self._staging.table(committable.handle) for committable in part.staged]
+        return union_of(target.plan, staged)
 
 
 def _composed(staged: Sequence[Committable]) -> Committable:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import pytest
 
 from abs_core.model import Severity
-from abs_sinks.postgres.budget import Room, judge_room
+from abs_sinks.postgres.budget import Room, Shared, judge_room
 
-SINKS = {"payments": "2pc", "items": "2pc", "totals": "wal"}
+SINKS = [
+    Shared(("payments", "lines"), "2pc"),
+    Shared(("items",), "2pc"),
+    Shared(("totals", "days"), "wal"),
+]
 TASKS = 4
 WANTED = 2 * TASKS + 1
 
@@ -21,7 +25,7 @@ WANTED = 2 * TASKS + 1
         (2 * WANTED + 3, 3, []),
     ],
 )
-def test_2pc_takes_one_for_each_task_and_wal_one_for_the_epoch(
+def test_sinks_together_take_one_for_each_task_under_2pc_and_one_for_the_epoch_under_wal(
     most: int, taken: int, found: list[Severity]
 ) -> None:
     findings = judge_room(SINKS, Room("server", most, taken), TASKS)

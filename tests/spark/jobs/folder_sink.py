@@ -120,6 +120,14 @@ class FolderCommitter:
         pass
 
 
+def _guarantee(options: FolderOptions) -> Guarantee:
+    return Guarantee("2pc", "append", "per task.", "read data/ only.")
+
+
+def _where(options: FolderOptions) -> str:
+    return options.path
+
+
 class FolderSink:
     def __init__(self, options: FolderOptions, schema: pa.Schema) -> None:
         self._options = options
@@ -147,7 +155,7 @@ class FolderSink:
         return []
 
     def guarantee(self) -> Guarantee:
-        return Guarantee("2pc", "append", "per task.", "read data/ only.")
+        return _guarantee(self._options)
 
     def fence(self, state: JobState) -> None:
         pass
@@ -157,7 +165,7 @@ class FolderSink:
 
 
 class FolderDataSource(AbsDataSource):
-    format = Format("abs-folder", FolderOptions.parse, FolderSink, FolderSink)
+    format = Format("abs-folder", FolderOptions.parse, FolderSink, FolderSink, _guarantee, _where)
 
 
 __all__ = ["FolderDataSource"]

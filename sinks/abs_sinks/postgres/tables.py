@@ -1,0 +1,96 @@
+"""Which table the rows of a handle are for: of one sink, or of several that share transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from abs_core.errors import ProtocolError
+from abs_core.model import Committable, HandleName
+from abs_core.sinkmap import number_of
+from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.target import Target, resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A table as a sink writes to it.
+
+    Args:
+        schema: of the batches.
+    """
+
+    options: PostgresOptions
+    schema: pa.Schema
+
+    def target(self) -> Target:
+        """See ``resolve``."""
+        return resolve(self.options, self.schema)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What an epoch has staged for one table."""
+
+    table: Table
+    staged: tuple[Committable, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(committable.rows for committable in self.staged)
+
+
+class Tables:
+    """The tables of one database that one committer applies rows to.
+
+    Args:
+        by_number: of the sinks that share its transactions; in this order rows are applied, so that
+            a table comes after those that it refers to. One table alone has the handles of any number.
+    """
+
+    def __init__(self, by_number: Mapping[int, Table]) -> None:
+        self._by_number = dict(by_number)
+
+    @classmethod
+    def only(cls, options: PostgresOptions, schema: pa.Schema) -> Tables:
+        """One table."""
+        return cls({0: Table(options, schema)})
+
+    @property
+    def options(self) -> PostgresOptions:
+        """Of the first one: server, state schema and protocol are the same for all."""
+        return next(iter(self._by_number.values())).options
+
+    def parts(self, staged: Sequence[Committable]) -> list[Part]:
+        """What is staged, table by table; tables without rows are left out.
+
+        Raises:
+            ProtocolError: a handle is of no sink among these.
+        """
+        shares: dict[int, list[Committable]] = {number: [] for number in self._by_number}
+        for committable in staged:
+            number = self._number(committable.handle)
+            if number not in shares:
+                raise _not_ours(committable.handle)
+            shares[number].append(committable)
+        return [
+            Part(self._by_number[number], tuple(share)) for number, share in shares.items() if share
+        ]
+
+    def _number(self, handle: HandleName) -> int:
+        if len(self._by_number) == 1:
+            return next(iter(self._by_number))
+        return number_of(handle)
+
+
+def _not_ours(handle: HandleName) -> ProtocolError:
+    return ProtocolError(
+        f"Staged rows are of the sink number {number_of(handle)}, which is not among those that write "
+        "to this database now.",
+        job=handle.job,
+        epoch=handle.epoch,
+        handle=str(handle),
+        remedy="run the query with that sink once more; then take it out.",
+    )

@@ -1,0 +1,30 @@
+"""The demo's one query to three targets, small: killed, and each target audited."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(600)]
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_one_query_writes_every_flight_to_three_targets_once_over_kills(protocol: str) -> None:
+    """``make demo`` does; what it rests on is tested every day in ``test_spark_epoch_kills``."""
+    arguments = ["--route", "epoch", "--days", "120", "--kills", "2", "--seed", "7"]
+    main = "from abs_cli.main import main; main()"
+    command = [sys.executable, "-c", main, "demo", "--json", "--protocol", protocol]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, text=True, check=False, timeout=500
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert (result["clean"], result["shortcomings"]) == (True, [])
+    assert len(result["kills_done"]) == 2
+    for audit in (result["audit"], *result["audits"].values()):
+        assert audit["expected"]["records"] == audit["actual"]["records"] == result["rows"]
+    assert set(result["audits"]) == {"topic", "bucket"}
