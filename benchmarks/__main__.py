@@ -64,6 +64,7 @@ class Name(StrEnum):
     EXACTLY_ONCE = "exactly_once_vs_at_least_once"
     SPARK_JDBC = "spark_jdbc"
     SMALL_EPOCHS = "small_epochs"
+    THREE_TARGETS = "three_targets"
     KAFKA_WRITER = "kafka_writer"
     KAFKA_SOURCE = "kafka_source"
     KAFKA_EXACTLY_ONCE = "kafka_exactly_once"
@@ -164,8 +165,8 @@ class Run:
         with fresh_target(self.postgres) as target:
             if name is Name.WRITER_VS_COPY:
                 yield from writer_vs_copy.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
-            elif name is Name.SMALL_EPOCHS:
-                yield self._small(target)
+            elif name in (Name.SMALL_EPOCHS, Name.THREE_TARGETS):
+                yield self._of_targets(name, target)
             elif name is Name.ROW_DIGEST:
                 yield row_digest.run(target, pairs=self.pairs, rows=self.rows, tell=tell)
             else:
@@ -235,14 +236,18 @@ class Run:
         place = streams.Place(self._session(), target, self._scratch)
         return run(place, pairs=self.pairs, rows=self.rows, tell=tell)
 
-    def _small(self, target: Target) -> Result:
-        from benchmarks import small_epochs
+    def _of_targets(self, name: Name, target: Target) -> Result:
+        from benchmarks import small_epochs, three_targets
 
         service = self.s3  # its keys are in the environment before Spark starts
         with fresh_folder(service) as folder:
             places = small_epochs.Places(target, self.kafka, folder)
             session, pairs = self._session(), self.pairs
-            return small_epochs.run(session, places, self._scratch, pairs=pairs, tell=tell)
+            if name is Name.SMALL_EPOCHS:
+                return small_epochs.run(session, places, self._scratch, pairs=pairs, tell=tell)
+            return three_targets.run(
+                session, places, self._scratch, pairs=pairs, rows=self.rows, tell=tell
+            )
 
 
 def tell(label: str, side: str, sample: Sample) -> None:
