@@ -240,8 +240,8 @@ class Run:
         from benchmarks import small_epochs, three_targets
 
         service = self.s3  # its keys are in the environment before Spark starts
-        with fresh_folder(service) as folder:
-            places = small_epochs.Places(target, self.kafka, folder)
+        with fresh_folder(service) as folder, kafka_jobs.fresh_topic(self.kafka.bootstrap) as topic:
+            places = small_epochs.Places(target, self.kafka, topic, folder)
             session, pairs = self._session(), self.pairs
             if name is Name.SMALL_EPOCHS:
                 return small_epochs.run(session, places, self._scratch, pairs=pairs, tell=tell)

@@ -93,7 +93,7 @@ class Job:
 
     def run(self) -> Sample:
         """Run the job to its end, into a new topic that is deleted afterwards."""
-        with _topic(self.bootstrap) as topic:
+        with fresh_topic(self.bootstrap) as topic:
             asked = {
                 "format": self.format,
                 "options": {
@@ -181,7 +181,7 @@ def _input(rows: int | None, size: int) -> Iterator[Input]:
 
 
 @contextmanager
-def _topic(bootstrap: str) -> Iterator[str]:
+def fresh_topic(bootstrap: str) -> Iterator[str]:
     name = f"bench-{secrets.token_hex(4)}"
     settings = KafkaOptions.parse({"kafka.bootstrap.servers": bootstrap, "topic": name}).kafka
     make_topic(settings, name, PARTITIONS, _RETAINED)

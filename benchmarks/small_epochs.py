@@ -50,13 +50,13 @@ class Places:
 
     target: Target
     kafka: KafkaService
+    topic: str
     folder: Folder
 
     def sides(self) -> dict[str, Sinks | None]:
         """Every side by name; None: Spark's ``noop``."""
         select = ["cast(id as string) as key", "to_json(struct(*)) as value"]
-        topic = f"small-{secrets.token_hex(4)}"
-        kafka = {"kafka.bootstrap.servers": self.kafka.bootstrap, "topic": topic}
+        kafka = {"kafka.bootstrap.servers": self.kafka.bootstrap, "topic": self.topic}
         postgres = {"url": self.target.url, "dbtable": TABLE}
         payments = abs_spark.sink("abs-postgres", postgres, name=POSTGRES)
         alerts = abs_spark.sink("abs-kafka", kafka, name=KAFKA, select=select)

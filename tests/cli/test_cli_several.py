@@ -285,9 +285,11 @@ def test_prepared_transactions_of_several_sinks_are_added_up_per_server(
 ) -> None:
     file = tmp_path / "two.toml"
     table = (
-        '[sinks.{0}]\nformat = "abs-postgres"\noptions = {{ url = "{1}", dbtable = "payments" }}\n'
+        '[sinks.{0}]\nformat = "abs-postgres"\n'
+        'options = {{ url = "{1}", dbtable = "payments", stateschema = "{2}" }}\n'
     )
-    file.write_text(table.format("one", job.url) + table.format("two", job.url))
+    apart = table.format("one", job.url, "abs") + table.format("two", job.url, "other")
+    file.write_text(apart)
     with psycopg.connect(job.url) as connection:
         most = connection.execute("select current_setting('max_prepared_transactions')::int")
         (room,) = most.fetchone() or (0,)
@@ -298,6 +300,9 @@ def test_prepared_transactions_of_several_sinks_are_added_up_per_server(
     assert not [
         f for s in found["sinks"].values() for f in s["findings"] if f["severity"] == "error"
     ]
+    file.write_text(apart.replace("other", "abs"))
+    shared = parsed("doctor", "--sinks", file, "--tasks", tasks)
+    assert f"prepares {tasks} transactions" in shared["findings"][0]["what"]
 
 
 def test_every_target_is_audited_and_one_that_lacks_a_row_is_found(
