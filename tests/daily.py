@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from _pytest.mark.structures import ParameterSet
 
 T = TypeVar("T")
+Test = TypeVar("Test", bound=Callable[..., Any])
 
 
 def seed() -> int:
@@ -56,3 +57,26 @@ def hand(items: Iterable[T], number: int, hands: int, of: str) -> list[T]:
     all_of_them = list(items)
     shuffled = random.Random(f"{seed()}:{of}").sample(range(len(all_of_them)), len(all_of_them))
     return [all_of_them[place] for place in sorted(shuffled[number::hands])]
+
+
+def marks(name: str, among: Iterable[str], of: str) -> list[pytest.MarkDecorator]:
+    """The marks of a test that takes turns with others, one a day: none today, or ``campaign``.
+
+    Args:
+        among: the names of all that take turns.
+        of: as of ``cut``.
+    """
+    names = list(among)
+    assert name in names
+    return [] if name in cut(names, 1, of) else [pytest.mark.campaign]
+
+
+def turn(name: str, among: Iterable[str], of: str) -> Callable[[Test], Test]:
+    """``marks``, as a decorator."""
+
+    def mark(test: Test) -> Test:
+        for one in marks(name, among, of):
+            test = one(test)
+        return test
+
+    return mark

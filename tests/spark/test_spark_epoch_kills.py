@@ -1,4 +1,7 @@
-"""Drivers killed while an epoch goes to three targets: then it is in all of them once, or in none."""
+"""Drivers killed while an epoch goes to three targets: then it is in all of them once, or in none.
+
+Each day one kill and one pair of drivers, by turns; in the campaign all.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 FILES = 4
 ROWS = 40
+KILLS = ("between two commits", "after the first pre-commit", "after the second", "at random")
+PAIRS = ("stood still, 2pc", "stood still, wal", "copies")
 POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
 
 
@@ -54,6 +59,7 @@ def killed(world: EpochWorld, job: Job, point: CrashPoint, nth: int) -> None:
     killed_at(point, nth, job, world.files.folder / "killed", world.files.url)
 
 
+@daily.turn("between two commits", KILLS, of="kills of an epoch")
 def test_killed_between_the_commits_of_two_targets_the_rest_is_committed(
     spark: SparkSession, world: EpochWorld
 ) -> None:
@@ -63,7 +69,13 @@ def test_killed_between_the_commits_of_two_targets_the_rest_is_committed(
     go_on(spark, world, job)
 
 
-@pytest.mark.parametrize("nth", daily.cut([1, 2], 1, of="pre-commit of an epoch"))
+@pytest.mark.parametrize(
+    "nth",
+    [
+        pytest.param(1, marks=daily.marks(KILLS[1], KILLS, of="kills of an epoch")),
+        pytest.param(2, marks=daily.marks(KILLS[2], KILLS, of="kills of an epoch")),
+    ],
+)
 def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
     spark: SparkSession, world: EpochWorld, nth: int
 ) -> None:
@@ -73,7 +85,13 @@ def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
     go_on(spark, world, job)
 
 
-@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+@pytest.mark.parametrize(
+    "protocol",
+    [
+        pytest.param("2pc", marks=daily.marks(PAIRS[0], PAIRS, of="drivers of an epoch")),
+        pytest.param("wal", marks=daily.marks(PAIRS[1], PAIRS, of="drivers of an epoch")),
+    ],
+)
 def test_a_driver_that_stood_still_while_another_went_on_changes_no_target(
     spark: SparkSession, world: EpochWorld, protocol: str
 ) -> None:
@@ -107,6 +125,7 @@ def test_killed_anywhere_an_epoch_is_in_all_targets_once(
     go_on(spark, world, job)
 
 
+@daily.turn("at random", KILLS, of="kills of an epoch")
 def test_killed_at_random_the_query_goes_on_where_it_was(
     spark: SparkSession, world: EpochWorld
 ) -> None:
@@ -117,6 +136,7 @@ def test_killed_at_random_the_query_goes_on_where_it_was(
     go_on(spark, world, job)
 
 
+@daily.turn("copies", PAIRS, of="drivers of an epoch")
 def test_of_two_drivers_on_copies_of_one_checkpoint_one_writes(
     spark: SparkSession, world: EpochWorld
 ) -> None:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from abs_services import S3Service
 from abs_spark.files import FilesDataSource
 from pyspark_abs_files import DefaultSource
+from tests import daily
 from tests.sources.files.fill import Bucket, packed
 from tests.spark.drivers import Driver
 from tests.spark.jobs.stream_files import Job, run_to_end
@@ -49,6 +50,7 @@ def test_the_format_is_found() -> None:
     assert DefaultSource.name() == "abs-files"
 
 
+@daily.turn("files", ["kafka", "files"], of="sources whose driver is killed")
 @pytest.mark.spark
 @pytest.mark.services
 def test_a_job_from_files_to_postgres_is_exact_over_a_kill_and_replays(

@@ -1,4 +1,8 @@
-"""A query from Kafka to Kafka while the brokers are started anew, one after the other."""
+"""A query from Kafka to Kafka while the brokers are started anew, one after the other.
+
+Only in the campaign: each day ``tests/sinks/kafka/test_kafka_cluster.py`` has it of the sink alone, and
+``tests/sources/kafka/test_kafka_source_cluster.py`` of the source alone.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,15 @@ from abs_sources.kafka.testing import KafkaSourceHarness
 from tests.spark.drivers import Driver
 from tests.spark.kafka_world import KafkaWorld, opened
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.spark,
+    pytest.mark.services,
+    pytest.mark.timeout(900),
+]
 
 EVERY = [
-    pytest.param(mode, end, marks=() if (mode, end) == ("2pc", "stop") else pytest.mark.campaign)
+    (mode, end)
     for mode in ("2pc", "2pc-librdkafka", "wal", "idempotent")
     for end in ("stop", "kill")
 ]

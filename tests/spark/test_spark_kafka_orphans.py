@@ -1,4 +1,8 @@
-"""A task dies and is tried again: what the first attempt left open holds no reader up for long."""
+"""A task dies and is tried again: what the first attempt left open holds no reader up for long.
+
+Only in the campaign: each day ``tests/sinks/kafka/test_kafka_orphans.py`` has it of a killed worker
+without Spark.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +17,15 @@ from abs_sources.kafka.testing import KafkaSourceHarness
 from tests.spark.drivers import Driver
 from tests.spark.kafka_world import KafkaWorld, opened
 
-pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.campaign,
+    pytest.mark.spark,
+    pytest.mark.services,
+    pytest.mark.timeout(600),
+]
 
 
-@pytest.mark.parametrize(
-    "mode", ["2pc", pytest.param("2pc-librdkafka", marks=pytest.mark.campaign)]
-)
+@pytest.mark.parametrize("mode", ["2pc", "2pc-librdkafka"])
 def test_while_the_query_runs_on_readers_see_what_is_committed_soon_after_a_task_has_died(
     kafka: KafkaService, tmp_path: Path, mode: str
 ) -> None:

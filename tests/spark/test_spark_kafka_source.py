@@ -21,6 +21,7 @@ from pyspark.sql.types import StructType
 from abs_services import KafkaService
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_spark.kafka import KafkaDataSource
+from tests import daily
 from tests.spark.drivers import Driver
 from tests.spark.jobs.stream_files import Job, run_to_end
 
@@ -148,6 +149,7 @@ def test_available_now_reads_in_epochs_and_goes_on_with_new_partitions(
     assert offsets["2"] == 15
 
 
+@daily.turn("kafka", ["kafka", "files"], of="sources whose driver is killed")
 def test_a_driver_that_is_killed_goes_on_at_the_exact_offsets(
     spark: SparkSession, topic_of: KafkaSourceHarness, reading: Any
 ) -> None:

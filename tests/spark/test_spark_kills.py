@@ -108,7 +108,7 @@ FULL = [
 ]
 
 
-@pytest.mark.parametrize(("way", "point"), daily.cut(SMALL, 2, of="crashes into PostgreSQL"))
+@pytest.mark.parametrize(("way", "point"), daily.cut(SMALL, 1, of="crashes into PostgreSQL"))
 def test_a_crash_between_two_effects_is_healed(
     way: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession, tmp_path: Path
 ) -> None:

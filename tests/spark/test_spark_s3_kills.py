@@ -1,4 +1,8 @@
-"""Drivers that write to a bucket and are killed at crash points: every row is there exactly once."""
+"""Drivers that write to a bucket and are killed at crash points: every row is there exactly once.
+
+Only in the campaign. Each day ``test_spark_epoch_kills`` kills a driver that writes to a bucket and two
+more targets, and ``tests/sinks/s3/test_s3_contract.py`` tries the crash points on the sink alone.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from tests.spark.drivers import killed_at
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import Row, World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services]
+pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.services]
 
 _NEVER = {
     "2pc": CO_COMMIT,
@@ -33,13 +37,6 @@ FULL = [
 ]
 
 
-def test_a_driver_killed_between_two_commits_of_an_epoch_is_healed(
-    bucket: Bucket, spark: SparkSession, tmp_path: Path
-) -> None:
-    crash_and_recover(bucket, "2pc", CrashPoint.BETWEEN_COMMITS, spark, tmp_path)
-
-
-@pytest.mark.campaign
 @pytest.mark.parametrize(("protocol", "point"), FULL)
 def test_every_crash_point_of_every_protocol_on_s3_through_spark(
     protocol: str, point: CrashPoint, bucket: Bucket, spark: SparkSession, tmp_path: Path

@@ -1,12 +1,12 @@
 """The same job on every release of Spark: three targets, killed, replayed, and exact.
 
-``make test`` runs the oldest release; ``make matrix`` all of them.
+``make test`` runs the oldest release, killed once; ``make matrix`` all of them, killed three times.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService, S3Service
+from tests import daily
 from tests.kit.kafka import Variant, open_topic
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, killed_at
@@ -25,7 +26,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1500)
 
 OLDEST = "3.5.7"
 OTHERS = ("4.0.1", "4.1.1", "4.2.0", "4.3.0")
-VERSIONS = [OLDEST, *(pytest.param(v, marks=pytest.mark.campaign) for v in OTHERS)]
+KILLS = (
+    (CrashPoint.AFTER_PRE_COMMIT, 1),
+    (CrashPoint.AFTER_DECIDE, 2),
+    (CrashPoint.BETWEEN_COMMITS, 2),
+)
 FILES, ROWS = 4, 40
 
 
@@ -38,22 +43,32 @@ def world(
         yield EpochWorld(new_world("2pc"), topic, Bucket(store, prefix))
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=[OLDEST, *OTHERS])
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("PYTHONPATH", search_path(str(request.param)))
     return str(request.param)
 
 
+@pytest.mark.parametrize("version", [OLDEST], indirect=True)
+@pytest.mark.parametrize("kill", daily.cut(KILLS[1:], 1, of="kills on the oldest Spark"))
+def test_a_job_on_the_oldest_release_that_is_killed_and_replayed_is_exact_in_all_targets(
+    tmp_path: Path, world: EpochWorld, version: str, kill: tuple[CrashPoint, int]
+) -> None:
+    kill_and_replay(tmp_path, world, version, [kill])
+
+
+@pytest.mark.campaign
 def test_a_job_that_is_killed_and_replayed_is_exact_in_all_targets(
     tmp_path: Path, world: EpochWorld, version: str
 ) -> None:
+    kill_and_replay(tmp_path, world, version, KILLS)
+
+
+def kill_and_replay(
+    tmp_path: Path, world: EpochWorld, version: str, kills: Sequence[tuple[CrashPoint, int]]
+) -> None:
     job = world.job(scramble=True)
     world.files.add_files(range(FILES), ROWS)
-    kills = (
-        (CrashPoint.AFTER_PRE_COMMIT, 1),
-        (CrashPoint.AFTER_DECIDE, 2),
-        (CrashPoint.BETWEEN_COMMITS, 2),
-    )
     for point, nth in kills:
         killed_at(point, nth, job, tmp_path / f"killed-{point}", world.files.url)
     for number in range(2):
