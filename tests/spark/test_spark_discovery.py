@@ -16,7 +16,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.venvs import wheel
 
 _JOB = """
 import os, sys
@@ -36,8 +36,7 @@ for _ in range(2):
 @pytest.mark.spark
 @pytest.mark.services
 def test_the_wheel_in_an_empty_environment_is_found_by_spark(tmp_path: Path, database: str) -> None:
-    wheel = _wheel(tmp_path / "dist")
-    python = _environment(tmp_path / "env", wheel)
+    python = _environment(tmp_path / "env", wheel(tmp_path / "dist"))
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("create table t (id bigint, word text, at timestamptz)")
         script = tmp_path / "job.py"
@@ -101,13 +100,6 @@ def _import_anew(name: str) -> ModuleType:
 def _pip(*arguments: str) -> None:
     quiet = ("--quiet", "--disable-pip-version-check")
     subprocess.run([sys.executable, "-m", "pip", *arguments, *quiet], check=True)
-
-
-def _wheel(folder: Path) -> Path:
-    """Build it with what is installed here; the sources are not touched."""
-    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT))
-    (wheel,) = folder.glob("abs_sinks-*.whl")
-    return wheel
 
 
 def _environment(folder: Path, wheel: Path) -> Path:
