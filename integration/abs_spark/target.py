@@ -41,6 +41,7 @@ class Format:
         transactions: of the options; sinks for which it is equal, and not None, can share transactions.
             None where no sinks of this kind can.
         group: the group of such sinks, of their options and schemas by number.
+        replacing: the options for epochs that each hold the whole result; None where the sink cannot.
 
     All are pickled by reference.
     """
@@ -53,6 +54,7 @@ class Format:
     where: Callable[[Any], str]
     transactions: Callable[[Any], Hashable | None] | None = None
     group: Callable[[Mapping[int, tuple[Any, pa.Schema]]], SinkGroup] | None = None
+    replacing: Callable[[Any], Any | None] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from abs_services import KafkaService
 from abs_spark.foreach.explain import explanation
 from abs_spark.foreach.function import Epoch
 from abs_spark.foreach.sealed import Sealed
+from abs_spark.foreach.spec import EpochSink
 from tests.kit.kafka import Variant, open_topic
 from tests.spark.bucket import Bucket
 from tests.spark.epoch_world import EpochWorld, once
@@ -223,14 +224,59 @@ def test_a_function_may_leave_out_batches(spark: SparkSession, world: EpochWorld
     assert world.register().frontier == 3
 
 
-def test_complete_mode_is_refused(spark: SparkSession, world: EpochWorld) -> None:
+def run_complete(spark: SparkSession, world: EpochWorld, *sinks: EpochSink) -> None:
+    """A running count of each third of the ids; those of which there are more than 27."""
+    third = world.stream(spark).selectExpr("cast(id % 3 as string) as word")
+    counts = third.groupBy("word").count().where("count > 27").writeStream.outputMode("complete")
+    query = counts.foreachBatch(world.epoch(*sinks))
+    query = query.option("checkpointLocation", str(world.checkpoint))
+    query.trigger(availableNow=True).start().awaitTermination()
+
+
+def test_complete_mode_is_refused_where_the_content_cannot_be_replaced_at_once(
+    spark: SparkSession, world: EpochWorld
+) -> None:
     world.files.add_files(range(1))
-    writer = world.stream(spark).groupBy("word").count().writeStream.outputMode("complete")
-    query = writer.foreachBatch(world.epoch(world.postgres())).option(
-        "checkpointLocation", str(world.checkpoint)
+    table = {"url": world.files.url, "dbtable": "t", "protocol": "wal"}
+    first = abs_spark.sink("abs-postgres", table, name="first")
+    apart = abs_spark.sink("abs-postgres", {**table, "stateschema": "other"}, name="apart")
+    for sinks, why in (
+        ([world.to_s3()], "sink items cannot replace its content"),
+        ([world.postgres()], "sink payments cannot replace its content"),
+        ([first, apart], "do not share a transaction"),
+    ):
+        with pytest.raises(StreamingQueryException, match=why):
+            run_complete(spark, world, *sinks)
+    assert not any(world.ids().values())
+
+
+def test_complete_mode_replaces_what_a_table_holds_in_one_decision(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    url = world.files.url
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create table counts (word text, count bigint)")
+        connection.execute("insert into counts values ('of before', 1)")
+    sink = abs_spark.sink(
+        "abs-postgres", {"url": url, "dbtable": "counts", "protocol": "wal"}, name="counts"
     )
-    with pytest.raises(StreamingQueryException, match="outputMode complete"):
-        query.trigger(availableNow=True).start().awaitTermination()
+
+    def found() -> list[tuple[str, int]]:
+        with psycopg.connect(url, autocommit=True) as connection:
+            query = "select word, count from counts order by word"
+            return connection.execute(query).fetchall()
+
+    world.files.add_files(range(1))
+    run_complete(spark, world, sink)
+    assert found() == [], "a result without rows empties the table"
+    world.files.add_files(range(1, 3))
+    run_complete(spark, world, sink)
+    numbers = ids(range(3))
+    expected = [(str(n), sum(1 for i in numbers if i % 3 == n)) for n in range(3)]
+    assert found() == expected
+    world.files.forget_commits(2)
+    run_complete(spark, world, sink)
+    assert found() == expected
 
 
 def test_update_mode_keeps_running_aggregates_current(

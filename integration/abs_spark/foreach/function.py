@@ -22,7 +22,7 @@ from abs_spark.foreach.query import Running, running
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.spec import EpochSink
-from abs_spark.foreach.targets import Targets, check_beside
+from abs_spark.foreach.targets import Targets, check_beside, check_whole, replacing
 from abs_spark.foreach.tasks import REPORT_DDL, Part, Work, shares_of, writing
 from abs_spark.foreach.views import Pass, passes
 from abs_spark.formats import sink_format
@@ -109,9 +109,8 @@ class Epoch:
             # Not when it is made: each process that unpickles it has an id of its own.
             self._process = secrets.token_hex(8)
         query = running(df.sparkSession, batch_id, self._checkpoint, self._process)
-        self._check_mode(query)
         made = passes(df, self._sinks)
-        run = self._attach(query, self._targets(made))
+        run = self._attach(query, self._targets(made, whole=query.mode == "complete"))
         try:
             self._write(run, made, batch_id)
         except BaseException:
@@ -150,7 +149,7 @@ class Epoch:
         for view in one.views:
             name = self._sinks[view.sink].name
             prefix = "" if run.targets.alone else f"{name}."
-            target = self._target(view.sink, view.schema)
+            target = self._known[view.sink]
             parts.append(Part(run.numbers[name], target, view, prefix))
         task = Task(
             register=state.register,
@@ -176,6 +175,8 @@ class Epoch:
         names = [sink.name for sink in self._sinks]
         check_beside(names, targets)
         apart = [sink.name for sink in self._sinks if sink.transform is not None]
+        if query.mode == "complete":
+            check_whole(targets)
         opened = Targets(names, targets, self._register, apart)
         try:
             self._run = EpochRun(name, opened, self._checkpoint, self._adopt)
@@ -185,18 +186,27 @@ class Epoch:
         _of_query[query.query] = self
         return self._run
 
-    def _targets(self, made: Sequence[Pass]) -> list[Target]:
-        """Of all sinks, in their order; options are read once."""
-        schemas = {view.sink: view.schema for one in made for view in one.views}
-        return [self._target(place, schemas[place]) for place in range(len(self._sinks))]
+    def _targets(self, made: Sequence[Pass], *, whole: bool) -> list[Target]:
+        """Of all sinks, in their order; options are read once.
 
-    def _target(self, place: int, schema: pa.Schema) -> Target:
+        Args:
+            whole: each batch is the whole result, which takes the place of the one before.
+        """
+        schemas = {view.sink: view.schema for one in made for view in one.views}
+        return [
+            self._target(place, schemas[place], whole=whole) for place in range(len(self._sinks))
+        ]
+
+    def _target(self, place: int, schema: pa.Schema, *, whole: bool) -> Target:
         known = self._known.get(place)
         if known is None:
             sink = self._sinks[place]
             kind = sink_format(sink.format)
             given = {**sink.options, "checkpointLocation": self._checkpoint}
-            known = self._known[place] = Target(kind, kind.parse(given), schema)
+            options = kind.parse(given)
+            if whole:
+                options = replacing(kind, options, sink.name)
+            known = self._known[place] = Target(kind, options, schema)
         if known.schema != schema:
             raise SchemaError(
                 f"The rows of the sink {self._sinks[place].name or known.format.name} have other "
@@ -204,15 +214,6 @@ class Epoch:
                 remedy="restart the query where that is meant.",
             )
         return known
-
-    def _check_mode(self, query: Running) -> None:
-        if query.mode == "complete":
-            raise OptionError(
-                "outputMode complete gives the whole result with every batch: appended, its rows "
-                "would be there once for each batch.",
-                remedy="use outputMode update and a sink with write=upsert and key: it keeps running "
-                "aggregates current.",
-            )
 
 
 def epoch(

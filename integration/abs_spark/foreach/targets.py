@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from abs_core.aborting import attempt_all
 from abs_core.composite import RoutedCommitter
@@ -14,7 +15,7 @@ from abs_core.grouping import SinkGroup
 from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobState
 from abs_core.patience import Patience
 from abs_core.sinkmap import number_of
-from abs_spark.target import Target, group_of, groups
+from abs_spark.target import Format, Target, group_of, groups
 
 
 class Targets:
@@ -178,6 +179,41 @@ def check_beside(names: Sequence[str], targets: Sequence[Target]) -> None:
                 "visible before the decision.",
                 remedy="use protocol=2pc or wal.",
             )
+
+
+def replacing(format_: Format, options: Any, name: str) -> Any:
+    """The options of a sink whose content each epoch replaces: of ``outputMode("complete")``.
+
+    Raises:
+        OptionError: the sink cannot.
+    """
+    found = None if format_.replacing is None else format_.replacing(options)
+    if found is None:
+        raise _no_replacement(
+            f"The sink {name or format_.name} cannot replace its content in one decision"
+        )
+    return found
+
+
+def check_whole(targets: Sequence[Target]) -> None:
+    """Refuse ``outputMode("complete")`` for sinks that are not replaced in one transaction.
+
+    Raises:
+        OptionError: they lie in several systems, or do not share transactions.
+    """
+    every = tuple(range(len(targets)))
+    if len(targets) > 1 and groups(dict(enumerate(targets))) != [every]:
+        raise _no_replacement("Sinks that do not share a transaction cannot be replaced at once")
+
+
+def _no_replacement(what: str) -> OptionError:
+    return OptionError(
+        f"{what}: with outputMode complete each batch is the whole result, and appended, its rows "
+        "would be there once for each batch.",
+        remedy="use outputMode update and a sink with write=upsert and key, which keeps running "
+        "aggregates current; or tables of one PostgreSQL database with protocol=wal, which are "
+        "replaced.",
+    )
 
 
 def joined(identities: Sequence[tuple[str, str]]) -> str:

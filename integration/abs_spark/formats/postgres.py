@@ -32,6 +32,11 @@ def where(options: PostgresOptions) -> str:
     return f"{options.address.place}, table {options.dbtable}"
 
 
+def replacing(options: PostgresOptions) -> PostgresOptions | None:
+    """See ``PostgresOptions.replacing``."""
+    return options.replacing()
+
+
 FORMAT = Format(
     "abs-postgres",
     parse_options,
@@ -41,4 +46,5 @@ FORMAT = Format(
     where,
     transactions_of,
     PostgresGroup,
+    replacing,
 )

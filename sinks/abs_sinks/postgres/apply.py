@@ -28,8 +28,10 @@ def columns_of(names: Sequence[str]) -> sql.Composed:
 
 
 def union_of(plan: CopyPlan, staged: Sequence[sql.Identifier]) -> sql.Composed:
-    """All staged rows, of all these tables."""
+    """All staged rows, of all these tables; no row where there is none."""
     names = columns_of(plan.names)
+    if not staged:
+        return sql.SQL("select {} from {} where false").format(names, plan.table.identifier)
     return sql.SQL(" union all ").join(
         sql.SQL("select {} from {}").format(names, table) for table in staged
     )

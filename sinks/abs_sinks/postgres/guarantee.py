@@ -36,10 +36,13 @@ _LIMITS = {
 
 def guarantee(options: PostgresOptions) -> Guarantee:
     """The guarantee that follows from the options."""
+    visibility = _VISIBILITY[options.protocol]
+    if options.replaces:
+        visibility = "whole epoch: its rows take the place of all that the table held, at once"
     return Guarantee(
         protocol=options.protocol,
         write=options.write,
-        visibility=_VISIBILITY[options.protocol],
+        visibility=visibility,
         reader=_READER.get(options.protocol, "nothing: every reader sees committed rows only"),
         limits=_LIMITS[options.protocol],
     )

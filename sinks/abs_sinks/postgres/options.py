@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from abs_clients.postgres.address import Address
@@ -107,7 +107,7 @@ class PostgresOptions:
         address: the server and database, with credentials.
         dbtable: the table.
         common: what every sink takes.
-        write: ``append`` or ``upsert``.
+        write: ``append``, ``upsert``, or ``replace``: see ``replacing``, which no option asks for.
         key: columns that identify a row, for ``upsert``; as written, see ``column_list``.
         orderby: of several rows of one key, the one with the greatest value here is taken; without
             it they are an error.
@@ -143,6 +143,20 @@ class PostgresOptions:
     @property
     def protocol(self) -> str:
         return self.common.protocol
+
+    @property
+    def replaces(self) -> bool:
+        """Whether each epoch takes the place of all rows that the table holds."""
+        return self.write == "replace"
+
+    def replacing(self) -> Self | None:
+        """The same, for epochs that hold the whole result each; None where that cannot be done at once.
+
+        Under ``wal``, with the register in this database: one transaction deletes and inserts then.
+        """
+        if self.protocol != "wal":
+            return None
+        return replace(self, write="replace", key=(), orderby=())
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:

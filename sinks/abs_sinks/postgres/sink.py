@@ -42,7 +42,7 @@ class PostgresSink:
             elsewhere, as for an epoch over several sinks.
 
     Raises:
-        OptionError: the protocol needs the register in this database.
+        OptionError: the protocol, or replacing what the table holds, needs the register there.
     """
 
     def __init__(
@@ -53,6 +53,12 @@ class PostgresSink:
                 "protocol=idempotent needs the register in the table's own database: it asks it "
                 "inside the statement that writes.",
                 remedy="set protocol=wal, which upserts too.",
+            )
+        if not co_commit and options.replaces:
+            raise OptionError(
+                "A table's content is replaced in one transaction with the register, which lies "
+                "elsewhere.",
+                remedy="write that table by a query of its own.",
             )
         self._options = options
         self._schema = schema

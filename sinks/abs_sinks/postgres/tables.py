@@ -64,7 +64,7 @@ class Tables:
         return next(iter(self._by_number.values())).options
 
     def parts(self, staged: Sequence[Committable]) -> list[Part]:
-        """What is staged, table by table; tables without rows are left out.
+        """What is staged, table by table; those for which there is nothing to do are left out.
 
         Raises:
             ProtocolError: a handle is of no sink among these.
@@ -75,9 +75,8 @@ class Tables:
             if number not in shares:
                 raise _not_ours(committable.handle)
             shares[number].append(committable)
-        return [
-            Part(self._by_number[number], tuple(share)) for number, share in shares.items() if share
-        ]
+        parts = [Part(self._by_number[number], tuple(share)) for number, share in shares.items()]
+        return [part for part in parts if part.staged or part.table.options.replaces]
 
     def _number(self, handle: HandleName) -> int:
         if len(self._by_number) == 1:

@@ -67,7 +67,7 @@ class EpochTransaction:
         with leased(self._options.server, Tag(state.register, state.generation)) as connection:
             self._state.ensure(connection)
             with translate_errors(_DOING):
-                if not staged:
+                if not self._tables.parts(staged):
                     reached(CrashPoint.INSIDE_CO_COMMIT)
                     version = connection.execute(swap).fetchone()
                     return Conflict() if version is None else str(version[0])
@@ -159,6 +159,9 @@ class EpochTransaction:
         """``before`` and the INSERT, in one message; what each statement answers."""
         source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
         insert = inserting(target.plan, source, target.key)
+        if part.table.options.replaces:
+            # DELETE and not TRUNCATE, which waits for readers, and shows older ones an empty table.
+            before = [*before, sql.SQL("DELETE FROM {}").format(target.table.identifier)]
         statements = sql.SQL("; ").join([*before, insert, target.shape_query()])
         with translate_errors(f"applying staged rows to table {target.table.label}"):
             results = self._run(connection, statements, part, target)
@@ -205,8 +208,10 @@ class EpochTransaction:
         return results
 
     def _commit(self, connection: Connection[Any], staged: Sequence[Committable]) -> None:
-        drop = self._staging.dropping([committable.handle for committable in staged])
-        connection.execute(sql.SQL("{}; COMMIT").format(drop))
+        ends: list[sql.Composable] = [sql.SQL("COMMIT")]
+        if staged:
+            ends.insert(0, self._staging.dropping([c.handle for c in staged]))
+        connection.execute(sql.SQL("; ").join(ends))
 
     def _explain(
         self, connection: Connection[Any], part: Part, target: Target, error: psycopg.Error
