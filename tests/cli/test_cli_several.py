@@ -20,6 +20,7 @@ from abs_core import sinkmap
 from abs_core.contracts import Task
 from abs_core.errors import ConfigError, IdentityError, UnavailableError
 from abs_core.model import Committable, JobState, Share, Wrote
+from abs_core.patience import Patience
 from abs_core.protocol import Changed, adopt_token, decide
 from abs_services import KafkaService, S3Service
 from abs_spark.foreach.run import EpochRun
@@ -250,7 +251,9 @@ def test_a_register_is_moved_with_what_is_decided_committed_first(job: Several, 
     assert parsed("register", "show", JOB, "--url", job.url)["moved_to"] is not None
 
 
-def test_a_register_is_not_moved_while_a_system_is_away(job: Several, kafka: KafkaService) -> None:
+def test_a_register_is_not_moved_while_a_system_is_away(
+    job: Several, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = job.run()
     job.decided(run, 0, "a")
     before = job.state(run)
@@ -258,7 +261,9 @@ def test_a_register_is_not_moved_while_a_system_is_away(job: Several, kafka: Kaf
     file = job.file()
     kafka.kill()
     try:
-        refused = abs_("register", "move", JOB, "--sinks", file, "--to-sink", "items")
+        with monkeypatch.context() as patch:
+            patch.setattr("abs_core.moving.BY_HAND", Patience(seconds=2.0))
+            refused = abs_("register", "move", JOB, "--sinks", file, "--to-sink", "items")
     finally:
         kafka.start()
     assert isinstance(refused.exception, UnavailableError), (refused.output, refused.exception)

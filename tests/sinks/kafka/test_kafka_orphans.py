@@ -192,12 +192,14 @@ def test_the_transaction_of_a_killed_worker_ends_when_its_epoch_is_over_and_not_
 
 
 @pytest.mark.services
-def test_a_broker_that_is_away_is_no_error_to_who_looks_for_orphans(tmp_path: Path) -> None:
+def test_a_broker_that_is_away_is_no_error_to_who_looks_for_orphans(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dead = _claim(tmp_path, "aa")
     dead.extend(3, 1)
     dead.release()
-    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "patience": "1"}
-    nowhere = KafkaOptions.parse(given)
+    monkeypatch.setattr("abs_clients.kafka.timeouts.REQUEST_SECONDS", 1.0)
+    nowhere = KafkaOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
     assert end_orphans(nowhere, _claim(tmp_path, "bb"), NEXT) == 0
     assert len(_seen(tmp_path, NEXT)) == 1, "the next one tries again"
 
