@@ -21,6 +21,11 @@ from abs_services.processes import ProcessId
 from tests.spark.jobs import stream_files
 from tests.spark.jobs.stream_files import Job
 
+STOOD_STILL = ("one sink", "an epoch, 2pc", "an epoch, wal")
+COPIES = ("one sink", "an epoch")
+CRASHED = ("postgres", "kafka")
+"""Tests that take turns, one a day: stopped drivers, drivers on copies, targets of a killed driver."""
+
 DEADLINE_S = 300.0
 """A machine under load takes more than a minute to begin a query. Who passes waits for none of it."""
 

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from abs_core.model import job_key
+from tests import daily
 from tests.spark.world import WAYS, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
@@ -28,7 +29,7 @@ def save(
     writer.options(**{"url": world.url, **more}).save()
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", daily.members(WAYS, 2, "batches that come again"))
 def test_the_same_batch_again_changes_nothing_in_any_order_and_partitioning(
     way: str, new_world: NewWorld, spark: SparkSession
 ) -> None:

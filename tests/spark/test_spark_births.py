@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from abs_core.certificate import Certificate, from_text
+from tests import daily
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import JOB, World
 
@@ -55,7 +56,7 @@ def consent_in(text: str) -> str:
     return text.split("adopt=")[1].split(".")[0]
 
 
-@pytest.mark.parametrize("way", ["2pc", "wal"])
+@pytest.mark.parametrize("way", daily.members(["2pc", "wal"], 1, "dropped registers of tables"))
 def test_a_dropped_register_is_not_taken_for_a_new_one(
     way: str, new_world: NewWorld, spark: SparkSession
 ) -> None:

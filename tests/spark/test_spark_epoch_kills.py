@@ -1,6 +1,6 @@
 """Drivers killed while an epoch goes to three targets: then it is in all of them once, or in none.
 
-Each day one kill and one pair of drivers, by turns; in the campaign all.
+Each day one kill; pairs of drivers by turns with ``test_spark_kills``; in the campaign all.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from abs_services import KafkaService
 from tests import daily
 from tests.kit.kafka import Variant, open_topic
 from tests.spark.bucket import Bucket
-from tests.spark.drivers import Driver, killed_at, until
+from tests.spark.drivers import COPIES, STOOD_STILL, Driver, killed_at, until
 from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.world import World
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.services]
 FILES = 4
 ROWS = 40
 KILLS = ("between two commits", "after the first pre-commit", "after the second", "at random")
-PAIRS = ("stood still, 2pc", "stood still, wal", "copies")
+STILL = "drivers that stood still"
 POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
 
 
@@ -88,8 +88,8 @@ def test_killed_after_a_pre_commit_no_target_shows_the_epoch(
 @pytest.mark.parametrize(
     "protocol",
     [
-        pytest.param("2pc", marks=daily.marks(PAIRS[0], PAIRS, of="drivers of an epoch")),
-        pytest.param("wal", marks=daily.marks(PAIRS[1], PAIRS, of="drivers of an epoch")),
+        pytest.param("2pc", marks=daily.marks(STOOD_STILL[1], STOOD_STILL, of=STILL)),
+        pytest.param("wal", marks=daily.marks(STOOD_STILL[2], STOOD_STILL, of=STILL)),
     ],
 )
 def test_a_driver_that_stood_still_while_another_went_on_changes_no_target(
@@ -136,7 +136,7 @@ def test_killed_at_random_the_query_goes_on_where_it_was(
     go_on(spark, world, job)
 
 
-@daily.turn("copies", PAIRS, of="drivers of an epoch")
+@daily.turn("an epoch", COPIES, of="drivers on copies")
 def test_of_two_drivers_on_copies_of_one_checkpoint_one_writes(
     spark: SparkSession, world: EpochWorld
 ) -> None:

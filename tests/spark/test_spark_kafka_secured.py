@@ -18,10 +18,12 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_services.native.kafka import NativeKafka
 from abs_sinks.kafka import KafkaOptions
 from abs_spark.kafka import KafkaDataSource
+from tests import daily
 from tests.kit.kafka import make_topic
 from tests.sinks.kafka.certificates import Authority
 from tests.sinks.kafka.secured import Principals, allow
 from tests.spark.jobs.stream_files import Job, run_to_end
+from tests.spark.kafka_world import TURN_OF, TURNS
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -36,6 +38,7 @@ CELLS = allow("TOPIC", REGISTER, "CREATE", "READ", "WRITE", "DESCRIBE", "DESCRIB
 """What the pages on Kafka in ``docs/reference`` list for protocol 2pc, and nothing more."""
 
 
+@daily.turn("credentials", TURNS, of=TURN_OF)
 def test_a_job_through_spark_writes_each_record_once_with_what_is_documented(
     spark: SparkSession, spark_log: Path, tmp_path: Path
 ) -> None:

@@ -1,5 +1,7 @@
 """Drivers that are killed, stopped and overtaken: the table holds every row exactly once.
 
+By turns with ``test_spark_epoch_kills`` and ``test_spark_kafka_sink``; in the campaign all.
+
 Every driver that dies is a process tree of its own; what goes on after it runs in the shared session,
 which is as good a restart as any other and saves the start of a JVM.
 """
@@ -17,7 +19,7 @@ from pyspark.sql import SparkSession
 from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
 from tests import daily
-from tests.spark.drivers import Driver, killed_at, until
+from tests.spark.drivers import COPIES, CRASHED, STOOD_STILL, Driver, killed_at, until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.world import WAYS, World
 
@@ -46,6 +48,7 @@ def test_a_job_killed_with_all_its_processes_goes_on_where_it_was(
     assert world.left_behind() == []
 
 
+@daily.turn("one sink", COPIES, of="drivers on copies")
 def test_of_two_drivers_on_copies_of_one_checkpoint_the_newer_wins_and_the_older_stops(
     new_world: NewWorld, spark: SparkSession
 ) -> None:
@@ -67,6 +70,7 @@ def test_of_two_drivers_on_copies_of_one_checkpoint_the_newer_wins_and_the_older
     assert world.left_behind() == []
 
 
+@daily.turn("one sink", STOOD_STILL, of="drivers that stood still")
 def test_a_driver_that_stood_still_while_it_was_overtaken_changes_nothing(
     new_world: NewWorld, spark: SparkSession
 ) -> None:
@@ -108,6 +112,7 @@ FULL = [
 ]
 
 
+@daily.turn("postgres", CRASHED, of="targets of a crash")
 @pytest.mark.parametrize(("way", "point"), daily.cut(SMALL, 1, of="crashes into PostgreSQL"))
 def test_a_crash_between_two_effects_is_healed(
     way: str, point: CrashPoint, new_world: NewWorld, spark: SparkSession, tmp_path: Path

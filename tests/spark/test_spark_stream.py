@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from tests import daily
 from tests.spark.drivers import until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
 from tests.spark.world import JOB, WAYS, World, rows_of
@@ -28,7 +29,7 @@ def run(spark: SparkSession, world: World, job: Job | None = None) -> None:
     run_to_end(spark, job or world.job, world.url)
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", daily.members(WAYS, 2, "lost commit files"))
 def test_a_lost_commit_file_changes_nothing(
     way: str, new_world: NewWorld, spark: SparkSession
 ) -> None:
