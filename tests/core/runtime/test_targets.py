@@ -109,8 +109,10 @@ def the_table(database: str) -> PostgresTable:
     return PostgresTable(Address.parse(database), TableName.parse(TABLE))
 
 
-def bucket(s3: S3Service, prefix: str, protocol: str) -> dict[str, str]:
-    os.environ.update({k: v for k, v in s3.env.items() if k.startswith("AWS_")})
+def bucket(s3: S3Service, prefix: str, protocol: str, patch: pytest.MonkeyPatch) -> dict[str, str]:
+    for name, value in s3.env.items():
+        if name.startswith("AWS_"):
+            patch.setenv(name, value)
     path = f"s3://{s3.bucket}/{prefix}"
     return {"path": path, "endpoint": s3.endpoint, "region": s3.region, "protocol": protocol}
 
@@ -140,19 +142,23 @@ def test_files_to_postgresql(folder: Path, database: str, protocol: str) -> None
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("protocol", ["2pc", "wal"])
-def test_files_to_s3(folder: Path, s3: S3Service, prefix: str, protocol: str) -> None:
-    sinks = {"s3": bucket(s3, prefix, protocol)}
+def test_files_to_s3(
+    folder: Path, s3: S3Service, prefix: str, protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sinks = {"s3": bucket(s3, prefix, protocol, monkeypatch)}
     killed_at(folder, {"source": from_files(folder), "sinks": sinks}, DECIDING)
     clean(folder, S3Files(s3.bucket, prefix, s3.endpoint, s3.region))
 
 
 @pytest.mark.campaign
-def test_files_to_s3_by_manifests(folder: Path, s3: S3Service, prefix: str) -> None:
+def test_files_to_s3_by_manifests(
+    folder: Path, s3: S3Service, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from abs_clients.s3.objects import Objects
     from abs_sinks.s3.committed import committed_files
     from abs_sinks.s3.options import S3Options
 
-    given = bucket(s3, prefix, "idempotent")
+    given = bucket(s3, prefix, "idempotent", monkeypatch)
     there = {"source": from_files(folder), "sinks": {"s3": given}}
     killed_at(folder, there, CO_COMMITTING)
     options, found = S3Options.parse(given), folder / "found"
@@ -165,14 +171,20 @@ def test_files_to_s3_by_manifests(folder: Path, s3: S3Service, prefix: str) -> N
 
 
 def test_files_to_three_targets_under_one_decision(
-    folder: Path, database: str, kafka: KafkaService, topic: str, s3: S3Service, prefix: str
+    folder: Path,
+    database: str,
+    kafka: KafkaService,
+    topic: str,
+    s3: S3Service,
+    prefix: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from abs_audit.kafka import KafkaTopic
 
     sinks = {
         "postgres": table(database, "wal"),
         "kafka": topic_options(kafka, topic, "2pc", folder),
-        "s3": bucket(s3, prefix, "wal"),
+        "s3": bucket(s3, prefix, "wal", monkeypatch),
     }
     killed_at(folder, {"source": from_files(folder), "sinks": sinks}, DECIDING[:2])
     clean(folder, the_table(database))

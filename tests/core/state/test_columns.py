@@ -83,7 +83,7 @@ def test_every_version_is_what_was_there_whatever_completes_or_fails(
     chance = np.random.default_rng(seed)
     table, model, saved = ColumnTable("t", 128), Model(), dict[bytes, int]()
     pending: list[tuple[Copy, dict[bytes, int], dict[bytes, int]]] = []
-    for _ in range(60):
+    for _ in range(35):
         if chance.random() < 0.7:
             model.change(table, chance, deleted)
         if chance.random() < 0.7:
