@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from statistics import median
+from typing import Any
 
 from abs_clients.s3.client import client
 from abs_core.contracts import Task
@@ -30,7 +32,9 @@ from benchmarks.s3_folder import Folder, fresh_folder
 
 HANDLES = 1_000
 PREPARING = 8
-OURS, BARE, INSPECT = "inspect and commit", "boto3: bare Complete", "inspect"
+OURS, BARE = "inspect and commit", "boto3: bare Complete"
+INSPECT, BARE_LIST = "inspect", "boto3: bare ListParts"
+_CLIENT = "client CPU"
 BAR = Bar(low=0.9)
 
 Act = Callable[[S3Options, Sequence[Committable]], None]
@@ -38,14 +42,19 @@ Act = Callable[[S3Options, Sequence[Committable]], None]
 
 def run(service: S3Service, *, pairs: int, tell: Tell, handles: int = HANDLES) -> Result:
     """Ratios in interleaved rounds, and the seconds of an epoch."""
-    acts: dict[str, Act] = {OURS: _ours, BARE: _bare, INSPECT: _inspect}
+    acts: dict[str, Act] = {
+        OURS: _ours,
+        BARE: partial(_by_boto3, _complete),
+        INSPECT: _inspect,
+        BARE_LIST: partial(_by_boto3, _list_parts),
+    }
     sides = [Side(name, partial(_timed, service, act, handles)) for name, act in acts.items()]
     samples = interleave(sides, pairs=pairs, tell=tell)
     return Result(
         name="s3_commit",
         unit="handles",
         samples=samples,
-        comparisons=[Comparison(OURS, BARE, BAR)],
+        comparisons=[Comparison(OURS, BARE, BAR), Comparison(INSPECT, BARE_LIST)],
         facts={
             "handles": handles,
             "threads": THREADS,
@@ -53,6 +62,12 @@ def run(service: S3Service, *, pairs: int, tell: Tell, handles: int = HANDLES) -
                 f"seconds of {name} (fastest, median)": [
                     round(sorted(s.wall_s for s in found)[at], 3) for at in (0, len(found) // 2)
                 ]
+                for name, found in samples.items()
+            },
+            **{
+                f"seconds of {_CLIENT}, {name} (median)": round(
+                    median(dict(s.parts)[_CLIENT] for s in found), 3
+                )
                 for name, found in samples.items()
             },
         },
@@ -65,10 +80,10 @@ def _timed(service: S3Service, act: Act, handles: int) -> Sample:
         options = S3Options.parse(folder.options)
         prepared = _prepared(folder, options, handles)
         with metered() as taken:
-            began = time.perf_counter()
+            began, busy = time.perf_counter(), time.process_time()
             act(options, prepared)
-            wall = time.perf_counter() - began
-        return Sample(wall, taken.cpu_s, handles)
+            wall, client_s = time.perf_counter() - began, time.process_time() - busy
+        return Sample(wall, taken.cpu_s, handles, ((_CLIENT, client_s),))
 
 
 def _prepared(folder: Folder, options: S3Options, handles: int) -> list[Committable]:
@@ -96,17 +111,23 @@ def _ours(options: S3Options, prepared: Sequence[Committable]) -> None:
     assert set(UploadCommitter(options).commit(prepared).values()) == {Outcome.COMMITTED}
 
 
-def _bare(options: S3Options, prepared: Sequence[Committable]) -> None:
+def _by_boto3(
+    call: Callable[[Any, str, Upload], object],
+    options: S3Options,
+    prepared: Sequence[Committable],
+) -> None:
     api = client(options.server)
-
-    def complete(upload: Upload) -> None:
-        api.complete_multipart_upload(
-            Bucket=options.path.bucket,
-            Key=upload.key,
-            UploadId=upload.upload_id,
-            MultipartUpload={"Parts": part_names(upload)},
-        )
-
     uploads = [upload for committable in prepared for upload in uploads_of(committable)]
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(complete, uploads))
+        list(pool.map(partial(call, api, options.path.bucket), uploads))
+
+
+def _complete(api: Any, bucket: str, upload: Upload) -> object:
+    parts = {"Parts": part_names(upload)}
+    return api.complete_multipart_upload(
+        Bucket=bucket, Key=upload.key, UploadId=upload.upload_id, MultipartUpload=parts
+    )
+
+
+def _list_parts(api: Any, bucket: str, upload: Upload) -> object:
+    return api.list_parts(Bucket=bucket, Key=upload.key, UploadId=upload.upload_id)
