@@ -38,7 +38,7 @@ def fork_server() -> Iterator[ForkServer]:
 
 
 def test_the_sink_keeps_the_rules_of_the_day(opener: Opener, variant: Variant) -> None:
-    """Each rule with a register of the sink's own in one of the ways, and with another's in one."""
+    """Each rule is dealt to a way with a register of the sink's own, and to one without."""
     ways = [each for each in VARIANTS.values() if each.own_register == variant.own_register]
     name = f"postgres {variant.own_register}"
     dealt = daily.hand(CHECKS, ways.index(variant), len(ways), name)

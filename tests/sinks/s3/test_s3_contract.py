@@ -43,7 +43,7 @@ def fork_server(store: object) -> Iterator[ForkServer]:
 
 
 def test_the_sink_keeps_the_rules_of_the_day(opener: Opener, protocol: str) -> None:
-    """Each rule under one of the protocols, under another one on another day."""
+    """Each rule is dealt to one of the protocols, each day anew; where it does not apply it waits."""
     protocols = list(POINTS)
     dealt = daily.hand(CHECKS, protocols.index(protocol), len(protocols), "s3")
     with ThreadPoolExecutor(AT_ONCE) as pool:
