@@ -108,15 +108,20 @@ def _check_alone(*others: object) -> None:
         )
 
 
-def _postgres(
-    given: dict[str, str], schema: pa.Schema | None, tasks: int | None
+def postgres(
+    given: dict[str, str],
+    schema: pa.Schema | None,
+    tasks: int | None,
+    *,
+    composes: bool = False,
 ) -> tuple[list[Finding], Guarantee]:
     from abs_sinks.postgres import PostgresOptions
     from abs_sinks.postgres.guarantee import guarantee
     from abs_sinks.postgres.preflight import preflight
 
     options = PostgresOptions.parse(given)
-    return preflight(options, schema, _job(options.common), tasks), guarantee(options)
+    findings = preflight(options, schema, _job(options.common), tasks, composes=composes)
+    return findings, guarantee(options)
 
 
 def kafka(
@@ -173,7 +178,7 @@ def _other(
         sink.close()
 
 
-_LOOK: dict[str, Look] = {"abs-postgres": _postgres, "abs-kafka": kafka, "abs-s3": _s3}
+_LOOK: dict[str, Look] = {"abs-postgres": postgres, "abs-kafka": kafka, "abs-s3": _s3}
 
 
 def look_of(name: str) -> Look:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from rich.markup import escape
 
-from abs_cli.doctor import kafka, look_of, show, show_findings
+from abs_cli.doctor import kafka, look_of, postgres, show, show_findings
 from abs_cli.output import people, print_json
 from abs_cli.places import options_of
 from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_core.model import Finding, Guarantee, Severity
-from abs_spark.foreach.targets import together
+from abs_spark.foreach.targets import commit_together, together
 
 
 def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
@@ -26,7 +26,8 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
     """
     job = SinksFile.read(path)
     options = [(sink.name, options_of(sink)) for sink in job.sinks]
-    looked = {sink.name: _look(sink, job, tasks) for sink in job.sinks}
+    composes = not commit_together([given for _, given in options])
+    looked = {sink.name: _look(sink, job, tasks, composes=composes) for sink in job.sinks}
     shared = together(options, tasks)
     if as_json:
         named = {
@@ -45,11 +46,15 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
     return not any(finding.severity is Severity.ERROR for finding in every)
 
 
-def _look(sink: FiledSink, job: SinksFile, tasks: int | None) -> tuple[list[Finding], Guarantee]:
+def _look(
+    sink: FiledSink, job: SinksFile, tasks: int | None, *, composes: bool
+) -> tuple[list[Finding], Guarantee]:
     given = dict(sink.options) if job.job is None else {**sink.options, "job": job.job}
     look = look_of(sink.format)
     if look is kafka:
         look = partial(kafka, own_register=sink.name == job.register)
+    if look is postgres:
+        look = partial(postgres, composes=composes)
     return look(given, None, tasks)
 
 

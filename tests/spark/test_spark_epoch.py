@@ -279,6 +279,33 @@ def test_complete_mode_replaces_what_a_table_holds_in_one_decision(
     assert found() == expected
 
 
+def test_a_function_that_is_used_again_in_another_mode_and_session_goes_by_that_mode(
+    spark: SparkSession, world: EpochWorld
+) -> None:
+    url = world.files.url
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("create table sums (word text primary key, count bigint)")
+    options = {"url": url, "dbtable": "sums", "protocol": "wal", "write": "upsert", "key": "word"}
+    function = world.epoch(abs_spark.sink("abs-postgres", options))
+
+    def run(session: SparkSession, mode: str) -> list[tuple[str, int]]:
+        third = world.stream(session).selectExpr("cast(id % 3 as string) as word")
+        writer = third.groupBy("word").count().writeStream.outputMode(mode)
+        query = writer.foreachBatch(function).option("checkpointLocation", str(world.checkpoint))
+        query.trigger(availableNow=True).start().awaitTermination()
+        with psycopg.connect(url, autocommit=True) as connection:
+            return connection.execute("select word, count from sums order by word").fetchall()
+
+    world.files.add_files(range(1))
+    assert len(run(spark, "update")) == 3
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("insert into sums values ('of before', 1)")
+    world.files.add_files(range(1, 2))
+    numbers = ids(range(2))
+    expected = [(str(n), sum(1 for i in numbers if i % 3 == n)) for n in range(3)]
+    assert run(spark.newSession(), "complete") == expected
+
+
 def test_update_mode_keeps_running_aggregates_current(
     spark: SparkSession, world: EpochWorld
 ) -> None:

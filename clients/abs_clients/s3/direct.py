@@ -1,7 +1,8 @@
-"""Requests that are sent by the thousand, past boto3's machinery: at a third of its CPU time.
+"""Requests that are sent by the thousand, past boto3's machinery: at two fifths of its CPU time.
 
 A commit of many handles sends ListParts and CompleteMultipartUpload once for each of them. boto3 takes
-about a millisecond of CPU for one request, and Python's lock lets one thread at a time do that.
+more than a millisecond of CPU for one (benchmark ``s3_commit``), and Python's lock lets one thread at a
+time do that.
 
 boto3 stays in charge: it says where a bucket is, who signs, and how servers are verified. Whatever
 is out of the ordinary (an error, a redirect, a broken connection, a proxy, another kind of signature)

@@ -84,7 +84,7 @@ def _of_run(function: Epoch, run: EpochRun) -> str:
             f"sink {number} {name}".rstrip() + f": {target.format.name} to {where}",
             f"    {_promised(promise)}",
             f"    readers: {promise.reader}",
-            f"    in doubt: {_in_doubt(run, name, number, state)}",
+            f"    in doubt: {_in_doubt(run, name, state)}",
         ]
     return "\n".join(lines)
 
@@ -102,12 +102,14 @@ def _state(state: JobState | None) -> str:
     return f"generation {state.generation} has finished {done}{decided}"
 
 
-def _in_doubt(run: EpochRun, name: str, number: int, state: JobState | None) -> str:
+def _in_doubt(run: EpochRun, name: str, state: JobState | None) -> str:
+    """Its handles, and those of sinks that it shares transactions with: they may hold its rows."""
+    numbers = {run.numbers[fellow] for fellow in run.targets.fellows(name)}
     try:
         found = run.targets.in_doubt(name, run.name.job)
     except AbsError as error:
         return f"cannot be told now: {error.what}"
-    mine = [d for d in found if d.handle.epoch == NO_EPOCH or number_of(d.handle) == number]
+    mine = [d for d in found if d.handle.epoch == NO_EPOCH or number_of(d.handle) in numbers]
     return "; ".join(_fate(state, doubt) for doubt in mine) or "nothing"
 
 

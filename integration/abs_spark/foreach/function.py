@@ -35,6 +35,11 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("abs_spark.start")
 
+_MODE_UNKNOWN = (
+    "the output mode is not told here, as under Spark Connect: outputMode complete is not refused, "
+    "and would append the whole result with every batch; use append or update"
+)
+
 
 _of_query: WeakValueDictionary[str, Epoch] = WeakValueDictionary()
 """The function of each query that has had a batch in this process, by the query's id."""
@@ -75,10 +80,15 @@ class Epoch:
         self._run: EpochRun | None = None
         self._process: str | None = None
         self._known: dict[int, Target] = {}
+        self._known_of: Running | None = None
 
     def __getstate__(self) -> dict[str, Sealed]:
         """Under Spark Connect it goes to the server; what it has open stays here."""
-        return {"sealed": Sealed({**self.__dict__, "_run": None, "_process": None, "_known": {}})}
+        return {
+            "sealed": Sealed(
+                {**self.__dict__, "_run": None, "_process": None, "_known": {}, "_known_of": None}
+            )
+        }
 
     def __setstate__(self, state: dict[str, Sealed]) -> None:
         self.__dict__.update(state["sealed"].open())
@@ -109,6 +119,11 @@ class Epoch:
             # Not when it is made: each process that unpickles it has an id of its own.
             self._process = secrets.token_hex(8)
         query = running(df.sparkSession, batch_id, self._checkpoint, self._process)
+        if query != self._known_of:
+            # Another run may have other columns, and another output mode.
+            self._known, self._known_of = {}, query
+            if query.mode is None:
+                _log.warning("query %s: %s", query.query, _MODE_UNKNOWN)
         made = passes(df, self._sinks)
         run = self._attach(query, self._targets(made, whole=query.mode == "complete"))
         try:

@@ -25,7 +25,7 @@ class Running:
     Args:
         query: the query id; it lives in the checkpoint.
         run: Spark's id of this start of the query.
-        mode: the output mode in lower case, where Spark tells.
+        mode: the output mode in lower case; None where it is not told, as under Connect.
     """
 
     query: str
@@ -86,14 +86,15 @@ def _mode(spark: SparkSession, query: str) -> str | None:
     """The output mode, which PySpark does not tell; None where this Spark keeps it elsewhere."""
     from py4j.protocol import Py4JError
 
-    # foreachBatch gets a session of the query's own, which does not know the query.
-    for session in (type(spark)._instantiatedSession, spark):
-        try:
-            started: Any = session._jsparkSession.streams().get(query)  # type: ignore[union-attr]
-            return str(started.streamingQuery().outputMode().toString()).lower()
-        except (Py4JError, AttributeError, TypeError):
-            continue
-    return None
+    # foreachBatch gets a session of the query's own, which does not know the query; what all sessions
+    # of the application share does.
+    inner: Any = spark
+    try:
+        uuid = inner._jvm.java.util.UUID.fromString(query)
+        started = inner._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
+        return str(started.outputMode().toString()).lower()
+    except (Py4JError, AttributeError, TypeError):
+        return None
 
 
 def _no_query(batch: int) -> ConfigError:

@@ -26,6 +26,11 @@ _start = logging.getLogger("abs_spark.start")
 _recovery = logging.getLogger("abs_spark.recovery")
 
 
+_LEFT_OUT = (
+    "job %s: the sink %s (%s) is left out from now on. If the run before was cut off, what it had "
+    "pre-committed there stays: `abs in-doubt abort %s` with that sink's place ends it."
+)
+
 _begun: dict[str, set[str]] = {}
 """Jobs that this process has begun in a run of a query: a user's function may have several."""
 
@@ -137,6 +142,10 @@ class EpochRun:
         mapped = sinkmap.assign(stored.state, self._identity.sinks)
         if isinstance(mapped, IdentityError):
             raise mapped
+        present = {sink.number for sink in stored.state.sinks if sink.until is None}
+        for sink in mapped:
+            if sink.until is not None and sink.number in present:
+                _start.warning(_LEFT_OUT, self.name.job, sink.name, sink.target, self.name.job)
         return {sink.name: sink.number for sink in mapped if sink.until is None}
 
     def _preflight(self) -> None:

@@ -103,7 +103,19 @@ class Targets:
 
     def shared_transactions(self) -> list[str]:
         """Which sinks share transactions, for people; a line for each group."""
-        return [self._shared(names) for names in self.groups]
+        lines = []
+        for names in self.groups:
+            by_task = self._group(names, {name: n for n, name in enumerate(names)}).by_task
+            fellows = [name for name in names if not (by_task and name in self._apart)]
+            if len(fellows) > 1:
+                whose = "a task's" if by_task else "an epoch's"
+                more = ", and the register's change" if self.own else ""
+                lines.append(f"one transaction holds {whose} rows of {', '.join(fellows)}{more}")
+        return lines
+
+    def fellows(self, name: str) -> tuple[str, ...]:
+        """The sinks that share transactions with this one, itself among them."""
+        return next((names for names in self.groups if name in names), (name,))
 
     def opened(self) -> list[tuple[str, Target]]:
         """Every sink's name and target, in the order in which they were given."""
@@ -129,14 +141,6 @@ class Targets:
     def _group(self, names: Sequence[str], numbers: Mapping[str, int]) -> SinkGroup:
         return group_of({numbers[name]: self._targets[name] for name in names})
 
-    def _shared(self, names: Sequence[str]) -> str:
-        every = ", ".join(names)
-        if self.own:
-            return f"one transaction holds an epoch's rows of {every}, and the register's change"
-        if self._group(names, {name: n for n, name in enumerate(names)}).by_task:
-            return f"one transaction holds a task's rows of {every}"
-        return f"one transaction holds an epoch's rows of {every}"
-
     def close(self) -> None:
         for sink in self._sinks.values():
             sink.close()
@@ -160,6 +164,17 @@ def together(
     if len(found) < 2:
         return []
     return judge_together(found, tasks, apart=apart, beside=len(sinks) > len(found))
+
+
+def commit_together(options: Sequence[object]) -> bool:
+    """Whether sinks with these options share transactions, with the register of one of them."""
+    postgres = sys.modules.get("abs_sinks.postgres")
+    if len(options) < 2 or postgres is None:
+        return len(options) < 2
+    if not all(isinstance(given, postgres.PostgresOptions) for given in options):
+        return False
+    shared = {postgres.transactions_of(given) for given in options}
+    return len(shared) == 1 and None not in shared
 
 
 def _target_of(sink: Sink) -> str:

@@ -47,6 +47,7 @@ _TABLE = """
 select has_table_privilege(oid, 'INSERT') as may_insert,
        has_table_privilege(oid, 'UPDATE') as may_update,
        has_table_privilege(oid, 'SELECT') as may_select,
+       has_table_privilege(oid, 'DELETE') as may_delete,
        relhasrules as has_rules,
        coalesce((select array_agg(tgname::text order by tgname) from pg_trigger
                   where tgrelid = pg_class.oid and not tgisinternal and tgenabled <> 'D'
@@ -101,6 +102,7 @@ class TableFacts:
     may_insert: bool
     may_update: bool
     may_select: bool
+    may_delete: bool
     has_rules: bool
     insert_triggers: tuple[str, ...]
 

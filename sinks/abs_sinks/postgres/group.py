@@ -13,27 +13,35 @@ from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.tables import Table, Tables
 from abs_sinks.postgres.twophase import GroupPreparingWriter
 
+_PLACE = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
+"""Of libpq's parameters those that say which session it is."""
+
+_DEFAULTS = {"port": "5432"}
+
 
 def transactions_of(options: PostgresOptions) -> Hashable | None:
     """Sinks for which it is equal can share transactions; None: this one shares none.
 
-    They have the same server, database, role and protocol, as their options write them: two spellings
-    of one address are taken for two servers.
+    They have the same server, database, role, protocol and state schema, as their options write them:
+    two names of one server are taken for two servers. The first one's timeouts and password are used.
     """
     if options.protocol == "idempotent":
         return None
-    return options.protocol, options.server, options.stateschema
+    given = {**_DEFAULTS, **dict(options.address.parameters)}
+    place = tuple(sorted((name, given[name]) for name in _PLACE if name in given))
+    return options.protocol, place, options.stateschema
 
 
 class PostgresGroup:
     """A ``SinkGroup``. Under ``2pc`` a task has one transaction, under ``wal`` the commit process has.
 
     Args:
-        sinks: options and schema by the sink's number. They agree in ``transactions_of``.
+        sinks: options and schema by the sink's number, in the order in which their tables are filled.
+            They agree in ``transactions_of``.
     """
 
     def __init__(self, sinks: Mapping[int, tuple[PostgresOptions, pa.Schema]]) -> None:
-        self._by_number = {number: Table(*sinks[number]) for number in sorted(sinks)}
+        self._by_number = {number: Table(*sinks[number]) for number in sinks}
         self.tables = Tables(self._by_number)
 
     @property

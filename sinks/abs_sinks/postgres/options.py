@@ -156,7 +156,7 @@ class PostgresOptions:
         """
         if self.protocol != "wal":
             return None
-        return replace(self, write="replace", key=(), orderby=())
+        return replace(self, write="replace")
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:

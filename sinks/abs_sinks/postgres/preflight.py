@@ -211,8 +211,9 @@ def judge_table(
         right
         for right, granted in (
             ("INSERT", facts.may_insert),
-            ("UPDATE", facts.may_update or options.write == "append"),
+            ("UPDATE", facts.may_update or not options.key),
             ("SELECT", facts.may_select or options.write == "append"),
+            ("DELETE", facts.may_delete or not options.replaces),
         )
         if not granted
     ]

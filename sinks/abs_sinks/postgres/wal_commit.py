@@ -16,7 +16,7 @@ from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import leased
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import AbsError, NotPreparedError
+from abs_core.errors import AbsError, NotPreparedError, SchemaError
 from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
 from abs_sinks.postgres.prepared import PreparedTransactions
@@ -138,16 +138,52 @@ class EpochTransaction:
             SchemaError: a table was altered since the rows were staged.
         """
         parts = [(part, part.table.target()) for part in self._tables.parts(staged)]
+        replaced = [target for part, target in parts if part.table.options.replaces]
         before: list[sql.Composable] = [sql.SQL("BEGIN"), first]
-        if len(parts) > 1:
+        if replaced or len(parts) > 1:
             # A foreign key that may be deferred does not mind in which order tables are filled.
             before.append(sql.SQL("SET CONSTRAINTS ALL DEFERRED"))
         returned: tuple[Any, ...] | None = None
-        for place, (part, target) in enumerate(parts):
-            results = self._insert(connection, before if place == 0 else [], part, target)
-            if place == 0:
-                returned = results[1].row
+        if replaced:
+            returned, before = self._delete(connection, before, replaced), []
+        for part, target in parts:
+            results = self._insert(connection, before, part, target)
+            if before:
+                returned, before = results[1].row, []
         return returned
+
+    def _delete(
+        self,
+        connection: Connection[Any],
+        before: Sequence[sql.Composable],
+        targets: Sequence[Target],
+    ) -> tuple[Any, ...] | None:
+        """Delete what the tables hold, before any is filled; the row that ``before`` returns.
+
+        Raises:
+            SchemaError: a trigger or a rule of a table has kept rows.
+        """
+        # In reverse order, as they refer to each other; a table of two sinks once.
+        tables = {target.table.label: target.table for target in reversed(targets)}
+        # DELETE and not TRUNCATE, which waits for readers, and shows older ones an empty table.
+        deleting = [
+            sql.SQL("DELETE FROM {0}; SELECT EXISTS (SELECT FROM {0})").format(table.identifier)
+            for table in tables.values()
+        ]
+        with translate_errors(f"replacing what table {', '.join(tables)} holds"):
+            cursor = connection.execute(sql.SQL("; ").join([*before, *deleting]))
+            results = [_Result.of(cursor)]
+            while cursor.nextset():
+                results.append(_Result.of(cursor))
+        for label, kept in zip(tables, results[-2 * len(tables) :][1::2], strict=True):
+            if kept.row != (False,):
+                connection.execute("ROLLBACK")
+                raise SchemaError(
+                    f"Rows of table {label} stay where they are deleted: a trigger or a rule of the "
+                    "table keeps them.",
+                    remedy="drop it, or write the result by outputMode update and write=upsert.",
+                )
+        return results[1].row
 
     def _insert(
         self,
@@ -159,9 +195,6 @@ class EpochTransaction:
         """``before`` and the INSERT, in one message; what each statement answers."""
         source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
         insert = inserting(target.plan, source, target.key)
-        if part.table.options.replaces:
-            # DELETE and not TRUNCATE, which waits for readers, and shows older ones an empty table.
-            before = [*before, sql.SQL("DELETE FROM {}").format(target.table.identifier)]
         statements = sql.SQL("; ").join([*before, insert, target.shape_query()])
         with translate_errors(f"applying staged rows to table {target.table.label}"):
             results = self._run(connection, statements, part, target)

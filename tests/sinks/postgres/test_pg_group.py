@@ -171,6 +171,18 @@ def test_a_second_table_that_was_altered_keeps_the_epoch_from_the_first(
         case.close()
 
 
+def test_tables_are_filled_in_the_order_of_the_list_whatever_their_numbers() -> None:
+    given = {"url": "postgresql://nowhere/db", "protocol": "wal"}
+    parent, child = (PostgresOptions.parse({**given, "dbtable": t}) for t in ("parent", "child"))
+    group = PostgresGroup({2: (parent, SCHEMA), 0: (child, SCHEMA)})
+    staged = [
+        Committable(Task("abcd" * 4, JOB, 1, 0, number * STRIDE, "ab").handle, 1, "")
+        for number in (0, 2)
+    ]
+    tables = [str(part.table.options.dbtable) for part in group.tables.parts(staged)]
+    assert [name.strip('"') for name in tables] == ["parent", "child"]
+
+
 def test_staged_rows_of_an_unknown_sink_are_not_taken_for_anothers() -> None:
     options = PostgresOptions.parse({"url": "postgresql://nowhere/db", "dbtable": "t"})
     group = PostgresGroup(dict.fromkeys(range(2), (options, SCHEMA)))
@@ -184,6 +196,9 @@ def test_staged_rows_of_an_unknown_sink_are_not_taken_for_anothers() -> None:
     [
         ({}, True),
         ({"dbtable": "other", "batchsize": "10", "createtable": "true"}, True),
+        ({"locktimeout": "30", "connecttimeout": "20", "password": "secret"}, True),
+        ({"url": "postgresql://here:5432/db"}, True),
+        ({"url": "postgresql://here:5433/db"}, False),
         ({"url": "postgresql://elsewhere/db"}, False),
         ({"user": "other"}, False),
         ({"stateschema": "other"}, False),

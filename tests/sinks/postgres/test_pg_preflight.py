@@ -51,7 +51,7 @@ GOOD_SERVER = ServerFacts(
     may_create_in_state=True,
     role="me",
 )
-GOOD_TABLE = TableFacts(True, True, True, has_rules=False, insert_triggers=())
+GOOD_TABLE = TableFacts(True, True, True, True, has_rules=False, insert_triggers=())
 TABLE = Table("public", "t", 1, "r", ())
 
 
@@ -61,6 +61,7 @@ def _options(**more: str) -> PostgresOptions:
 
 TWO_PC = _options()
 WAL = _options(protocol="wal")
+REPLACING = WAL.replacing() or WAL
 IDEMPOTENT = _options(protocol="idempotent", write="upsert", key="id")
 
 
@@ -125,6 +126,7 @@ def test_without_prepared_transactions_both_remedies_are_named() -> None:
         (TWO_PC, TABLE, {"may_insert": False}, Severity.ERROR, "GRANT INSERT ON"),
         (IDEMPOTENT, TABLE, {"may_update": False}, Severity.ERROR, "UPDATE"),
         (IDEMPOTENT, TABLE, {"may_select": False}, Severity.ERROR, "SELECT"),
+        (REPLACING, TABLE, {"may_delete": False}, Severity.ERROR, "GRANT DELETE ON"),
         (IDEMPOTENT, TABLE, {"insert_triggers": ("a",)}, Severity.WARNING, "fire again"),
         (WAL, TABLE, {"insert_triggers": ("a",)}, Severity.NOTE, "(a)"),
         (TWO_PC, TABLE, {"has_rules": True}, Severity.NOTE, "Rules"),
@@ -141,7 +143,7 @@ def test_what_is_wrong_with_a_table_is_found(
 
 
 def test_appending_needs_insert_only() -> None:
-    facts = replace(GOOD_TABLE, may_update=False, may_select=False)
+    facts = replace(GOOD_TABLE, may_update=False, may_select=False, may_delete=False)
     assert list(judge_table(TABLE, facts, GOOD_SERVER, TWO_PC)) == []
 
 

@@ -1,0 +1,82 @@
+"""Each server is away for two minutes under a running query, which waits, says so, and goes on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from abs_services import KafkaService, PostgresService
+from abs_services.contracts import S3Service, Service
+from tests.kit.kafka import Variant, open_topic
+from tests.outage import StandsStill
+from tests.spark.bucket import Bucket
+from tests.spark.drivers import Driver, until
+from tests.spark.epoch_world import EpochWorld, once
+from tests.spark.world import World
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.services,
+    pytest.mark.campaign,
+    pytest.mark.timeout(1200),
+]
+
+AWAY_SECONDS = 120.0
+ROWS = 40
+
+
+@pytest.fixture
+def world(
+    new_world: Callable[[str], World], kafka: KafkaService, bucket: Bucket, store: S3Service
+) -> Iterator[EpochWorld]:
+    kafka.start()
+    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
+        yield EpochWorld(new_world("2pc"), topic, bucket)
+
+
+@pytest.fixture(params=["postgres", "kafka", "s3"])
+def away(
+    request: pytest.FixtureRequest, postgres: PostgresService, kafka: KafkaService, store: S3Service
+) -> Service:
+    """The server that goes away."""
+    servers: dict[str, Service] = {"postgres": postgres, "kafka": kafka, "s3": store}
+    return servers[request.param]
+
+
+@pytest.mark.parametrize("silent", [False, True], ids=["stopped", "standing still"])
+def test_a_query_to_three_targets_waits_for_a_server_that_is_away_for_two_minutes(
+    world: EpochWorld, away: Service, silent: bool
+) -> None:
+    world.files.add_files(range(1), ROWS)
+    with Driver(
+        world.job(continuous=True), world.files.folder / "waits", world.files.url
+    ) as driver:
+        driver.wait_until(lambda: (world.checkpoint / "commits" / "0").exists(), "it is idle")
+        if silent:
+            with StandsStill(away, AWAY_SECONDS) as outage:
+                outage.begin()
+                written_while_away(world, driver)
+        else:
+            away.stop()
+            try:
+                written_while_away(world, driver)
+            finally:
+                away.start()
+        driver.wait_until(lambda: (world.checkpoint / "commits" / "1").exists(), "it has gone on")
+        log = driver.log
+    expected = once([number * 1000 + row for number in range(2) for row in range(ROWS)])
+    until(lambda: not world.left_behind(), "nothing is left behind")
+    assert world.ids() == {"payments": expected, "alerts": expected, "items": expected}
+    assert "WARNING abs_core.waiting" in log, log[-4000:]
+
+
+def written_while_away(world: EpochWorld, driver: Driver) -> None:
+    """A file comes, and the query stays up for as long as the server is away."""
+    world.files.add_files(range(1, 2), ROWS)
+    over = time.monotonic() + AWAY_SECONDS
+    driver.wait_until(
+        lambda: time.monotonic() > over, "two minutes are over", AWAY_SECONDS + 60, every=0.5
+    )
+    assert not (world.checkpoint / "commits" / "1").exists()
