@@ -6,7 +6,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -240,14 +240,20 @@ class Run:
         from benchmarks import small_epochs, three_targets
 
         service = self.s3  # its keys are in the environment before Spark starts
-        with fresh_folder(service) as folder, kafka_jobs.fresh_topic(self.kafka.bootstrap) as topic:
-            places = small_epochs.Places(target, self.kafka, topic, folder)
-            session, pairs = self._session(), self.pairs
-            if name is Name.SMALL_EPOCHS:
-                return small_epochs.run(session, places, self._scratch, pairs=pairs, tell=tell)
-            return three_targets.run(
-                session, places, self._scratch, pairs=pairs, rows=self.rows, tell=tell
-            )
+
+        @contextmanager
+        def places() -> Iterator[small_epochs.Places]:
+            with (
+                fresh_folder(service) as folder,
+                kafka_jobs.fresh_topic(self.kafka.bootstrap) as topic,
+            ):
+                yield small_epochs.Places(target, self.kafka, topic, folder)
+
+        session, pairs, scratch = self._session(), self.pairs, self._scratch
+        if name is Name.SMALL_EPOCHS:
+            with places() as opened:
+                return small_epochs.run(session, opened, scratch, pairs=pairs, tell=tell)
+        return three_targets.run(session, places, scratch, pairs=pairs, rows=self.rows, tell=tell)
 
 
 def tell(label: str, side: str, sample: Sample) -> None:

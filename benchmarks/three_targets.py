@@ -7,7 +7,8 @@ hands over every row again. All sides run in one session, in turns.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -29,18 +30,26 @@ WARM_UP = 1
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """One side: queries over the same files, all at once, from their starts to their ends."""
+    """One side: queries over the same files, all at once, from their starts to their ends.
+
+    Args:
+        places: opens targets for one run: a test server has room for some.
+        names: of the sides of ``Places`` that the queries write to, one for each query.
+    """
 
     spark: SparkSession
     input: Path
-    into: Sequence[Sinks]
+    places: Callable[[], AbstractContextManager[Places]]
+    names: Sequence[str]
     rows: int
 
     def run(self) -> Sample:
-        with tempfile.TemporaryDirectory(dir=self.input.parent) as folder, metered() as taken:
-            started = [self._start(f"{folder}/{n}", into) for n, into in enumerate(self.into)]
-            for query in started:
-                query.awaitTermination()
+        with tempfile.TemporaryDirectory(dir=self.input.parent) as folder, self.places() as places:
+            made = [into for name in self.names if (into := places.sides()[name]) is not None]
+            with metered() as taken:
+                started = [self._start(f"{folder}/{n}", into) for n, into in enumerate(made)]
+                for query in started:
+                    query.awaitTermination()
         for query in started:
             read = sum(progress["numInputRows"] for progress in query.recentProgress)
             if read != self.rows * EPOCHS:
@@ -55,7 +64,7 @@ class Queries:
 
 def run(
     spark: SparkSession,
-    places: Places,
+    places: Callable[[], AbstractContextManager[Places]],
     scratch: Path,
     *,
     pairs: int,
@@ -65,12 +74,12 @@ def run(
     """All sides in turns."""
     folder, epoch = scratch / "three", (rows or ROWS * EPOCHS) // EPOCHS
     write_epochs(folder, rows=epoch, files=FILES, epochs=EPOCHS)
-    made = {name: into for name, into in places.sides().items() if into is not None}
-    chosen: dict[str, list[Sinks]] = {
-        name: [made[name]] for name in (EMPTY, POSTGRES, KAFKA, S3, THREE)
-    }
-    chosen[QUERIES] = [made[POSTGRES], made[KAFKA], made[S3]]
-    sides = [Side(name, Queries(spark, folder, into, epoch).run) for name, into in chosen.items()]
+    chosen: dict[str, list[str]] = {name: [name] for name in (EMPTY, POSTGRES, KAFKA, S3, THREE)}
+    chosen[QUERIES] = [POSTGRES, KAFKA, S3]
+    sides = [
+        Side(name, Queries(spark, folder, places, names, epoch).run)
+        for name, names in chosen.items()
+    ]
     samples = interleave(sides, pairs=pairs, warm_up=WARM_UP, tell=tell)
     return Result(
         name="three_targets",
