@@ -35,6 +35,9 @@ last heard of, never the bootstrap servers again, and those may all have gone me
 CHECK_SECONDS = 10.0
 """A broker's first word, from which a refused password or certificate is heard."""
 
+REASON_SECONDS, FIRST_REASON_SECONDS = 0.2, 1.0
+"""Why all brokers are down, after it was told that they are: a further reason, and the first."""
+
 INIT_SECONDS = 60.0
 """A coordinator, until it has initialised a producer: it may be loading, or ending what was open."""
 
