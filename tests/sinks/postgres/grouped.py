@@ -17,17 +17,17 @@ from abs_core.model import AND, Committable, Finding, Guarantee, JobState
 from abs_core.sinkmap import STRIDE
 from abs_core.testing import SCHEMA, Row
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
-from abs_sinks.postgres.testing import TableHarness, Variant
+from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant
 from abs_sinks.postgres.twophase import GroupPreparingWriter
 
 GROUPED = {
-    variant.name: variant
-    for variant in (
-        Variant("2pc", "append"),
-        Variant("2pc", "append", own_register=False),
-        Variant("wal", "append"),
-        Variant("wal", "append", own_register=False),
-        Variant("wal", "upsert"),
+    name: VARIANTS[name]
+    for name in (
+        "2pc-append",
+        "2pc-append-foreign-register",
+        "wal-append",
+        "wal-append-foreign-register",
+        "wal-upsert",
     )
 }
 
