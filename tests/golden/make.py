@@ -4,8 +4,9 @@
     PYTHONPATH=$R:$R/sinks:$R/sources:$R/integration python tests/golden/make.py tests/golden/315a560
 
 It writes with whatever code is first on the path, and runs with that of 315a560 and later (for the
-release at hand: ``python tests/golden/make.py tests/golden/COMMIT``). The files are never made again: they stand for what lies in the registers and stores of those who use that
-release. A release that writes a format differently gets a folder of its own, beside the older ones.
+release at hand: ``python tests/golden/make.py tests/golden/COMMIT``). The files are never made again:
+they stand for what lies in the registers and stores of those who use that release. A release that
+writes a format differently gets a folder of its own, beside the older ones.
 """
 
 from __future__ import annotations
