@@ -1,4 +1,4 @@
-"""Where a partition begins and ends now, uncommitted records included (ListOffsets).
+"""Where a partition begins and ends now (ListOffsets), uncommitted records included; of which topic.
 
 By the control connection, and not by a consumer of librdkafka: that one goes on to ask a leader that
 is dead, until its knowledge of the topic is 15 minutes old.
@@ -6,10 +6,12 @@ is dead, until its knowledge of the topic is 15 minutes old.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import kafka.errors as errors
 from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.routing import MissingPartitionError, leaders_of
@@ -20,8 +22,24 @@ _VERSIONS = (1, 7)
 _UNCOMMITTED = 0
 
 
-def log_offsets(settings: Settings, topic: str, partition: int) -> tuple[int, int] | None:
-    """The first offset that is there, and the one that the next record will get.
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What a partition holds.
+
+    Args:
+        first: the first offset that is there.
+        end: the offset that the next record will get.
+        topic_id: of the topic: one that is deleted and made anew under its name has another. Empty
+            where the broker does not tell (before Kafka 2.8).
+    """
+
+    first: int
+    end: int
+    topic_id: str = ""
+
+
+def log_offsets(settings: Settings, topic: str, partition: int) -> Extent | None:
+    """What the partition holds now, as its leader says.
 
     Returns:
         None where there is no such partition, as far as the broker that was asked has heard.
@@ -31,7 +49,7 @@ def log_offsets(settings: Settings, topic: str, partition: int) -> tuple[int, in
         UnavailableError: it has no leader now, or one that has not heard of it, or no broker answers.
     """
 
-    async def work(manager: Any) -> tuple[int, int] | None:
+    async def work(manager: Any) -> Extent | None:
         try:
             leaders = await leaders_of(manager, [(topic, partition)], remembered=True)
         except MissingPartitionError:
@@ -42,8 +60,9 @@ def log_offsets(settings: Settings, topic: str, partition: int) -> tuple[int, in
             manager.send(_request(topic, partition, when), node_id=node)
             for when in (_EARLIEST, _LATEST)
         ]
-        first, last = [_offset(await future) for future in asked]
-        return first, last
+        described = manager.send(_description(topic), node_id=node)  # in the same round trip
+        first, end = [_offset(await future) for future in asked]
+        return Extent(first, end, _topic_id(await described))
 
     return cluster(settings).run(f"looking for the end of topic {topic}/{partition}", work)
 
@@ -58,6 +77,22 @@ def _request(topic: str, partition: int, when: int) -> Any:
         min_version=least,
         max_version=most,
     )
+
+
+def _description(topic: str) -> Any:
+    asked = MetadataRequest.MetadataRequestTopic(name=topic)
+    return MetadataRequest(topics=[asked], allow_auto_topic_creation=False, min_version=4)
+
+
+def _topic_id(response: Any) -> str:
+    found = response.topics[0]
+    kind = errors.for_code(found.error_code)
+    if kind is errors.UnknownTopicOrPartitionError:
+        raise MissingPartitionError(f"there is no topic {found.name}")
+    if kind is not errors.NoError:
+        raise kind(found.name)
+    told = found.topic_id
+    return str(told) if told else ""
 
 
 def _offset(response: Any) -> int:

@@ -101,6 +101,7 @@ class KafkaRegister:
         except MissingError:
             if self._is_there():
                 raise  # it is being made, or the broker is starting: not known is not empty
+            self._session.forget_topic()
             return None
         except BlockedError:
             with self._session.turn(key):

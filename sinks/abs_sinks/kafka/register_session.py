@@ -136,6 +136,11 @@ class Session:
         with self._lock:
             self._tails = {}
 
+    def forget_topic(self) -> None:
+        """It is not there any more: whoever writes next makes it anew."""
+        with self._lock:
+            self._topic = None
+
     def topic(self) -> RegisterTopic:
         """The topic, made where it is missing, and looked at once."""
         with self._lock:

@@ -51,6 +51,7 @@ class Tail:
         self._consumer = _consumer(settings)
         self._blocked_at = 0
         self._at_an_end = False  # of what may be read now, as its leader has said
+        self._topic_id: str | None = None
         self._reset()
 
     def load(self, job: str, patience: float) -> Cell | None:
@@ -129,8 +130,16 @@ class Tail:
         found = patience.retry(lambda: log_offsets(self._settings, topic, partition))
         if found is None:
             raise MissingError(f"There is no topic {topic}, or it has no partition {partition}.")
-        self._low, end = found
-        return end
+        if found.topic_id != self._topic_id:
+            # The topic was deleted and made anew: what was read belongs to the one that is gone, and
+            # offsets mean other records now, also where the new topic has become as long.
+            if self._topic_id is not None:
+                self._consumer.close()
+                self._consumer = _consumer(self._settings)
+            self._reset()
+            self._topic_id = found.topic_id
+        self._low = found.first
+        return found.end
 
     def _begin_at(self, start: int) -> None:
         self._cells = Cells()

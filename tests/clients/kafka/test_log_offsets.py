@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
 
-from abs_clients.kafka.log_offsets import log_offsets
+from abs_clients.kafka.log_offsets import Extent, log_offsets
 from abs_core.errors import UnavailableError
 from abs_core.patience import Patience
 from abs_services import KafkaService
@@ -52,7 +53,33 @@ def test_a_leader_that_knows_no_such_partition_is_not_believed_at_once(
     assert any("knows no such partition" in each for each in told)
 
 
+def test_a_topic_that_is_made_anew_has_another_id(options: KafkaOptions, topic: str) -> None:
+    make_topic(options.kafka, topic)
+    before = _extent(options, topic, 0)
+    assert before is not None
+    assert before.topic_id
+    assert before == _extent(options, topic, 0)
+    delete_topics(options.kafka, [topic])
+    _until(lambda: _extent(options, topic, 0) is None)
+    make_topic(options.kafka, topic)
+    _until(lambda: _extent(options, topic, 0) is not None)
+    after = _extent(options, topic, 0)
+    assert after is not None
+    assert after.topic_id not in ("", before.topic_id)
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30.0
+    while not condition():
+        assert time.monotonic() < deadline
+
+
 def _ends(options: KafkaOptions, topic: str, partition: int) -> tuple[int, int] | None:
+    found = _extent(options, topic, partition)
+    return None if found is None else (found.first, found.end)
+
+
+def _extent(options: KafkaOptions, topic: str, partition: int) -> Extent | None:
     """With the patience of the register: a new topic comes to be known broker by broker."""
     return Patience(30.0, first_pause=0.01).retry(
         lambda: log_offsets(options.kafka, topic, partition)

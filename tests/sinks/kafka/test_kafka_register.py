@@ -35,6 +35,7 @@ from abs_sinks.kafka.register_cells import Cells, records_of, version_after
 from abs_sinks.kafka.register_session import FencedProducer, Session
 from abs_sinks.kafka.register_tail import BlockedError
 from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
+from tests.kit.kafka import delete_topics
 
 pytestmark = pytest.mark.services
 
@@ -106,6 +107,40 @@ def test_a_cold_load_reads_as_much_after_many_changes_as_after_few(
         read[changes] = tail._at - tail._start
         session.close()
     assert read[300] <= 64, f"{read} offsets were read"
+
+
+@pytest.mark.parametrize("changes", [1, 2, 5])
+def test_a_register_that_is_deleted_and_made_anew_is_not_read_as_the_old_one(
+    kafka: KafkaService, job: str, changes: int
+) -> None:
+    """The old topic's cell was changed twice: the new topic is shorter, as long, or longer."""
+    kafka.start()
+    options = _options(kafka)
+    reader, writer = Session(options), Session(options)
+    try:
+        here, there = PatientRegister(options, reader), PatientRegister(options, writer)
+        _change(there, job, 2)
+        assert _generation(here, job) == 1
+        delete_topics(options.kafka, [options.registertopic])
+        _until(lambda: there.load(job) is None)
+        if changes == 1:
+            assert here.load(job) is None
+        _change(there, job, changes, first=10)
+        assert _generation(here, job) == 10 + changes - 1
+    finally:
+        reader.close()
+        writer.close()
+
+
+def _generation(register: KafkaRegister, job: str) -> int | None:
+    stored = register.load(job)
+    return None if stored is None else stored.state.generation
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30.0
+    while not condition():
+        assert time.monotonic() < deadline
 
 
 @pytest.mark.campaign
@@ -405,10 +440,10 @@ def _create(options: KafkaOptions, job: str) -> Stored:
     return Stored(state, version)
 
 
-def _change(register: KafkaRegister, job: str, times: int) -> None:
+def _change(register: KafkaRegister, job: str, times: int, first: int = 0) -> None:
     stored = register.load(job)
     version = None if stored is None else stored.version
-    for generation in range(times):
+    for generation in range(first, first + times):
         changed = register.compare_and_set(
             job, version, replace(STATE, job=job, generation=generation)
         )

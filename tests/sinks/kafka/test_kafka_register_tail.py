@@ -9,6 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from abs_clients.kafka import timeouts
+from abs_clients.kafka.log_offsets import Extent
 from abs_sinks.kafka import register_tail
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_cells import Cell, records_of, version_after
@@ -66,7 +67,7 @@ def consumers(monkeypatch: pytest.MonkeyPatch) -> list[Scripted]:
     """Those that the tail opens, one after another; the partition ends at offset 2."""
     left: list[Scripted] = []
     monkeypatch.setattr(register_tail, "_consumer", lambda _: left.pop(0))
-    monkeypatch.setattr(register_tail, "log_offsets", lambda *_: (0, 2))
+    monkeypatch.setattr(register_tail, "log_offsets", lambda *_: Extent(0, 2))
     monkeypatch.setattr(timeouts, "NEW_READER_SECONDS", PATIENCE)
     return left
 
