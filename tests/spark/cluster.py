@@ -58,7 +58,9 @@ class Cluster:
         self._number += 1
         name = f"worker{self._number}"
         given = ("--cores", str(self._cores), "--memory", "1g", "-d", str(self._folder / name))
-        worker = self._start(name, "deploy.worker.Worker", *given, self.url)
+        # A host of its own: Spark starts no speculative copy on the host of the first attempt.
+        host = f"127.0.0.{self._number}"
+        worker = self._start(name, "deploy.worker.Worker", *given, self.url, host=host)
         self.workers.append(worker)
         until(lambda: "Successfully registered with master" in worker.log, "a worker is there")
 
@@ -86,15 +88,15 @@ class Cluster:
         }
         return {**own, **more}
 
-    def _start(self, name: str, kind: str, *words: str) -> Session:
+    def _start(self, name: str, kind: str, *words: str, host: str = "127.0.0.1") -> Session:
         environment = {
             **os.environ,
             "SPARK_HOME": str(_HOME),
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "256m",
             "PYSPARK_PYTHON": sys.executable,
         }
-        address = ("--host", "127.0.0.1", "--webui-port", "0")
+        address = ("--host", host, "--webui-port", "0")
         command = [str(_HOME / "bin" / "spark-class"), f"org.apache.spark.{kind}", *address, *words]
         return Session(command, self._folder / name, environment, f"{name}.log")
 
