@@ -10,6 +10,8 @@ import pytest
 
 from abs_core.certificate import UNREADABLE, Certificate, Origin
 from abs_core.errors import CorruptionError, RefusedError
+from abs_services import S3Service
+from abs_services.buckets import s3_client
 from abs_spark.certificates import CheckpointCertificates, certificates_of, forget, location
 
 CERTIFICATE = Certificate("job", "a" * 16, "abs.register", 3, None, 0)
@@ -31,6 +33,33 @@ def test_a_certificate_is_kept_and_replaced_however_the_place_is_spelled(checkpo
         one.write(certificate)
         assert other.read() == Origin(certificate)
     assert [path.name for path in (checkpoint / "abs").iterdir()] == ["certificate.json"]
+
+
+@pytest.fixture
+def in_s3(store: S3Service, prefix: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A checkpoint in S3, as Spark leaves it: it keeps an S3 checkpoint by Hadoop's s3a."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+    monkeypatch.setenv("AWS_REGION", store.region)
+    spark_wrote = {"Key": f"{prefix}/ck/metadata", "Body": b'{"id":"0123-4567"}'}
+    s3_client(store).put_object(Bucket=store.bucket, **spark_wrote)
+    return f"s3a://{store.bucket}/{prefix}/ck"
+
+
+def test_a_certificate_in_s3_is_kept_replaced_and_forgotten(in_s3: str) -> None:
+    one, other = (CheckpointCertificates(place) for place in (in_s3, in_s3.replace("s3a", "s3")))
+    assert one.read() == Origin()
+    for certificate in (CERTIFICATE, replace(CERTIFICATE, generation=4, frontier=7, deciding=8)):
+        one.write(certificate)
+        assert other.read() == Origin(certificate)
+    assert forget(in_s3, CERTIFICATE.job)
+    assert one.read() == other.read() == Origin()
+
+
+def test_a_place_in_s3_without_sparks_own_files_is_no_checkpoint_to_be_read(in_s3: str) -> None:
+    certificates = CheckpointCertificates(f"{in_s3}-of-nobody")
+    assert certificates.read() == UNREADABLE
+    with pytest.raises(RefusedError):
+        certificates.write(CERTIFICATE)
 
 
 def test_a_place_without_sparks_own_files_is_no_checkpoint_to_be_read(tmp_path: Path) -> None:
