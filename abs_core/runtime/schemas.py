@@ -67,17 +67,27 @@ def check_fold(
     """Refuse by its type what could not be kept some day, whatever the values are today.
 
     Raises:
-        SchemaError: fractions would be kept as integers, or text as numbers.
+        SchemaError: fractions would be kept as integers, integers as floats, or text as numbers.
     """
+    if fold == "count":
+        return
     fractions = pa.types.is_floating(kind) or (pa.types.is_decimal(kind) and kind.scale > 0)
-    if fold == "count" or not (
-        (fractions and pa.types.is_integer(to)) or _is_text(kind) != _is_text(to)
-    ):
+    if (fractions and pa.types.is_integer(to)) or _is_text(kind) != _is_text(to):
+        remedy = (
+            "`reduce` keeps fractions with codec=FLOAT64; else cast the column in a `map` before it "
+            "(a window folds integers: a price in cents, for instance)."
+        )
+    elif pa.types.is_integer(kind) and pa.types.is_floating(to):
+        # From 2**53 on not every integer is a float: a sum would fail there, perhaps after months.
+        remedy = (
+            "`reduce` keeps integers with codec=INT64, its default; or cast the column to float64 in "
+            "a `map` before it, where sums may be rounded."
+        )
+    else:
         return
     raise SchemaError(
         f"No {fold} of {column} by {', '.join(by)} can be kept as {to}: the column is {kind}.",
-        remedy="`reduce` keeps fractions with codec=FLOAT64; else cast the column in a `map` before it "
-        "(a window folds integers: a price in cents, for instance).",
+        remedy=remedy,
     )
 
 

@@ -46,18 +46,19 @@ def column(*values: float | None, kind: pa.DataType | None = None) -> pa.RecordB
     )
 
 
-BATCHES = (column(None), column(5, None), column(None), column(2))
+VALUES = ((None,), (5, None), (None,), (2,))
+BATCHES = tuple(column(*values) for values in VALUES)
 
 
 @pytest.mark.parametrize(("fold", "due"), [("sum", 7), ("min", 2), ("max", 5), ("count", 2)])
-@pytest.mark.parametrize("codec", [INT64, FLOAT64])
+@pytest.mark.parametrize(("codec", "kind"), [(INT64, pa.int64()), (FLOAT64, pa.float64())])
 def test_nulls_change_nothing_in_a_reduction(
-    store: LocalSnapshotStore, fold: str, due: int, codec: Any
+    store: LocalSnapshotStore, fold: str, due: int, codec: Any, kind: pa.DataType
 ) -> None:
     seen: list[pa.RecordBatch] = []
     reducing = Reducing(context(store), ["key"], fold, "n", "out", codec)
-    for batch in BATCHES:
-        reducing.on_batch(0, batch, seen.append)
+    for values in VALUES:
+        reducing.on_batch(0, column(*values, kind=kind), seen.append)
     assert seen[-1]["out"].to_pylist() == [due]
     assert seen[0]["out"].to_pylist() == [0 if fold == "count" else None], "nothing but nulls yet"
 
