@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from abs_core.errors import AbandonedError, FencedError, IdentityError
@@ -63,6 +64,18 @@ def other_identity(state: JobState, who: Identity, token: str) -> IdentityError:
         job=state.job,
         remedy=f"{restore}, or choose another `job` name; or, {consent}, set the option "
         f"adopt={token}.",
+    )
+
+
+def other_sinks(state: JobState, names: Sequence[str]) -> IdentityError:
+    """The run has begun with other sinks than these."""
+    begun = [sink.name for sink in state.sinks if sink.until is None]
+    return IdentityError(
+        f"This run of the job has begun with other sinks ({', '.join(begun)}) than it goes on with "
+        f"({', '.join(names)}): the rows of one of the two would be lost.",
+        job=state.job,
+        remedy="call abs_spark.epoch once in a batch, with all of its sinks; or give the second one "
+        "another job. To add or take out a sink, restart the query.",
     )
 
 

@@ -19,7 +19,7 @@ from hashlib import sha256
 
 from abs_core import protocol
 from abs_core.certificate import Certificate, Origin, to_text
-from abs_core.errors import IdentityError, ProtocolError, RegisterLostError
+from abs_core.errors import EpochGapError, IdentityError, ProtocolError, RegisterLostError
 from abs_core.model import SUPERSEDED_MAX, JobState
 from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict
 
@@ -166,6 +166,37 @@ def begun_elsewhere(others: Sequence[JobState], who: Identity, epoch: int) -> Re
             remedy=f"restore the checkpoint; or, to start again from nothing, clean the target and "
             f"use `abs job reset {before[-1].job}`; or, if all that this query will read is new to "
             f"the target, set the option adopt={token}.",
+        )
+    )
+
+
+def passed_over(
+    state: JobState | None, who: Identity, failed: int | None, epoch: int
+) -> Refused | None:
+    """Whether the engine has gone on past an epoch that failed, and that nobody has written since.
+
+    Args:
+        failed: the last epoch that failed in a run of this job, as the engine's checkpoint notes it.
+        epoch: the one that the run begins with.
+    """
+    if failed is None or epoch <= failed:
+        return None
+    if state is not None and state.last_decided is not None and state.last_decided >= failed:
+        return None
+    token = _token("passed over", who, epoch, str(failed))
+    if who.adopt == token:
+        return None
+    return Refused(
+        EpochGapError(
+            f"Epoch {failed} failed and was not written, and the query has gone on to epoch {epoch}: "
+            "what was between would be lost. A function of foreachBatch that keeps an error to itself "
+            "does that.",
+            job=who.job,
+            epoch=epoch,
+            remedy="let errors out of the function. To have the epochs written, stop the query, delete "
+            f"from its checkpoint all of commits/ from {failed} on and all of offsets/ above {failed}, "
+            "and start it again; or, to go on without them, set the option "
+            f"adopt={token} for one start.",
         )
     )
 

@@ -119,7 +119,12 @@ def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
     if not same_target and state.open:
         return Refused(refusals.open_elsewhere(state))
     if state.run == who.run:
-        return Unchanged(state) if same else _another_identity(state, who)
+        if not same:
+            return _another_identity(state, who)
+        if mapped != state.sinks:
+            # Two users of one name in one run: each would take the other's epochs for its own.
+            return Refused(refusals.other_sinks(state, [name for name, _ in who.sinks]))
+        return Unchanged(state)
     superseded = (*state.superseded, state.run)[-SUPERSEDED_MAX:]
     raised = replace(
         state,

@@ -73,13 +73,7 @@ class CheckpointCertificates:
         content = to_text(certificate).encode()
         try:
             filesystem, folder = locate(self._checkpoint)
-            path = f"{folder.rstrip('/')}/{self._file}"
-            if isinstance(filesystem, fs.LocalFileSystem):
-                _replace(Path(path), content)
-            elif filesystem.type_name == "hdfs":
-                _replace_by_move(filesystem, path, content)
-            else:  # in an object store an object is there as a whole, or not
-                _put(filesystem, path, content)
+            replace_file(filesystem, f"{folder.rstrip('/')}/{self._file}", content)
         except _FAILURES as error:
             raise RefusedError(
                 f"{self._file} cannot be written into the checkpoint: {str(error)[:200]}.",
@@ -168,6 +162,16 @@ def _without_user(rest: str, scheme: str) -> str:
 
 def _is_file(info: fs.FileInfo) -> bool:
     return bool(info.type == fs.FileType.File)
+
+
+def replace_file(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
+    """Write a file of a checkpoint, durably; who reads it finds all of it, or all of the old one."""
+    if isinstance(filesystem, fs.LocalFileSystem):
+        _replace(Path(path), content)
+    elif filesystem.type_name == "hdfs":
+        _replace_by_move(filesystem, path, content)
+    else:  # in an object store an object is there as a whole, or not
+        _put(filesystem, path, content)
 
 
 def _put(filesystem: fs.FileSystem, path: str, content: bytes) -> None:

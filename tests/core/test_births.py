@@ -8,7 +8,13 @@ import pytest
 
 from abs_core import births
 from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
-from abs_core.errors import CorruptionError, FencedError, IdentityError, RegisterLostError
+from abs_core.errors import (
+    CorruptionError,
+    EpochGapError,
+    FencedError,
+    IdentityError,
+    RegisterLostError,
+)
 from abs_core.model import Decision, JobState
 from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict
 
@@ -41,6 +47,38 @@ def test_a_register_that_goes_with_its_certificate_is_taken_over() -> None:
     taken = state_of(started(STATE))
     assert (taken.generation, taken.frontier, taken.checkpoint) == (4, 8, "file://here/ck")
     assert started(taken) == Unchanged(taken), "the other tasks of the run find it so"
+
+
+@pytest.mark.parametrize(
+    ("failed", "epoch", "last_decided", "refused"),
+    [
+        (None, 9, None, False),
+        (7, 7, 6, False),  # it comes again
+        (7, 5, 4, False),
+        (7, 8, 7, False),  # it was decided after all
+        (7, 9, 8, False),
+        (7, 8, 6, True),
+        (7, 12, 6, True),
+        (0, 1, None, True),
+    ],
+)
+def test_an_epoch_that_failed_is_not_passed_over_but_by_consent(
+    failed: int | None, epoch: int, last_decided: int | None, refused: bool
+) -> None:
+    state = None if last_decided is None else replace(STATE, frontier=last_decided)
+    verdict = births.passed_over(state, WHO, failed, epoch)
+    assert (verdict is not None) == refused
+    if verdict is None or failed is None:
+        return
+    assert isinstance(verdict.error, EpochGapError)
+    token = verdict.error.remedy.partition("adopt=")[2][:12]
+    for who, at, still in (
+        (replace(WHO, adopt=token), epoch, False),
+        (replace(WHO, adopt=token), epoch + 1, True),
+        (replace(WHO, adopt=token, lineage="other"), epoch, True),
+        (replace(WHO, adopt="0" * 12), epoch, True),
+    ):
+        assert (births.passed_over(state, who, failed, at) is not None) == still
 
 
 @pytest.mark.parametrize(

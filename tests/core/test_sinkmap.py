@@ -111,6 +111,15 @@ def test_the_same_run_starts_once() -> None:
     assert protocol.start(state, who("r1", A, B), REGISTER) == protocol.Unchanged(state)
 
 
+@pytest.mark.parametrize("others", [(A,), (B,), (A, B, C)])
+def test_a_run_that_goes_on_with_other_sinks_is_refused(
+    others: tuple[tuple[str, str], ...],
+) -> None:
+    """Two functions of one job would each take the other's epochs for written."""
+    state = started(None, who("r1", A, B))
+    assert "has begun with other sinks (a, b)" in str(refused(state, who("r1", *others)))
+
+
 def test_a_job_may_have_so_many_sinks_in_its_life_and_no_more() -> None:
     state = started(None, who("r", *((f"s{n}", f"t{n}") for n in range(sinkmap.SINKS_MAX))))
     assert "64" in str(refused(state, who("q", ("more", "t"))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import secrets
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
@@ -18,6 +17,8 @@ from abs_core.rowdigest import is_row_digest
 from abs_core.sinkmap import check_names
 from abs_spark.certificates import location
 from abs_spark.checkpoint import fingerprint, is_stateless
+from abs_spark.failures import FailedBatch
+from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import Running, running
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.sealed import Sealed
@@ -78,17 +79,12 @@ class Epoch:
         self._checkpoint = checkpoint
         self._adopt = adopt
         self._run: EpochRun | None = None
-        self._process: str | None = None
         self._known: dict[int, Target] = {}
         self._known_of: Running | None = None
 
     def __getstate__(self) -> dict[str, Sealed]:
         """Under Spark Connect it goes to the server; what it has open stays here."""
-        return {
-            "sealed": Sealed(
-                {**self.__dict__, "_run": None, "_process": None, "_known": {}, "_known_of": None}
-            )
-        }
+        return {"sealed": Sealed({**self.__dict__, "_run": None, "_known": {}, "_known_of": None})}
 
     def __setstate__(self, state: dict[str, Sealed]) -> None:
         self.__dict__.update(state["sealed"].open())
@@ -115,10 +111,23 @@ class Epoch:
             AbsError: the epoch is in no target, or will be finished by the next run; restart.
         """
         show_logs()
-        if self._process is None:
-            # Not when it is made: each process that unpickles it has an id of its own.
-            self._process = secrets.token_hex(8)
-        query = running(df.sparkSession, batch_id, self._checkpoint, self._process)
+        query = running(df.sparkSession, batch_id, self._checkpoint, process_id())
+        job = job_key(self._job or query.query)
+        runs.check(query.run, job, batch_id)
+        try:
+            self._write_batch(df, query, batch_id)
+        except BaseException as error:
+            # The query ends with this error, unless the function that calls keeps it to itself: then
+            # Spark takes the batch for written. So whatever comes after it is refused, in this run by
+            # what the process knows, in the next one by the note.
+            runs.failed(query.run, job, batch_id, error)
+            FailedBatch(self._checkpoint, job).note(batch_id)
+            if self._run is not None and self._run.name.run == query.run:
+                # Tasks that still run are fenced before all is swept.
+                self._run.end(tasks_may_run=True)
+            raise
+
+    def _write_batch(self, df: DataFrame, query: Running, batch_id: int) -> None:
         if query != self._known_of:
             # Another run may have other columns, and another output mode.
             self._known, self._known_of = {}, query
@@ -126,12 +135,7 @@ class Epoch:
                 _log.warning("query %s: %s", query.query, _MODE_UNKNOWN)
         made = passes(df, self._sinks)
         run = self._attach(query, self._targets(made, whole=query.mode == "complete"))
-        try:
-            self._write(run, made, batch_id)
-        except BaseException:
-            # The query ends with this error. Tasks that still run are fenced before all is swept.
-            run.end(tasks_may_run=True)
-            raise
+        self._write(run, made, batch_id)
 
     def _write(self, run: EpochRun, made: Sequence[Pass], epoch: int) -> None:
         state, plan = run.begin(epoch)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from abs_core import protocol, sinkmap
+from abs_core import births, protocol, sinkmap
 from abs_core.certificate import Origin
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import IdentityError, ProtocolError
@@ -16,6 +16,8 @@ from abs_core.patience import Patience
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity, Skip, Write
 from abs_spark.certificates import certificates_of
+from abs_spark.failures import FailedBatch
+from abs_spark.foreach.process import runs
 from abs_spark.foreach.targets import Targets, joined
 from abs_spark.names import RunName
 from abs_spark.progress import observer
@@ -31,11 +33,6 @@ _LEFT_OUT = (
     "pre-committed there stays: `abs in-doubt abort %s` with that sink's place ends it."
 )
 
-_begun: dict[str, set[str]] = {}
-"""Jobs that this process has begun in a run of a query: a user's function may have several."""
-
-_RUNS_KEPT = 64
-
 
 class EpochRun:
     """A run, in the process that Spark's driver calls.
@@ -49,9 +46,9 @@ class EpochRun:
     def __init__(self, name: RunName, targets: Targets, checkpoint: str, adopt: str | None) -> None:
         self.name = name
         self.targets = targets
-        self._certificates = certificates_of(checkpoint, name.job, _begun.get(name.run, ()))
+        self._certificates = certificates_of(checkpoint, name.job, runs.jobs(name.run))
+        self._failed_batch = FailedBatch(checkpoint, name.job)
         self._origin: Origin | None = None
-        self._finished: set[int] = set()
         identities = targets.identities()
         self._patience = replace(targets.patience, job=name.job)
         self._identity = Identity(
@@ -77,18 +74,22 @@ class EpochRun:
         Raises:
             PreflightError: a target cannot keep the promise; nothing was started.
             ProtocolError: as ``Coordinator.begin``; or the epoch was finished by this very run.
+            EpochGapError: an earlier epoch has failed, and was not written.
             TargetError: a target does not answer for good.
         """
         if self._origin is None:
+            self._check_none_passed_over(epoch)
             self._preflight()
             self._origin = self._certificates.read()
         state, plan = self._coordinator.begin(epoch, gaps_allowed=True, origin=self._origin)
-        _note_begun(self.name)
+        runs.begun(self.name.run, self.name.job)
+        if state.sinks and not self._identity.sinks:
+            raise _without_a_name(state)
         if state.sinks and sinkmap.numbers(state) != self._numbers:
             # Another run was first between our look and our start: it was given other sinks.
             self._numbers = sinkmap.numbers(state)
             self._coordinator = self._coordinate(self._patience)
-        if isinstance(plan, Skip) and epoch in self._finished:
+        if isinstance(plan, Skip) and runs.has_finished(self.name.run, self.name.job, epoch):
             raise ProtocolError(
                 f"Batch {epoch} was written by this job already, in this very run: the rows of a "
                 "second call would be lost.",
@@ -102,7 +103,7 @@ class EpochRun:
     def commit(self, epoch: int, shares: Sequence[Share], fingerprint: str | None) -> None:
         """See ``Coordinator.commit``."""
         self._coordinator.commit(Report(epoch, shares, fingerprint, gaps_allowed=True))
-        self._finished = {epoch, *sorted(self._finished)[-1:]}
+        runs.finished(self.name.run, self.name.job, epoch)
 
     def end(self, *, tasks_may_run: bool) -> None:
         """Give the run up: what it has open is committed or aborted. Logs errors and raises none."""
@@ -148,6 +149,18 @@ class EpochRun:
                 _start.warning(_LEFT_OUT, self.name.job, sink.name, sink.target, self.name.job)
         return {sink.name: sink.number for sink in mapped if sink.until is None}
 
+    def _check_none_passed_over(self, epoch: int) -> None:
+        """Before the run starts: whether Spark has gone on past a batch that failed."""
+        failed = self._failed_batch.read()
+        if failed is None or epoch <= failed:
+            return
+        stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
+        state = None if stored is None else stored.state
+        refused = births.passed_over(state, self._identity, failed, epoch)
+        if refused is not None:
+            raise refused.error
+        self._failed_batch.forget()
+
     def _preflight(self) -> None:
         stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
         if protocol.has_started(None if stored is None else stored.state, self._identity):
@@ -166,7 +179,10 @@ class EpochRun:
             )
 
 
-def _note_begun(name: RunName) -> None:
-    _begun.setdefault(name.run, set()).add(name.job)
-    while len(_begun) > _RUNS_KEPT:
-        del _begun[next(iter(_begun))]
+def _without_a_name(state: JobState) -> IdentityError:
+    names = [sink.name for sink in state.sinks if sink.until is None]
+    return IdentityError(
+        f"The job's sinks have names ({', '.join(names)}), and this one has none.",
+        job=state.job,
+        remedy=f"give it the name that it had: abs_spark.sink(..., name={names[0]!r}).",
+    )

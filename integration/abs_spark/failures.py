@@ -1,0 +1,92 @@
+"""Which batch of a job failed last, noted in the query's checkpoint.
+
+A function that is given to ``foreachBatch`` may keep an error to itself: Spark then takes the batch for
+written, and never comes back to it. In the same run the process knows (``foreach.process``); the next
+run reads it here, in the file ``abs/failed-JOB.json`` below ``checkpointLocation``. Spark can only note
+a batch as written where it can write there, too.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import pyarrow as pa
+from pyarrow import fs
+
+from abs_core.errors import CorruptionError
+from abs_core.strictjson import fields, parse, text, version, whole
+from abs_spark.certificates import replace_file
+from abs_spark.checkpoint import locate
+
+VERSION = 1
+_FAILURES = (OSError, pa.ArrowException, ValueError, ImportError)
+
+_log = logging.getLogger("abs_spark.recovery")
+
+
+class FailedBatch:
+    """The note of one job.
+
+    Args:
+        checkpoint: the option ``checkpointLocation``.
+        job: the register key.
+    """
+
+    def __init__(self, checkpoint: str, job: str) -> None:
+        self._checkpoint = checkpoint
+        self._job = job
+
+    def read(self) -> int | None:
+        """The batch; None where there is no note, or the checkpoint cannot be seen from here.
+
+        Raises:
+            CorruptionError: what is there is no note, or a newer release's.
+        """
+        try:
+            filesystem, path = self._place()
+            if filesystem.get_file_info(path).type != fs.FileType.File:
+                return None
+            with filesystem.open_input_stream(path) as file:
+                content = bytes(file.read())
+        except _FAILURES:
+            return None
+        try:
+            found = fields(parse(content))
+            version(found["version"], VERSION)
+            text(found["job"])
+            return whole(found["epoch"])
+        except ValueError as error:
+            raise CorruptionError(
+                f"{path} cannot be read: {error}.",
+                job=self._job,
+                remedy="see which batches the target holds, and delete the file.",
+            ) from error
+
+    def note(self, batch: int) -> bool:
+        """Whether the batch could be noted. Where not, a warning says so."""
+        told = {"version": VERSION, "job": self._job, "epoch": batch}
+        try:
+            filesystem, path = self._place()
+            replace_file(filesystem, path, json.dumps(told).encode())
+        except _FAILURES as error:
+            _log.warning(
+                "job %s: batch %d failed, and this cannot be noted in the checkpoint (%s): should the "
+                "query go on, restart it only when you have seen what the target holds",
+                *(self._job, batch, str(error)[:200]),
+            )
+            return False
+        return True
+
+    def forget(self) -> None:
+        """Delete the note, at best effort: once its batch is decided it says nothing any more."""
+        try:
+            filesystem, path = self._place()
+            if filesystem.get_file_info(path).type == fs.FileType.File:
+                filesystem.delete_file(path)
+        except _FAILURES as error:
+            _log.warning("job %s: %s", self._job, str(error)[:200])
+
+    def _place(self) -> tuple[fs.FileSystem, str]:
+        filesystem, folder = locate(self._checkpoint)
+        return filesystem, f"{folder.rstrip('/')}/abs/failed-{self._job}.json"
