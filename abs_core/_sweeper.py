@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from abs_core import protocol
-from abs_core.aborting import attempt_all
+from abs_core.aborting import attempt_all, raise_all
 from abs_core.contracts import Committer, Composite
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import TargetError
@@ -14,6 +14,7 @@ from abs_core.events import Observer, SweepFailed, Swept
 from abs_core.model import HandleName, JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Refused
+from abs_core.together import in_turn
 
 NOTHING: frozenset[HandleName] = frozenset()
 
@@ -21,7 +22,7 @@ NOTHING: frozenset[HandleName] = frozenset()
 class Sweeper:
     """For one run of a job: for its tasks, when they start it, and for its commit process.
 
-    Systems are swept one by one: one that is away stops its own sweep, not the others'.
+    Each system is swept on its own: one that is away stops its own sweep, not the others'.
     """
 
     def __init__(
@@ -65,20 +66,26 @@ class Sweeper:
         except TargetError as error:
             self._observe(SweepFailed(self._who.job, str(error)))
 
-    def _in_each(self, made: Callable[[Committer], Callable[[], None]]) -> None:
+    def _in_each(self, made: Callable[[Committer], Callable[[], object]]) -> None:
         """Do it in every system, with patience for those where it fails.
 
         One that is away is waited for when the others are done, and all that fail wait together.
         """
         whole = self._committer
-        systems = whole.systems() if isinstance(whole, Composite) else [whole]
-        left = [made(system) for system in systems]
+        several = whole if isinstance(whole, Composite) else None
+        way = in_turn if several is None else several.way
+        left = [made(system) for system in ([whole] if several is None else several.systems())]
 
-        def one(part: Callable[[], None]) -> None:
-            part()
-            left.remove(part)
+        def attempt() -> None:
+            nonlocal left
+            outcomes = way(left)
+            failed = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+            left = [
+                part for part, o in zip(left, outcomes, strict=True) if isinstance(o, Exception)
+            ]
+            raise_all(failed)
 
-        self._patience.retry(lambda: attempt_all([partial(one, part) for part in left]))
+        self._patience.retry(attempt)
 
     def _sweeping(
         self, system: Committer, state: JobState, who: Identity, spent: frozenset[HandleName]

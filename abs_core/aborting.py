@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ContentionError, RefusedError, TargetError, UnavailableError
 from abs_core.model import HandleName
+from abs_core.together import Way, in_turn, noted
 
 SHOWN_MAX = 5
 """How many of the handles that stay are named in the error."""
@@ -44,18 +45,27 @@ def abort_each(handles: Iterable[HandleName], abort: Callable[[HandleName], obje
         raise _left_behind(left, len(todo))
 
 
-def attempt_all(parts: Iterable[Callable[[], object]]) -> None:
+def attempt_all(parts: Iterable[Callable[[], object]], way: Way = in_turn) -> None:
     """Call each, all of them, then raise the first one's error, with what the others say in it.
 
     Raises:
         TargetError: what the first one that failed has raised.
+        Exception: what no target has said goes before.
     """
-    failed: list[TargetError] = []
-    for part in parts:
-        try:
-            part()
-        except TargetError as error:
-            failed.append(error)
+    raise_all(outcome for outcome in way(list(parts)) if isinstance(outcome, Exception))
+
+
+def raise_all(errors: Iterable[Exception]) -> None:
+    """Raise the first one, with what the others say in it; nothing where there is none.
+
+    Raises:
+        Exception: as ``attempt_all``.
+    """
+    every = list(errors)
+    failed = [error for error in every if isinstance(error, TargetError)]
+    if len(failed) < len(every):
+        first_ = next(error for error in every if not isinstance(error, TargetError))
+        raise noted(first_, (error for error in every if error is not first_))
     if len(failed) == 1:
         raise failed[0]
     if failed:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 
-from abs_core.aborting import attempt_all
+from abs_core.aborting import attempt_all, raise_all
 from abs_core.contracts import Committer, Composer
-from abs_core.crash import CrashPoint, reached
+from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.together import Way, answers, in_turn
 
 
 class RoutedCommitter:
@@ -19,43 +20,70 @@ class RoutedCommitter:
     gone, or write elsewhere now. Where none sees it, it stays.
 
     Args:
-        committers: of the sinks, by number; sinks that share transactions have the same one.
+        committers: each one once, with the numbers of the sinks whose it is: sinks that share
+            transactions have one.
         number_of: of the sink whose handle it is.
         gone: the error for a handle of a sink that is not among them.
+        way: how they are asked; by ``together.side_by_side`` each one in another thread.
     """
 
     def __init__(
         self,
-        committers: Mapping[int, Committer],
+        committers: Iterable[tuple[Collection[int], Committer]],
         number_of: Callable[[HandleName], int],
         gone: Callable[[int, Committable], AbsError],
+        *,
+        way: Way = in_turn,
     ) -> None:
-        self._committers = committers
+        ordered = sorted(committers, key=lambda pair: min(pair[0]))
+        self._committers = [committer for _, committer in ordered]
+        self._place = {n: place for place, (numbers, _) in enumerate(ordered) for n in numbers}
         self._number_of = number_of
         self._gone = gone
+        self._way = way
 
-    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        told = [committer.inspect(share) for committer, share in self._routed(committables)]
-        return {handle: found for share in told for handle, found in share.items()}
+    @property
+    def way(self) -> Way:
+        """See ``Composite``."""
+        return self._way
+
+    def inspect(self, committables: Sequence[Committable]) -> dict[HandleName, Inspection]:
+        """See ``Committer``.
+
+        Raises:
+            Exception: the first sink's error, when all have been asked; its notes tell of the others'.
+        """
+        routed = self._routed(committables)
+        told = self._way([partial(committer.inspect, share) for committer, share in routed])
+        return {handle: found for share in answers(told) for handle, found in share.items()}
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``; the handles of a sink that composes nothing stay as they are."""
-        made: list[Committable] = []
-        for committer, share in self._routed(committables):
-            made += committer.compose(share) if isinstance(committer, Composer) else share
-        return made
+        """See ``Composer``; the handles of a sink that composes nothing stay as they are.
 
-    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        Raises:
+            Exception: as ``inspect``.
+        """
+
+        def composed(committer: Committer, share: list[Committable]) -> Sequence[Committable]:
+            return committer.compose(share) if isinstance(committer, Composer) else share
+
+        made = self._way([partial(composed, *routed) for routed in self._routed(committables)])
+        return [committable for share in answers(made) for committable in share]
+
+    def commit(self, committables: Sequence[Committable]) -> dict[HandleName, Outcome]:
         """See ``Committer``. A system that is away does not keep the others from showing the epoch."""
-        done: dict[HandleName, Outcome] = {}
+        routed = self._routed(committables)
 
-        def commit(committer: Committer, share: list[Committable]) -> None:
-            if done:
+        def commit(committer: Committer, share: list[Committable]) -> Mapping[HandleName, Outcome]:
+            if share is not routed[0][1]:
                 reached(CrashPoint.BETWEEN_COMMITS)
-            done.update(committer.commit(share))
+            return committer.commit(share)
 
-        attempt_all(partial(commit, *routed) for routed in self._routed(committables))
-        return done
+        # A death between two of them is one only where the first has ended.
+        way = in_turn if is_armed(CrashPoint.BETWEEN_COMMITS) else self._way
+        told = way([partial(commit, *one) for one in routed])
+        raise_all(outcome for outcome in told if isinstance(outcome, Exception))
+        return {handle: outcome for share in answers(told) for handle, outcome in share.items()}
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         jobs = {handle.job for handle in handles}
@@ -65,28 +93,33 @@ class RoutedCommitter:
             if share := [handle for handle in handles if handle in seen]:
                 committer.abort(share)
 
-        attempt_all(partial(abort, committer) for committer in self.systems())
+        attempt_all([partial(abort, committer) for committer in self._committers], self._way)
 
     def systems(self) -> Sequence[Committer]:
         """See ``Composite``: the sinks' committers."""
-        return list({id(committer): committer for committer in self._committers.values()}.values())
+        return self._committers
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        told = [doubt for c in self.systems() for doubt in c.in_doubt(job)]
+        """See ``Committer``.
+
+        Raises:
+            Exception: as ``inspect``.
+        """
+        told = self._way([partial(committer.in_doubt, job) for committer in self._committers])
         # Two sinks on one server see the same handles.
-        return list({doubt.handle: doubt for doubt in told}.values())
+        return list({d.handle: d for share in answers(told) for d in share}.values())
 
     def forget(self, state: JobState) -> None:
-        attempt_all(partial(committer.forget, state) for committer in self.systems())
+        forgets = [partial(committer.forget, state) for committer in self._committers]
+        attempt_all(forgets, self._way)
 
     def _routed(
         self, committables: Sequence[Committable]
     ) -> list[tuple[Committer, list[Committable]]]:
-        shares: dict[int, tuple[Committer, list[Committable]]] = {}
+        shares: dict[int, list[Committable]] = {}
         for committable in sorted(committables, key=lambda c: self._number_of(c.handle)):
             number = self._number_of(committable.handle)
-            if number not in self._committers:
+            if number not in self._place:
                 raise self._gone(number, committable)
-            committer = self._committers[number]
-            shares.setdefault(id(committer), (committer, []))[1].append(committable)
-        return list(shares.values())
+            shares.setdefault(self._place[number], []).append(committable)
+        return [(self._committers[place], share) for place, share in shares.items()]

@@ -22,6 +22,7 @@ from abs_core.model import (
     JobState,
     Outcome,
 )
+from abs_core.together import Way
 
 Version = str
 """An opaque version of a register's cell; a store compares it for equality only."""
@@ -165,7 +166,11 @@ class Writer(Protocol):
 
 
 class Committer(Protocol):
-    """Acts on handles, from any process. Every call can be repeated."""
+    """Acts on handles, from any process. Every call can be repeated.
+
+    It is called by one thread at a time, not always the one that made it; committers of several sinks
+    are called by several threads at once.
+    """
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """What the target knows of each handle now."""
@@ -258,6 +263,11 @@ class Composite(Committer, Protocol):
 
     def systems(self) -> Sequence[Committer]:
         """One for each; together they see every handle. Each is swept on its own."""
+        ...
+
+    @property
+    def way(self) -> Way:
+        """How they are asked: in turn, or side by side, each in another thread."""
         ...
 
 

@@ -41,7 +41,7 @@ class Coordinator:
         store: holds the register.
         committer: acts on the sink's handles. A ``CoCommitter`` commits rows and register in one
             transaction; pass ``co_commit=False`` where ``store`` is not in the sink's own system.
-        observe: is told of progress; must not raise.
+        observe: is told of progress, perhaps by several threads at once; must not raise.
         certificates: where the job's birth certificate is kept; None: nowhere (batch writes, tests).
         is_empty: whether the target holds nothing yet; asked where a register is to be minted.
         fence: called with the new state when this process has just raised the generation.

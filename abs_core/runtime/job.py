@@ -168,7 +168,7 @@ class Job:
         committers = {id_: sink.committer() for id_, sink in sinks.items()}
         joint = [id_ for id_, c in committers.items() if isinstance(c, CoCommitter)]
         if not joint:
-            numbered = {n: committers[id_] for n, id_ in enumerate(order) if id_ in committers}
+            numbered = [([n], committers[id_]) for n, id_ in enumerate(order) if id_ in committers]
             return RoutedCommitter(numbered, sink_of, lambda n, c: taken_out(f"number {n}", c))
         if self.register is not None:
             raise ConfigError(

@@ -156,11 +156,14 @@ class State:
             ConfigError: the file's sink of a name is not the register's.
         """
         from abs_core.composite import RoutedCommitter
+        from abs_core.together import side_by_side
 
         if not self.sinks:
             return self.home.committer
-        numbered = self._numbered(state)
-        return RoutedCommitter(numbered, number_of, _gone)
+        numbers = self._numbered(state)
+        shared = {name: [n for n, of in numbers.items() if of == name] for name in numbers.values()}
+        committers = ((shared[name], self.sinks[name].committer) for name in shared)
+        return RoutedCommitter(committers, number_of, _gone, way=side_by_side)
 
     def targets_elsewhere(self, state: JobState) -> list[str]:
         """Targets of the job in another system: what its decisions name there nobody here knows."""
@@ -195,19 +198,19 @@ class State:
         who = Identity(state.job, state.lineage, state.run, state.target)
         return Coordinator(who, self.register, self.committer(state))
 
-    def _numbered(self, state: JobState | None) -> dict[int, Committer]:
-        """The committers of a file's sinks, by the numbers that the register gives them.
+    def _numbered(self, state: JobState | None) -> dict[int, str]:
+        """A file's sinks, by the numbers that the register gives them.
 
         Raises:
             ConfigError: a sink writes elsewhere than the register says.
         """
         if state is None:
-            return {n: place.committer for n, place in enumerate(self.sinks.values())}
+            return dict(enumerate(self.sinks))
         there = {
             name: None if p.identity is None else p.identity() for name, p in self.sinks.items()
         }
         known = state.sinks or (NamedSink(0, "", state.target, 0),)
-        found: dict[int, Committer] = {}
+        found: dict[int, str] = {}
         for sink in known:
             same = [name for name, target in there.items() if target == sink.target]
             if sink.name in there and sink.until is None and sink.name not in same:
@@ -217,8 +220,7 @@ class State:
                     remedy="correct the file.",
                 )
             if same:
-                chosen = sink.name if sink.name in same else same[0]
-                found[sink.number] = self.sinks[chosen].committer
+                found[sink.number] = sink.name if sink.name in same else same[0]
         return found
 
 

@@ -168,7 +168,7 @@ class Run:
         )
         assert isinstance(mapped, tuple), mapped
         self.numbers = {sink.name: sink.number for sink in mapped if sink.until is None}
-        committers = {self.numbers[name]: sink.committer() for name, sink in self.sinks.items()}
+        committers = [([self.numbers[name]], s.committer()) for name, s in self.sinks.items()]
         self.coordinator = Coordinator(
             who,
             next(iter(self.sinks.values())).register(),

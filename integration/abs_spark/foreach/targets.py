@@ -15,6 +15,7 @@ from abs_core.grouping import SinkGroup
 from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobState
 from abs_core.patience import Patience
 from abs_core.sinkmap import number_of
+from abs_core.together import side_by_side
 from abs_spark.target import Format, Target, group_of, groups
 
 
@@ -76,13 +77,18 @@ class Targets:
         """Over all sinks; where ``own``, it may change the register in the rows' own transaction."""
         if self.alone:
             return self._sinks[self.names[0]].committer()
-        made = {numbers[name]: sink.committer() for name, sink in self._sinks.items()}
+        if self.own:
+            return self._group(self.names, numbers).committer(co_commit=True)
+        grouped = {name for names in self.groups for name in names}
+        made = [
+            ([numbers[name]], sink.committer())
+            for name, sink in self._sinks.items()
+            if name not in grouped
+        ]
         for names in self.groups:
-            committer = self._group(names, numbers).committer(co_commit=self.own)
-            if self.own:
-                return committer
-            made |= dict.fromkeys((numbers[name] for name in names), committer)
-        return RoutedCommitter(made, number_of, _gone)
+            shared = self._group(names, numbers).committer(co_commit=False)
+            made.append(([numbers[name] for name in names], shared))
+        return RoutedCommitter(made, number_of, _gone, way=side_by_side)
 
     def preflight(self, job: str) -> list[tuple[str, Sequence[Finding]]]:
         """What each sink finds, by its name; at last what all of them find together."""
