@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from abs_core.errors import TargetError
+from abs_core.errors import AbsError, TargetError
 from abs_core.waiting import waiting
 
 T = TypeVar("T")
@@ -53,13 +54,17 @@ class Patience:
         """Seconds that a handle must have left before it is decided."""
         return self.to_commit + self.request
 
-    def retry(self, call: Callable[[], T]) -> T:
+    def retry(self, call: Callable[[], T], given_up: threading.Event | None = None) -> T:
         """Call until it returns, or raises what a retry cannot help, or time is up.
 
         Log lines tell of a wait of some seconds when it begins, at intervals, and when it ends.
 
+        Args:
+            given_up: once it is set, by another thread, there is no further call.
+
         Raises:
             TargetError: time is up; it says for how long what was waited for.
+            AbsError: it was given up.
         """
         began = time.monotonic()
         with waiting(self.job, self.system, self.seconds) as wait:
@@ -68,11 +73,16 @@ class Patience:
                 assert state.outcome is not None
                 wait.because(state.outcome.exception())
 
+            def pause(seconds: float) -> None:
+                if (given_up or threading.Event()).wait(seconds):
+                    raise AbsError("What was tried again was given up.", job=self.job)
+
             retrying = Retrying(
                 retry=retry_if_exception(_may_pass),
                 wait=wait_random_exponential(multiplier=self.first_pause, max=2.0),
                 stop=stop_after_delay(self.seconds),
                 before_sleep=failed,
+                sleep=pause,
                 reraise=True,
             )
             try:

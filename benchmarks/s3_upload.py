@@ -56,7 +56,7 @@ def sink(service: S3Service, parts: int) -> Callable[[], None]:
 
     def run() -> None:
         lanes = Lanes(THREADS, PART)
-        file = PartFile(options, lanes, "sink/x", {})
+        file = PartFile(options, lanes, "sink/x", {}, patience=None)
         for _ in range(parts):
             for at in range(0, PART, 1 << 20):
                 file.write(memoryview(DATA)[at : at + (1 << 20)])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError
 from abs_core.model import Committable, HandleName, Outcome
+from abs_core.patience import Patience
 from abs_sinks.s3.markers import Markers
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.taskfiles import TaskFiles
@@ -15,7 +17,9 @@ from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import uploads_to_text
 
 
-def publish(options: S3Options, handle: HandleName, files: TaskFiles) -> Committable:
+def publish(
+    options: S3Options, handle: HandleName, files: TaskFiles, patience: Patience
+) -> Committable:
     """Pre-commit: the objects are there, behind a marker; a manifest makes them count, or a sweep
     deletes them by the marker.
 
@@ -24,11 +28,12 @@ def publish(options: S3Options, handle: HandleName, files: TaskFiles) -> Committ
         TargetError: the server refused or went away; what is there already is left to the sweep.
     """
     uploads = files.finish()
-    Markers(options).put(handle, uploads)
+    patience.retry(partial(Markers(options).put, handle, uploads))
     reached(CrashPoint.BEFORE_PRE_COMMIT)
     pending = PendingUploads(options)
     for upload in uploads:
-        if pending.complete(handle, upload) is not Outcome.COMMITTED:
+        outcome = patience.retry(partial(pending.complete, handle, upload))
+        if outcome is not Outcome.COMMITTED:
             raise FencedError(
                 "An upload was ended while its task was at work: a newer run has swept it.",
                 handle=str(handle),

@@ -10,12 +10,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from threading import BoundedSemaphore
+from threading import BoundedSemaphore, Event
 from typing import Any
 
 from awscrt.checksums import combine_crc64nvme, crc64nvme
 
 from abs_core.errors import AbsError, RowError
+from abs_core.patience import Patience
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.uploads import Upload, Uploads
 
@@ -70,16 +71,23 @@ class PartFile:
 
     Args:
         metadata: of the object that it becomes.
+        patience: with each request; None: who has it written tries the whole again.
     """
 
     mode = "wb"
 
     def __init__(
-        self, options: S3Options, lanes: Lanes, key: str, metadata: dict[str, str]
+        self,
+        options: S3Options,
+        lanes: Lanes,
+        key: str,
+        metadata: dict[str, str],
+        patience: Patience | None,
     ) -> None:
         self.key = key
         self.closed = False
         self._uploads = Uploads(options)
+        self._patience = patience
         self._lanes = lanes
         self._part_bytes = options.partsize
         self._filling = bytearray()
@@ -89,8 +97,8 @@ class PartFile:
         self._size = 0
         self._crc = 0
         self._crcs: list[int] = []
-        self._given_up = False
-        self.upload_id = self._uploads.create(key, metadata)
+        self._given_up = Event()
+        self.upload_id = self._try(partial(self._uploads.create, key, metadata))
 
     def write(self, data: Any) -> int:
         """Take the bytes; may wait for a part to be sent.
@@ -98,7 +106,7 @@ class PartFile:
         Raises:
             TargetError: a part could not be uploaded.
         """
-        if self._given_up:
+        if self._given_up.is_set():
             return len(memoryview(data).cast("B"))  # a format's library closes itself at last
         with memoryview(data) as view:
             content = view.cast("B")
@@ -148,7 +156,7 @@ class PartFile:
 
     def discard(self) -> None:
         """Give the upload up, at best effort. Never raises."""
-        self._given_up = True
+        self._given_up.set()
         self._filling, self._filled = bytearray(), 0
         for sent in self._sent:
             sent.cancel()
@@ -186,5 +194,12 @@ class PartFile:
         self._crc = combine_crc64nvme(self._crc, crc, len(part))
         self._crcs.append(crc)
         self._size += len(part)
-        put = partial(self._uploads.put_part, self.key, self.upload_id, number, crc)
-        self._sent.append(self._lanes.send(put, part))
+        self._sent.append(self._lanes.send(partial(self._put, number, crc), part))
+
+    def _put(self, number: int, crc: int, data: bytearray) -> str:
+        """In a lane."""
+        put = self._uploads.put_part
+        return self._try(partial(put, self.key, self.upload_id, number, crc, data))
+
+    def _try(self, call: Callable[[], str]) -> str:
+        return call() if self._patience is None else self._patience.retry(call, self._given_up)

@@ -11,7 +11,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import IO
 
 import pyarrow as pa
@@ -86,12 +88,16 @@ class S3Segments:
 
 
 class S3SegmentFile:
-    """A ``SegmentFile``: kept in memory up to one part, then an upload."""
+    """A ``SegmentFile``: kept in memory up to one part, then an upload.
+
+    A server that does not answer is waited for, request by request.
+    """
 
     def __init__(self, options: S3Options, handle: HandleName, key: str) -> None:
         self._options = options
         self._handle = handle
         self._key = key
+        self._patience = replace(options.patience, job=handle.job)
         self._kept = bytearray()
         self._upload: PartFile | None = None
         self._lanes: Lanes | None = None
@@ -100,9 +106,8 @@ class S3SegmentFile:
         content = memoryview(data).cast("B")
         if self._upload is None and len(self._kept) + len(content) > self._options.partsize:
             self._lanes = Lanes(self._options.uploadthreads, self._options.partsize)
-            self._upload = PartFile(
-                self._options, self._lanes, self._key, {HANDLE: str(self._handle)}
-            )
+            metadata = {HANDLE: str(self._handle)}
+            self._upload = PartFile(self._options, self._lanes, self._key, metadata, self._patience)
             self._upload.write(self._kept)
             self._kept = bytearray()
         if self._upload is None:
@@ -113,9 +118,12 @@ class S3SegmentFile:
 
     def seal(self) -> None:
         if self._upload is None:
-            Objects(self._options.bucket).put(self._key, bytes(self._kept))
+            put = Objects(self._options.bucket).put
+            self._patience.retry(partial(put, self._key, bytes(self._kept)))
             return
-        outcome = PendingUploads(self._options).complete(self._handle, self._upload.finish())
+        uploaded = self._upload.finish()
+        complete = PendingUploads(self._options).complete
+        outcome = self._patience.retry(partial(complete, self._handle, uploaded))
         self._end()
         if outcome is not Outcome.COMMITTED:
             raise UnavailableError(

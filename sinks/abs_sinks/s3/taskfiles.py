@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from abs_core.errors import AbsError
 from abs_core.model import HandleName
+from abs_core.patience import Patience
 from abs_sinks.s3.datafile import DataFile
 from abs_sinks.s3.layout import BY_MANIFEST, FileName, data_key, ending, lead
 from abs_sinks.s3.options import S3Options
@@ -26,11 +27,19 @@ class TaskFiles:
 
     Args:
         handle: whose files they are; its name is in every key.
+        patience: with each request; None: who has the files written tries the whole again.
     """
 
-    def __init__(self, options: S3Options, schema: pa.Schema, handle: HandleName) -> None:
+    def __init__(
+        self,
+        options: S3Options,
+        schema: pa.Schema,
+        handle: HandleName,
+        patience: Patience | None = None,
+    ) -> None:
         self._options = options
         self._handle = handle
+        self._patience = patience
         self._partitioning = Partitioning(schema, options.partitionby)
         self._schema = schema
         self._lanes = Lanes(options.uploadthreads, options.partsize)
@@ -136,6 +145,7 @@ class TaskFiles:
             self._lanes,
             data_key(self._options.path, folder, name),
             {HANDLE: str(self._handle)},
+            self._patience,
         )
         try:
             return DataFile(out, self._partitioning.file_schema, self._options)

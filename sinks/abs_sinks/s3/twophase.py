@@ -7,11 +7,12 @@ from hashlib import sha256
 
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, HandleName
+from abs_core.patience import Patience
 from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.uploads import Upload, uploads_to_text
 
 
-def leave_open(handle: HandleName, files: TaskFiles) -> Committable:
+def leave_open(handle: HandleName, files: TaskFiles, patience: Patience) -> Committable:
     """Pre-commit: every part is acknowledged, so the server has all that Complete needs.
 
     What it has is invisible to every reader, and stays until it is completed or aborted: no timeout

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pyarrow as pa
 
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable, HandleName
+from abs_core.patience import Patience
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.taskfiles import TaskFiles
 
-Seal = Callable[[HandleName, TaskFiles], Committable]
+Seal = Callable[[HandleName, TaskFiles, Patience], Committable]
 """Ends the files and pre-commits them. Where it raises, the files are given up by ``abort``."""
 
 
 class StreamingWriter:
     """A ``Writer``. The first row begins the first file; no row, no handle.
+
+    A server that does not answer is waited for, request by request.
 
     Args:
         seal: of the protocol: ``twophase.leave_open``, ``idempotent.publish``.
@@ -27,6 +31,7 @@ class StreamingWriter:
         self._options = options
         self._schema = schema
         self._handle = task.handle
+        self._patience = replace(options.patience, job=task.job)
         self._seal = seal
         self._files: TaskFiles | None = None
 
@@ -34,7 +39,7 @@ class StreamingWriter:
         if batch.num_rows == 0:
             return
         if self._files is None:
-            self._files = TaskFiles(self._options, self._schema, self._handle)
+            self._files = TaskFiles(self._options, self._schema, self._handle, self._patience)
             self._files.write(batch)
             reached(CrashPoint.AFTER_FIRST_BATCH)
         else:
@@ -43,7 +48,7 @@ class StreamingWriter:
     def pre_commit(self) -> Committable | None:
         if self._files is None:
             return None
-        committable = self._seal(self._handle, self._files)
+        committable = self._seal(self._handle, self._files, self._patience)
         self._files = None
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return committable

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -39,7 +40,7 @@ class Crash(BaseException):
 class Impatient(Patience):
     """Never waits: in the simulation everything that does not answer is dead."""
 
-    def retry(self, call: Callable[[], T]) -> T:
+    def retry(self, call: Callable[[], T], given_up: threading.Event | None = None) -> T:
         while True:
             try:
                 return call()

@@ -9,6 +9,7 @@ import pytest
 
 from abs_clients.s3.objects import Objects
 from abs_core.model import Committable, HandleName, Outcome
+from abs_core.patience import Patience
 from abs_core.testing import run_check
 from abs_core.testing.check_register import CHECKS as REGISTER_CHECKS
 from abs_core.testing.checks import CHECKS
@@ -32,8 +33,8 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def completes_too_early(patch: pytest.MonkeyPatch) -> None:
     """Rows are there at pre-commit, before any decision."""
 
-    def early(handle: HandleName, files: TaskFiles) -> Committable:
-        committable = leave_open(handle, files)
+    def early(handle: HandleName, files: TaskFiles, patience: Patience) -> Committable:
+        committable = leave_open(handle, files, patience)
         UploadCommitter(files._options).commit([committable])
         return committable
 
