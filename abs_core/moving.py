@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from dataclasses import replace
 
-from abs_core.contracts import Bound, Committer, Conflict, Inventory, RegisterStore, Stored
+from abs_core.contracts import Bound, Committer, Conflict, Inventory, RegisterStore
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError, ContentionError
 from abs_core.model import MOVED, JobState
@@ -32,14 +32,9 @@ def rename(register: Inventory, committer: Committer, job: str, new: str) -> Job
         ProtocolError: what is decided cannot be finished, or the cell cannot be moved.
         ContentionError: the job is running.
     """
-    stored, there = _stored(register, job), register.load(new)
-    if there is not None and there.state.register != stored.state.register:
-        raise ConfigError(
-            f"There is another job {new!r} here already.", remedy="choose another name."
-        )
-    if isinstance(register, Bound):
-        register.check_movable(job)
-    lineage, state = stored.state.lineage, stored.state
+    state = _movable(register, job)
+    there = _arrived(register, new, state, "choose another name.")
+    lineage = state.lineage
     mark = f"{MOVED}{new}: "
     if not lineage.startswith(MOVED):
         state = take_over(register, committer, state)
@@ -55,7 +50,7 @@ def rename(register: Inventory, committer: Committer, job: str, new: str) -> Job
     if there is None and isinstance(register.compare_and_set(new, None, moved), Conflict):
         raise ContentionError("Somebody else moves this job, too.", job=job, remedy="look again.")
     register.retire(job)
-    return moved if there is None else there.state
+    return there or moved
 
 
 def move(register: Inventory, committer: Committer, job: str, other: Inventory) -> JobState:
@@ -73,19 +68,14 @@ def move(register: Inventory, committer: Committer, job: str, other: Inventory) 
         TargetError: a system does not answer: what is in doubt there is not ended.
         ContentionError: the job is running.
     """
-    stored, there = _stored(register, job), other.load(job)
-    if there is not None and there.state.register != stored.state.register:
-        raise ConfigError(
-            f"There is another job {job!r} there already.", remedy="rename one of them."
-        )
-    if isinstance(register, Bound):
-        register.check_movable(job)
-    place, state = other.place(job), stored.state
+    state = _movable(register, job)
+    there = _arrived(other, job, state, "rename one of them.")
+    place = other.place(job)
     begun, done = f"{MOVED}{place}, unfinished: ", f"{MOVED}{place}: "
-    if state.lineage.startswith(done) and there is not None and there.state.moved_to is None:
-        return there.state
+    if state.lineage.startswith(done) and there is not None and there.moved_to is None:
+        return there
     if state.moved_to is None:
-        if there is not None and there.state.moved_to is None:
+        if there is not None and there.moved_to is None:
             raise ConfigError(
                 f"Job {job!r} is here and there: one of both is a copy.",
                 remedy="find out which one the query uses, and retire the other.",
@@ -126,21 +116,29 @@ def reset(register: Inventory, committer: Committer, job: str) -> JobState:
         ConfigError: there is no such job.
         ProtocolError, ContentionError: as ``rename``.
     """
-    stored = _stored(register, job)
-    if isinstance(register, Bound):
-        register.check_movable(job)
-    state = take_over(register, committer, stored.state)
+    state = take_over(register, committer, _movable(register, job))
     register.retire(job)
     return state
 
 
-def _stored(register: Inventory, job: str) -> Stored:
+def _movable(register: Inventory, job: str) -> JobState:
+    """The job's state, in a cell that can be moved."""
     stored = register.load(job)
     if stored is None:
         raise ConfigError(
             f"There is no register of a job {job!r} here.", remedy="see `abs register list`."
         )
-    return stored
+    if isinstance(register, Bound):
+        register.check_movable(job)
+    return stored.state
+
+
+def _arrived(register: Inventory, job: str, state: JobState, remedy: str) -> JobState | None:
+    """What an act that was cut off has put there already; None: nothing."""
+    there = register.load(job)
+    if there is not None and there.state.register != state.register:
+        raise ConfigError(f"There is another job {job!r} there already.", remedy=remedy)
+    return None if there is None else there.state
 
 
 def take_over(register: RegisterStore, committer: Committer, state: JobState) -> JobState:

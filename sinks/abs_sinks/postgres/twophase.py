@@ -25,47 +25,6 @@ from abs_sinks.postgres.tables import Table
 from abs_sinks.postgres.target import Target, altered, forget
 
 
-class PreparingWriter:
-    """COPY into the table, a marker row, PREPARE TRANSACTION: all in one transaction of its own.
-
-    The transaction begins with the first row. Waits at most ``locktimeout`` for a lock: a prepared
-    orphan of an earlier attempt can hold one until the next run sweeps it.
-    """
-
-    def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
-        self._table = Table(options, schema)
-        self._transaction = _TaskTransaction(options, task)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._transaction.write(self._table, batch)
-
-    def pre_commit(self) -> Committable | None:
-        return self._transaction.pre_commit()
-
-    def abort(self) -> None:
-        self._transaction.abort()
-
-
-class GroupPreparingWriter:
-    """A ``GroupWriter``: as ``PreparingWriter``, for the tables of several sinks in one transaction.
-
-    A row is there for the foreign keys of rows that are written after it.
-    """
-
-    def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
-        self._tables = tables
-        self._transaction = _TaskTransaction(next(iter(tables.values())).options, task)
-
-    def write(self, sink: int, batch: pa.RecordBatch) -> None:
-        self._transaction.write(self._tables[sink], batch)
-
-    def pre_commit(self) -> Committable | None:
-        return self._transaction.pre_commit()
-
-    def abort(self) -> None:
-        self._transaction.abort()
-
-
 class _TaskTransaction:
     """Rows of one task, copied into one table after another, as their batches come."""
 
@@ -79,7 +38,7 @@ class _TaskTransaction:
         self._rows = 0
         self._digests: list[str] = []
 
-    def write(self, table: Table, batch: pa.RecordBatch) -> None:
+    def _take(self, table: Table, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
             return
         first = self._connection is None
@@ -134,6 +93,35 @@ class _TaskTransaction:
         if len(self._digests) == 1:
             return self._digests[0]
         return f"xxh3_128:{xxhash.xxh3_128(' '.join(self._digests).encode()).hexdigest()}"
+
+
+class PreparingWriter(_TaskTransaction):
+    """COPY into the table, a marker row, PREPARE TRANSACTION: all in one transaction of its own.
+
+    The transaction begins with the first row. Waits at most ``locktimeout`` for a lock: a prepared
+    orphan of an earlier attempt can hold one until the next run sweeps it.
+    """
+
+    def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
+        super().__init__(options, task)
+        self._table = Table(options, schema)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._take(self._table, batch)
+
+
+class GroupPreparingWriter(_TaskTransaction):
+    """A ``GroupWriter``: as ``PreparingWriter``, for the tables of several sinks in one transaction.
+
+    A row is there for the foreign keys of rows that are written after it.
+    """
+
+    def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
+        super().__init__(next(iter(tables.values())).options, task)
+        self._tables = tables
+
+    def write(self, sink: int, batch: pa.RecordBatch) -> None:
+        self._take(self._tables[sink], batch)
 
 
 def begin_on_planned_shape(connection: Connection[Any], table: Table, target: Target) -> None:
