@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
 from rich.markup import escape
 
 from abs_cli.doctor import kafka, look_of, postgres, show, show_findings
@@ -14,7 +15,9 @@ from abs_cli.output import people, print_json
 from abs_cli.places import options_of
 from abs_cli.sinksfile import FiledSink, SinksFile
 from abs_core.model import Finding, Guarantee, Severity
-from abs_spark.foreach.targets import commit_together, together
+from abs_spark.foreach.targets import together
+from abs_spark.formats import sink_format
+from abs_spark.target import Target, commit_at_once
 
 
 def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
@@ -26,9 +29,12 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
     """
     job = SinksFile.read(path)
     options = [(sink.name, options_of(sink)) for sink in job.sinks]
-    composes = not commit_together([given for _, given in options])
-    looked = {sink.name: _look(sink, job, tasks, composes=composes) for sink in job.sinks}
-    shared = together(options, tasks)
+    kinds = [sink_format(sink.format) for sink in job.sinks]
+    at_once = commit_at_once(
+        [Target(kind, o, pa.schema([])) for kind, (_, o) in zip(kinds, options, strict=True)]
+    )
+    looked = {sink.name: _look(sink, job, tasks, composes=not at_once) for sink in job.sinks}
+    shared = together(options, tasks, at_once=at_once)
     if as_json:
         named = {
             name: {"findings": _listed(findings), "guarantee": dataclasses.asdict(promise)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -94,6 +94,14 @@ def groups(targets: Mapping[int, Target]) -> list[tuple[int, ...]]:
         if target.transactions is not None:
             fellows.setdefault(target.transactions, []).append(number)
     return [tuple(numbers) for numbers in fellows.values() if len(numbers) > 1]
+
+
+def commit_at_once(targets: Sequence[Target]) -> bool:
+    """Whether the commit process has one transaction for all rows, and for the register's change."""
+    numbered = dict(enumerate(targets))
+    if len(numbered) < 2:
+        return True
+    return groups(numbered) == [tuple(numbered)] and not group_of(numbered).by_task
 
 
 def group_of(targets: Mapping[int, Target]) -> SinkGroup:

@@ -16,7 +16,7 @@ from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobSta
 from abs_core.patience import Patience
 from abs_core.sinkmap import number_of
 from abs_core.together import side_by_side
-from abs_spark.target import Format, Target, group_of, groups
+from abs_spark.target import Format, Target, commit_at_once, group_of, groups
 
 
 class Targets:
@@ -47,7 +47,7 @@ class Targets:
             tuple(names[place] for place in places) for places in groups(dict(enumerate(targets)))
         )
         self._apart = tuple(apart)
-        self.own = self.alone or self._commits_together()
+        self.own = commit_at_once(targets)
         self._sinks: dict[str, Sink] = {}
         try:
             for name, target in self._targets.items():
@@ -97,7 +97,8 @@ class Targets:
             for name, sink in self._sinks.items()
         ]
         options = [(name, target.options) for name, target in self._targets.items()]
-        found = self.patience.retry(partial(together, options, apart=self._apart))
+        asked = partial(together, options, apart=self._apart, at_once=self.own)
+        found = self.patience.retry(asked)
         return [*alone, ("", found)]
 
     def guarantees(self) -> list[tuple[str, Guarantee]]:
@@ -138,12 +139,6 @@ class Targets:
     def fence(self, state: JobState) -> None:
         attempt_all(partial(sink.fence, state) for sink in self._sinks.values())
 
-    def _commits_together(self) -> bool:
-        """Whether one transaction of the commit process holds all rows, and the register's change."""
-        if len(self.groups) != 1 or len(self.groups[0]) < len(self.names):
-            return False
-        return not self._group(self.names, {name: n for n, name in enumerate(self.names)}).by_task
-
     def _group(self, names: Sequence[str], numbers: Mapping[str, int]) -> SinkGroup:
         return group_of({numbers[name]: self._targets[name] for name in names})
 
@@ -153,34 +148,28 @@ class Targets:
 
 
 def together(
-    sinks: Sequence[tuple[str, object]], tasks: int | None = None, *, apart: Sequence[str] = ()
+    sinks: Sequence[tuple[str, object]],
+    tasks: int | None = None,
+    *,
+    apart: Sequence[str] = (),
+    at_once: bool,
 ) -> list[Finding]:
     """What is found of all sinks of a job, by name and options, that none finds alone.
 
     Args:
         tasks: how many write an epoch.
         apart: names of sinks with a Spark job of their own.
+        at_once: their rows and the register are changed in one ordinary transaction.
     """
     postgres = sys.modules.get("abs_sinks.postgres.options")  # where a sink of it is, it is loaded
-    if postgres is None:
+    if postgres is None or at_once:
         return []
     from abs_sinks.postgres.budget import judge_together
 
     found = [(name, of) for name, of in sinks if isinstance(of, postgres.PostgresOptions)]
     if len(found) < 2:
         return []
-    return judge_together(found, tasks, apart=apart, beside=len(sinks) > len(found))
-
-
-def commit_together(options: Sequence[object]) -> bool:
-    """Whether sinks with these options share transactions, with the register of one of them."""
-    postgres = sys.modules.get("abs_sinks.postgres")
-    if len(options) < 2 or postgres is None:
-        return len(options) < 2
-    if not all(isinstance(given, postgres.PostgresOptions) for given in options):
-        return False
-    shared = {postgres.transactions_of(given) for given in options}
-    return len(shared) == 1 and None not in shared
+    return judge_together(found, tasks, apart=apart)
 
 
 def _target_of(sink: Sink) -> str:

@@ -55,7 +55,6 @@ def judge_together(
     tasks: int | None,
     *,
     apart: Sequence[str] = (),
-    beside: bool = True,
 ) -> list[Finding]:
     """Whether the servers that several sinks of one epoch write to have room for all of them.
 
@@ -63,14 +62,10 @@ def judge_together(
         sinks: name and options of every sink of the job that writes to PostgreSQL.
         tasks: how many tasks write an epoch; None: at least one.
         apart: names of sinks with tasks of their own.
-        beside: whether the job has sinks in other systems, too.
 
     Raises:
         TargetError: a server cannot be asked.
     """
-    shared = {transactions_of(options) for _, options in sinks}
-    if len(shared) == 1 and not beside and sinks[0][1].protocol == "wal":
-        return []  # their rows and the register are changed in one ordinary transaction
     rooms = [(name, options, _room(options)) for name, options in sinks]
     findings: list[Finding] = []
     for server in sorted({room.server for _, _, room in rooms}):
