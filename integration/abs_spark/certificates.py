@@ -8,7 +8,6 @@ names), it is the first one's; each other has ``abs/certificate-JOB.json``.
 from __future__ import annotations
 
 import os
-import re
 import socket
 from collections.abc import Collection
 from pathlib import Path
@@ -19,11 +18,9 @@ from pyarrow import fs
 from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
 from abs_core.durable import flush_folder, make_durably
 from abs_core.errors import RefusedError
-from abs_spark.checkpoint import locate
+from abs_spark.checkpoint import LOCAL, locate, split
 
 _FOLDER = "abs"
-_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
-_S3 = {"s3a": "s3", "s3n": "s3"}
 _CONTAINERS = {"abfs", "abfss", "wasb", "wasbs"}
 """Schemes in which what stands before the @ is the container, not a user."""
 _FAILURES = (OSError, pa.ArrowException, ValueError, ImportError)
@@ -133,20 +130,15 @@ def location(checkpoint: str | None) -> str | None:
     """
     if not checkpoint:
         return None
-    matched = _URI.fullmatch(checkpoint)
-    scheme = "file" if matched is None else matched[1].lower()
-    if scheme == "file":
-        path = (
-            checkpoint if matched is None else "/" + re.sub(r"^//[^/]*", "", matched[2]).lstrip("/")
-        )
-        return f"file://{socket.gethostname().lower()}{os.path.realpath(path)}"
-    assert matched is not None
-    rest = matched[2].partition("?")[0].partition("#")[0]
+    scheme, rest = split(checkpoint)
+    if scheme == LOCAL:
+        return f"{LOCAL}://{socket.gethostname().lower()}{os.path.realpath(rest)}"
+    rest = rest.partition("?")[0].partition("#")[0]
     authority, path = "", rest
     if rest.startswith("//"):
         authority, _, path = _without_user(rest[2:], scheme).partition("/")
     parts = [part for part in path.split("/") if part not in ("", ".")]
-    return f"{_S3.get(scheme, scheme)}://{authority.lower()}/{'/'.join(parts)}"
+    return f"{scheme}://{authority.lower()}/{'/'.join(parts)}"
 
 
 def _without_user(rest: str, scheme: str) -> str:

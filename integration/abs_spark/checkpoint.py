@@ -16,7 +16,8 @@ from pyarrow import fs
 
 from abs_core.strictjson import fields, parse, text
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
+LOCAL = "file"
+_URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 _S3 = {"s3a": "s3", "s3n": "s3"}
 
 
@@ -79,15 +80,23 @@ def locate(checkpoint: str) -> tuple[fs.FileSystem, str]:
     A path without scheme is taken as local; where Spark's default file system is another one it
     will just not be found. Kept per process: some file systems take seconds to set up.
     """
-    matched = _SCHEME.fullmatch(checkpoint)
-    if matched is None:
-        return fs.LocalFileSystem(), str(Path(checkpoint).absolute())
-    scheme, rest = matched[1].lower(), matched[2]
-    if scheme == "file":
-        # file:/p, file:///p and file://host/p are all in use.
-        return fs.LocalFileSystem(), "/" + re.sub(r"^//[^/]*", "", rest).lstrip("/")
-    filesystem, path = fs.FileSystem.from_uri(f"{_S3.get(scheme, scheme)}:{rest}")
+    scheme, rest = split(checkpoint)
+    if scheme == LOCAL:
+        return fs.LocalFileSystem(), str(Path(rest).absolute())
+    filesystem, path = fs.FileSystem.from_uri(f"{scheme}:{rest}")
     return filesystem, path
+
+
+def split(checkpoint: str) -> tuple[str, str]:
+    """The scheme, one for all that mean the same, and what follows its colon; of ``LOCAL`` the path."""
+    matched = _URI.fullmatch(checkpoint)
+    if matched is None:
+        return LOCAL, checkpoint
+    scheme, rest = matched[1].lower(), matched[2]
+    if scheme == LOCAL:
+        # file:/p, file:///p and file://host/p are all in use.
+        return LOCAL, "/" + re.sub(r"^//[^/]*", "", rest).lstrip("/")
+    return _S3.get(scheme, scheme), rest
 
 
 def _read(checkpoint: str | None, name: str) -> bytes | None:

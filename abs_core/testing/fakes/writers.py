@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -44,8 +45,8 @@ class _Rows:
         return Committable(self.task.handle, len(self.rows), f"sha256:{digest}")
 
 
-class TwoPhaseWriter:
-    """2pc: holds the rows back, and prepares them in one transaction."""
+class _HoldingWriter(ABC):
+    """Holds the rows back, and puts them there in one transaction."""
 
     def __init__(self, target: FakeTarget, task: Task) -> None:
         self._target = target
@@ -57,20 +58,27 @@ class TwoPhaseWriter:
 
     def pre_commit(self) -> Committable | None:
         reached(CrashPoint.BEFORE_PRE_COMMIT)
-        mine = self._rows
-        if not mine.rows:
+        if not self._rows.rows:
             return None
         with self._target.transaction() as db:
-            db.execute(
-                "INSERT INTO prepared VALUES (?, ?, ?)",
-                [mine.handle, mine.task.job, len(mine.rows)],
-            )
-            stage(db, mine.handle, mine.rows)
+            self._put(db, self._rows)
         reached(CrashPoint.AFTER_PRE_COMMIT)
-        return mine.committable()
+        return self._rows.committable()
 
     def abort(self) -> None:
         self._rows.rows = []
+
+    @abstractmethod
+    def _put(self, db: sqlite3.Connection, mine: _Rows) -> None: ...
+
+
+class TwoPhaseWriter(_HoldingWriter):
+    """2pc: prepares the rows."""
+
+    def _put(self, db: sqlite3.Connection, mine: _Rows) -> None:
+        values = [mine.handle, mine.task.job, len(mine.rows)]
+        db.execute("INSERT INTO prepared VALUES (?, ?, ?)", values)
+        stage(db, mine.handle, mine.rows)
 
 
 class StagingWriter:
@@ -115,30 +123,12 @@ class StagingWriter:
                 drop(db, self._rows.handle)
 
 
-class UpsertWriter:
+class UpsertWriter(_HoldingWriter):
     """idempotent: upserts by key in one transaction, which checks the register first."""
 
-    def __init__(self, target: FakeTarget, task: Task) -> None:
-        self._target = target
-        self._rows = _Rows(task)
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self._rows.take(batch)
-        self._rows.counted()
-
-    def pre_commit(self) -> Committable | None:
-        reached(CrashPoint.BEFORE_PRE_COMMIT)
-        mine = self._rows
-        if not mine.rows:
-            return None
-        with self._target.transaction() as db:
-            self._check(db)
-            upsert(db, mine.rows)
-        reached(CrashPoint.AFTER_PRE_COMMIT)
-        return mine.committable()
-
-    def abort(self) -> None:
-        self._rows.rows = []
+    def _put(self, db: sqlite3.Connection, mine: _Rows) -> None:
+        self._check(db)
+        upsert(db, mine.rows)
 
     def _check(self, db: sqlite3.Connection) -> None:
         """A late loser, or a zombie, must not overwrite what a newer epoch wrote."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -12,8 +13,10 @@ import xxhash
 from psycopg import Connection, Copy, sql
 from psycopg.copy import LibpqWriter
 
-from abs_clients.postgres.connection import or_close
+from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import translate_errors
+from abs_core.contracts import Task
+from abs_core.crash import CrashPoint, reached
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.target import missing_column
@@ -81,6 +84,34 @@ class CopyIn:
     def _send(self, data: bytes) -> None:
         self._digest.update(data)
         self._copy.write(data)
+
+
+class OneCopyWriter(ABC):
+    """What writers have in common whose rows all go through one COPY, which the first one begins."""
+
+    def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
+        self._options = options
+        self._schema = schema
+        self._task = task
+        self._tag = Tag(task.register, task.generation)
+        self._copy: CopyIn | None = None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if batch.num_rows == 0:
+            return
+        if self._copy is None:
+            self._copy = self._begin()
+            self._copy.write(batch)
+            reached(CrashPoint.AFTER_FIRST_BATCH)
+        else:
+            self._copy.write(batch)
+
+    def abort(self) -> None:
+        if self._copy is not None:
+            self._copy.connection.close()
+
+    @abstractmethod
+    def _begin(self) -> CopyIn: ...
 
 
 class _OnlyWhole(LibpqWriter):

@@ -17,7 +17,7 @@ import pyarrow as pa
 from psycopg import Connection, sql
 from psycopg.pq import TransactionStatus
 
-from abs_clients.postgres.connection import Tag, or_close
+from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import pool
@@ -35,7 +35,7 @@ from abs_sinks.postgres.apply import (
     staging_columns,
     union_of,
 )
-from abs_sinks.postgres.copyin import CopyIn
+from abs_sinks.postgres.copyin import CopyIn, OneCopyWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
 from abs_sinks.postgres.target import Target, altered, forget, missing_column, resolve
@@ -59,31 +59,17 @@ select from {register}
 _MAY = "with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
 
-class UpsertingWriter:
+class UpsertingWriter(OneCopyWriter):
     """Rows are visible once ``pre_commit`` has returned; a replay sets them to the same again.
 
     The register must lie in the same database (``stateschema``).
     """
 
     def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
-        self._options = options
-        self._schema = schema
-        self._task = task
-        self._tag = Tag(task.register, task.generation)
+        super().__init__(options, schema, task)
         self._register = MetadataSchema(options.server, options.stateschema).table("register")
-        self._copy: CopyIn | None = None
         self._apply: sql.Composed | None = None
         self._target: Target | None = None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows == 0:
-            return
-        if self._copy is None:
-            self._copy = self._begin()
-            self._copy.write(batch)
-            reached(CrashPoint.AFTER_FIRST_BATCH)
-        else:
-            self._copy.write(batch)
 
     def pre_commit(self) -> Committable | None:
         """Upsert, if the epoch is still to be written; evidence of it, not a handle to act on.
@@ -108,10 +94,6 @@ class UpsertingWriter:
         pool(self._options.server).give_back(copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return Committable(self._task.handle, copy.rows, copy.digest, (("protocol", "idempotent"),))
-
-    def abort(self) -> None:
-        if self._copy is not None:
-            self._copy.connection.close()
 
     def _begin(self) -> CopyIn:
         target = resolve(self._options, self._schema)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pyarrow as pa
 from psycopg import sql
 
-from abs_clients.postgres.connection import Tag, or_close
+from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import pool
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable
-from abs_sinks.postgres.copyin import CopyIn
+from abs_sinks.postgres.copyin import CopyIn, OneCopyWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.target import resolve
 
 
-class StagingWriter:
+class StagingWriter(OneCopyWriter):
     """Creates a staging table, copies into it, commits.
 
     A commit whose reply is lost is not looked for: the attempt's name is its own (I6), so the table
@@ -31,22 +31,8 @@ class StagingWriter:
     def __init__(
         self, options: PostgresOptions, schema: pa.Schema, task: Task, *, logged: bool
     ) -> None:
-        self._options = options
-        self._schema = schema
-        self._handle = task.handle
-        self._tag = Tag(task.register, task.generation)
+        super().__init__(options, schema, task)
         self._logged = logged
-        self._copy: CopyIn | None = None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        if batch.num_rows == 0:
-            return
-        if self._copy is None:
-            self._copy = self._begin()
-            self._copy.write(batch)
-            reached(CrashPoint.AFTER_FIRST_BATCH)
-        else:
-            self._copy.write(batch)
 
     def pre_commit(self) -> Committable | None:
         if self._copy is None:
@@ -58,11 +44,7 @@ class StagingWriter:
             copy.connection.execute("COMMIT")
         pool(self._options.server).give_back(copy.connection)
         reached(CrashPoint.AFTER_PRE_COMMIT)
-        return Committable(self._handle, copy.rows, copy.digest, (("protocol", "wal"),))
-
-    def abort(self) -> None:
-        if self._copy is not None:
-            self._copy.connection.close()
+        return Committable(self._task.handle, copy.rows, copy.digest, (("protocol", "wal"),))
 
     def _begin(self) -> CopyIn:
         plan = resolve(self._options, self._schema).plan
@@ -70,7 +52,7 @@ class StagingWriter:
         connection = pool(self._options.server).take(self._tag)
         with or_close(connection), translate_errors("creating a staging table"):
             MetadataSchema(self._options.server, self._options.stateschema).ensure(connection)
-            creating = staging.creating(self._handle, plan, logged=self._logged)
+            creating = staging.creating(self._task.handle, plan, logged=self._logged)
             connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
-        statement = plan.copy_statement(staging.table(self._handle))
+        statement = plan.copy_statement(staging.table(self._task.handle))
         return CopyIn(connection, plan, statement, self._options)
