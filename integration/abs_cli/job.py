@@ -62,7 +62,9 @@ def reset(
 
 def _forget(checkpoint: str, job: str) -> None:
     from abs_spark.certificates import forget
+    from abs_spark.failures import FailedBatch
 
+    FailedBatch(checkpoint, job).forget()
     if not forget(checkpoint, job):
         errors.print(
             f"there was no birth certificate in {escape(checkpoint)}",

@@ -14,10 +14,10 @@ import logging
 import pyarrow as pa
 from pyarrow import fs
 
-from abs_core.errors import CorruptionError
+from abs_core.errors import CorruptionError, UnavailableError
 from abs_core.strictjson import fields, parse, text, version, whole
 from abs_spark.certificates import replace_file
-from abs_spark.checkpoint import locate
+from abs_spark.checkpoint import is_readable, locate
 
 VERSION = 1
 _FAILURES = (OSError, pa.ArrowException, ValueError, ImportError)
@@ -42,6 +42,7 @@ class FailedBatch:
 
         Raises:
             CorruptionError: what is there is no note, or a newer release's.
+            UnavailableError: the checkpoint, which this process has read before, cannot be read now.
         """
         try:
             filesystem, path = self._place()
@@ -49,8 +50,14 @@ class FailedBatch:
                 return None
             with filesystem.open_input_stream(path) as file:
                 content = bytes(file.read())
-        except _FAILURES:
-            return None
+        except _FAILURES as error:
+            if not is_readable(self._checkpoint):
+                return None
+            raise UnavailableError(
+                f"The checkpoint cannot be read now: {str(error)[:200]}.",
+                job=self._job,
+                remedy="see that the driver's Python can read it, and restart the query.",
+            ) from error
         try:
             found = fields(parse(content))
             version(found["version"], VERSION)

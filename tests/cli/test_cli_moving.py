@@ -20,6 +20,7 @@ from abs_services import KafkaService
 from abs_sinks.postgres.testing import VARIANTS, open_table
 from abs_sinks.s3.testing import open_folder
 from abs_spark.certificates import CheckpointCertificates
+from abs_spark.failures import FailedBatch
 from tests.kit.kafka import TopicHarness, open_topic
 from tests.kit.kafka import Variant as KafkaVariant
 from tests.kit.kafka_modes import open_attempts
@@ -136,7 +137,10 @@ def test_a_job_that_was_reset_begins_from_nothing(
     lost = raises(RegisterLostError, lambda: case.run(certificates=checkpoint).begin(0))
     assert "is not there" in lost.what
     case.run(certificates=MemoryCertificates()).epoch(0, MORE)
+    failed = FailedBatch(str(tmp_path), JOB)
+    failed.note(7)
     done(abs_("job", "reset", JOB, "--yes", "--checkpoint", str(tmp_path)))
+    assert failed.read() is None, "a batch of the job as it was"
     case.run(certificates=checkpoint, lineage="another").epoch(0, LAST)
     case.finished(ROWS, MORE, LAST, when="after two resets")
 

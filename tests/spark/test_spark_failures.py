@@ -1,0 +1,67 @@
+"""The note of a batch that failed, in the checkpoint: read as it was written, and never guessed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from abs_core.errors import CorruptionError, UnavailableError
+from abs_spark.failures import FailedBatch
+
+WRITTEN = '{"version": 1, "job": "job", "epoch": 7}'
+
+
+def note_in(folder: Path) -> Path:
+    return folder / "abs" / "failed-job.json"
+
+
+def test_the_last_batch_that_failed_is_kept_for_each_job(tmp_path: Path) -> None:
+    failed, other = FailedBatch(f"file://{tmp_path}", "job"), FailedBatch(str(tmp_path), "other")
+    assert failed.read() is None
+    for batch in (3, 7):
+        assert failed.note(batch)
+        assert FailedBatch(str(tmp_path), "job").read() == batch
+    assert other.read() is None
+    assert note_in(tmp_path).read_text() == WRITTEN, "what this release writes, later ones read"
+    failed.forget()
+    failed.forget()
+    assert failed.read() is None
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    ["", "{", "7", '{"epoch": 7}', WRITTEN.replace("7", "-1"), WRITTEN.replace("7", '"7"')],
+)
+def test_what_is_no_note_is_an_error(tmp_path: Path, damaged: str) -> None:
+    failed = FailedBatch(str(tmp_path), "job")
+    failed.note(7)
+    note_in(tmp_path).write_text(damaged)
+    with pytest.raises(CorruptionError, match=r"failed-job\.json cannot be read"):
+        failed.read()
+
+
+def test_a_note_of_a_newer_release_is_refused_by_its_version(tmp_path: Path) -> None:
+    failed = FailedBatch(str(tmp_path), "job")
+    failed.note(7)
+    note_in(tmp_path).write_text(WRITTEN.replace('"version": 1', '"version": 2'))
+    with pytest.raises(CorruptionError, match="version 2"):
+        failed.read()
+
+
+def test_where_nothing_can_be_written_a_warning_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "abs").write_text("a file stands in the way")
+    assert not FailedBatch(str(tmp_path), "job").note(7)
+    assert "batch 7 failed, and this cannot be noted" in caplog.text
+
+
+def test_a_note_that_cannot_be_read_now_is_not_taken_for_none(tmp_path: Path) -> None:
+    (tmp_path / "metadata").write_text('{"id": "0123-4567"}')
+    failed = FailedBatch(str(tmp_path), "job")
+    failed.note(7)
+    note_in(tmp_path).unlink()
+    note_in(tmp_path).symlink_to("/proc/self/mem")  # a file whose first bytes are an error to read
+    with pytest.raises(UnavailableError, match="cannot be read now"):
+        failed.read()
