@@ -23,6 +23,7 @@ from abs_core.model import Committable, JobState, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Changed, adopt_token, decide
 from abs_services import KafkaService, S3Service
+from abs_services.native import NativePostgres
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.targets import Targets
 from abs_spark.formats import sink_format
@@ -308,6 +309,32 @@ def test_prepared_transactions_of_several_sinks_are_added_up_per_server(
     file.write_text(apart.replace("other", "abs"))
     shared = parsed("doctor", "--sinks", file, "--tasks", tasks)
     assert f"prepares {tasks} transactions" in shared["findings"][0]["what"]
+
+
+def test_doctor_asks_for_wals_prepared_transaction_where_another_system_is_beside(
+    store: S3Service, prefix: str, tmp_path: Path
+) -> None:
+    def file(**kinds: tuple[str, dict[str, str]]) -> Path:
+        lines = []
+        for name, (kind, options) in kinds.items():
+            lines += [f"[sinks.{name}]", f'format = "{kind}"', f"[sinks.{name}.options]"]
+            lines += [f"{key} = {json.dumps(text)}" for key, text in options.items()]
+        path = tmp_path / "job.toml"
+        path.write_text("\n".join(lines))
+        return path
+
+    def errors(path: Path) -> list[str]:
+        found = parsed("doctor", "--sinks", path)["sinks"]["payments"]["findings"]
+        return [one["what"] for one in found if one["severity"] == "error"]
+
+    with NativePostgres(settings={"max_prepared_transactions": "0"}) as server:
+        with psycopg.connect(server.url, autocommit=True) as connection:
+            connection.execute("create table payments (key text, value text)")
+        table = {"url": server.url, "dbtable": "payments", "protocol": "wal"}
+        payments = ("abs-postgres", table)
+        assert errors(file(payments=payments)) == []
+        (beside,) = errors(file(payments=payments, items=("abs-s3", Bucket(store, prefix).options)))
+        assert "max_prepared_transactions" in beside
 
 
 def test_every_target_is_audited_and_one_that_lacks_a_row_is_found(

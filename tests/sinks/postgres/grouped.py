@@ -16,6 +16,8 @@ from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.model import AND, Committable, Finding, Guarantee, JobState
 from abs_core.sinkmap import STRIDE
 from abs_core.testing import SCHEMA, Row
+from abs_core.testing.case import JOB, rows
+from abs_core.testing.harness import batch_of
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant
 from abs_sinks.postgres.twophase import GroupPreparingWriter
@@ -63,6 +65,21 @@ def open_group(url: str, variant: Variant) -> Iterator[GroupHarness]:
         yield harness
     finally:
         harness.close()
+
+
+def check_one_transaction(harness: GroupHarness) -> None:
+    """A task's rows of both tables are prepared in one transaction, which has all of them."""
+    group = PostgresGroup({n: (o, SCHEMA) for n, o in enumerate(harness.both)})
+    writer = group.writer(Task("abcd" * 4, JOB, 1, 0, 0, "ab"))
+    for number in range(2):
+        writer.write(number, batch_of(rows(10 * number, 3)))
+    committable = writer.pre_commit()
+    assert committable is not None
+    prepared = harness.prepared()
+    assert prepared == [str(committable.handle)], f"{len(prepared)} transactions are prepared"
+    group.committer(co_commit=False).commit([committable])
+    there = len(harness.read())
+    assert (committable.rows, there) == (6, 6), f"{there} of 6 rows are there"
 
 
 class TwoTables:

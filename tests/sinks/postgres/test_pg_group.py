@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
+import pyarrow as pa
 import pytest
 
 from abs_core.contracts import Task
@@ -18,8 +20,16 @@ from abs_core.testing.check_sink import applicable, run_check
 from abs_core.testing.engine import Run
 from abs_core.testing.harness import SCHEMA, batch_of
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, transactions_of
+from abs_sinks.postgres import group as of_groups
+from abs_sinks.postgres.tables import Table
 from abs_sinks.postgres.testing import Variant
-from tests.sinks.postgres.grouped import GROUPED, GroupHarness, open_group
+from abs_sinks.postgres.twophase import GroupPreparingWriter, PreparingWriter
+from tests.sinks.postgres.grouped import (
+    GROUPED,
+    GroupHarness,
+    check_one_transaction,
+    open_group,
+)
 
 pytestmark = pytest.mark.services
 SAME = pytest.mark.campaign
@@ -92,6 +102,60 @@ def test_a_tasks_rows_may_refer_to_those_it_wrote_before(referring: GroupHarness
     group.committer(co_commit=False).commit([committable])
     assert len(referring.read()) == 15
     assert referring.prepared() == []
+
+
+def test_a_task_prepares_one_transaction_for_the_rows_of_both_tables(shared_database: str) -> None:
+    with open_group(shared_database, GROUPED["2pc-append"]) as harness:
+        check_one_transaction(harness)
+
+
+def in_two_transactions(patch: pytest.MonkeyPatch) -> None:
+    class Two:
+        """Each table's rows are prepared in a transaction of their own; one of them is told."""
+
+        def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
+            self._writers = [
+                PreparingWriter(table.options, table.schema, replace(task, attempt=f"{n:x}"))
+                for n, table in tables.items()
+            ]
+
+        def write(self, sink: int, batch: pa.RecordBatch) -> None:
+            self._writers[sink].write(batch)
+
+        def pre_commit(self) -> Committable | None:
+            first, _ = (writer.pre_commit() for writer in self._writers)
+            return first
+
+    patch.setattr(of_groups, "GroupPreparingWriter", Two)
+
+
+def without_one_tables_rows(patch: pytest.MonkeyPatch) -> None:
+    right = GroupPreparingWriter.write
+
+    def write(self: GroupPreparingWriter, sink: int, batch: pa.RecordBatch) -> None:
+        if sink == 0:
+            right(self, sink, batch)
+
+    patch.setattr(GroupPreparingWriter, "write", write)
+
+
+@pytest.mark.parametrize(
+    ("planted", "found"),
+    [
+        (in_two_transactions, "2 transactions are prepared"),
+        (without_one_tables_rows, "3 of 6 rows are there"),
+    ],
+)
+def test_a_group_in_two_transactions_or_without_one_tables_rows_is_found(
+    shared_database: str,
+    monkeypatch: pytest.MonkeyPatch,
+    planted: Callable[[pytest.MonkeyPatch], None],
+    found: str,
+) -> None:
+    with open_group(shared_database, GROUPED["2pc-append"]) as harness:
+        planted(monkeypatch)
+        with pytest.raises(AssertionError, match=found):
+            check_one_transaction(harness)
 
 
 @pytest.mark.parametrize("variant", [GROUPED["2pc-append"]], ids=["2pc"])
