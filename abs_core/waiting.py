@@ -51,7 +51,8 @@ class Wait:
         job: for whom, where known.
         system: what is waited for, and where it is, without secrets.
         limit: seconds after which the wait is given up.
-        silent_seconds: after so long it is told of, where no request has failed.
+        silent_seconds: after so long it is told of, where no request has failed; None:
+            ``SILENT_AFTER_SECONDS``.
     """
 
     def __init__(
@@ -59,13 +60,13 @@ class Wait:
         job: str | None,
         system: str,
         limit: float,
-        silent_seconds: float = SILENT_AFTER_SECONDS,
+        silent_seconds: float | None = None,
     ) -> None:
         self._job = "" if job is None else f"job {job}: "
         self._system = system or "an answer"
         self._limit = limit
         self._began = self._next = time.monotonic()
-        self._next += silent_seconds
+        self._next += SILENT_AFTER_SECONDS if silent_seconds is None else silent_seconds
         self._why = ""
         self._told = False
 
@@ -97,7 +98,7 @@ class Wait:
 
 @contextmanager
 def waiting(
-    job: str | None, system: str, limit: float, *, silent_seconds: float = SILENT_AFTER_SECONDS
+    job: str | None, system: str, limit: float, *, silent_seconds: float | None = None
 ) -> Iterator[Wait]:
     """While it lasts, this process waits for ``system``; see ``Wait``."""
     wait = Wait(job, system, limit, silent_seconds)

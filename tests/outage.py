@@ -1,15 +1,19 @@
-"""Servers that stand still: alive for the kernel, which takes what clients send, and silent."""
+"""Servers that are away: stopped; or standing still, alive for the kernel, which takes what is sent."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from functools import partial
 
 import psutil
 import pytest
 
+from abs_core.testing.case import within
 from abs_services.contracts import Service
 
 
@@ -30,36 +34,62 @@ def standing_still(service: Service) -> Iterator[None]:
             _send(each, signal.SIGCONT)
 
 
-class StandsStill:
-    """A server that stands still for some seconds, while the test goes on. A context manager."""
+@contextlib.contextmanager
+def stopped(service: Service) -> Iterator[None]:
+    """The server ends in an orderly way, and starts again at the end."""
+    if not service.controllable:
+        pytest.skip("the server is not ours to stop")
+    service.stop()
+    try:
+        yield
+    finally:
+        service.start()
 
-    def __init__(self, service: Service, seconds: float) -> None:
-        self._service = service
+
+Way = Callable[[Service], AbstractContextManager[None]]
+"""How a server is away: ``standing_still`` or ``stopped``."""
+
+
+class Away:
+    """A server that is away for some seconds, while the test goes on. A context manager.
+
+    Args:
+        seconds: it comes back after so long, or when the context ends.
+        until: it comes back as soon as this is true.
+    """
+
+    def __init__(
+        self, service: Service, way: Way, seconds: float, until: Callable[[], bool] = lambda: False
+    ) -> None:
+        self._away = partial(way, service)
         self._seconds = seconds
+        self._until = until
         self._over = threading.Event()
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._stand)
+        self._pool = ThreadPoolExecutor(1)
+        self._done: Future[None] | None = None
 
     def begin(self) -> None:
-        """Returns when it stands still."""
-        self._thread.start()
-        self._stopped.wait()
+        """Returns when it is away."""
+        began = threading.Event()
+        self._done = self._pool.submit(self._be_away, began)
+        self._done.add_done_callback(lambda _: began.set())
+        began.wait()
+        if self._done.done():
+            self._done.result()
 
-    def __enter__(self) -> StandsStill:
+    def __enter__(self) -> Away:
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._over.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._pool.shutdown()
+        if self._done is not None and exc[0] is None:
+            self._done.result()
 
-    def _stand(self) -> None:
-        try:
-            with standing_still(self._service):
-                self._stopped.set()
-                self._over.wait(self._seconds)
-        finally:
-            self._stopped.set()
+    def _be_away(self, began: threading.Event) -> None:
+        with self._away():
+            began.set()
+            within(self._seconds, lambda: self._over.is_set() or self._until())
 
 
 def _send(process: psutil.Process, number: signal.Signals) -> None:

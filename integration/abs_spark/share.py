@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
 
 import pyarrow as pa
 
@@ -16,7 +15,6 @@ from abs_core.events import PreCommitted
 from abs_core.model import Drained, JobState, Share, Wrote
 from abs_core.protocol import Skip, Write
 from abs_core.rowdigest import is_row_digest
-from abs_core.waiting import Wait, waiting
 from abs_sinks.rowhash import empty_digest, row_digest
 from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
@@ -25,9 +23,6 @@ from abs_spark.schema import conform
 from abs_spark.settled import settle
 from abs_spark.start import warn
 from abs_spark.target import Target
-
-SILENT_SECONDS = 15.0
-"""A write that has taken so long is told of."""
 
 
 def take_part(
@@ -117,13 +112,11 @@ def _write(
                 began = time.monotonic()
                 writer = run.sink.writer(task)
             fitting = conform(batch, schema)
-            with _waiting(run):
-                writer.write(fitting)
+            writer.write(fitting)
             rows += batch.num_rows
             if seen is not None:
                 seen += row_digest(fitting)
-        with _waiting(run):
-            committable = None if writer is None else writer.pre_commit()
+        committable = None if writer is None else writer.pre_commit()
     except BaseException as error:
         if writer is not None:
             writer.abort()
@@ -135,9 +128,3 @@ def _write(
         seconds = time.monotonic() - began
         run.observe(PreCommitted(task.job, task.epoch, task.partition, rows, seconds))
     return Wrote(rows, committable, seen)
-
-
-def _waiting(run: Run) -> AbstractContextManager[Wait]:
-    """Tell where a write takes long: the target may stand still. A large batch is told of, too."""
-    patience = run.patience
-    return waiting(patience.job, patience.system, patience.seconds, silent_seconds=SILENT_SECONDS)

@@ -10,7 +10,7 @@ import pytest
 from abs_services import KafkaService, PostgresService
 from abs_services.contracts import S3Service, Service
 from tests.kit.kafka import Variant, open_topic
-from tests.outage import StandsStill
+from tests.outage import Away, Way, standing_still, stopped
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, until
 from tests.spark.epoch_world import EpochWorld, once
@@ -45,25 +45,18 @@ def away(
     return servers[request.param]
 
 
-@pytest.mark.parametrize("silent", [False, True], ids=["stopped", "standing still"])
+@pytest.mark.parametrize("way", [stopped, standing_still])
 def test_a_query_to_three_targets_waits_for_a_server_that_is_away_for_two_minutes(
-    world: EpochWorld, away: Service, silent: bool
+    world: EpochWorld, away: Service, way: Way
 ) -> None:
     world.files.add_files(range(1), ROWS)
     with Driver(
         world.job(continuous=True), world.files.folder / "waits", world.files.url
     ) as driver:
         driver.wait_until(lambda: (world.checkpoint / "commits" / "0").exists(), "it is idle")
-        if silent:
-            with StandsStill(away, AWAY_SECONDS) as outage:
-                outage.begin()
-                written_while_away(world, driver)
-        else:
-            away.stop()
-            try:
-                written_while_away(world, driver)
-            finally:
-                away.start()
+        with Away(away, way, 2 * AWAY_SECONDS) as outage:
+            outage.begin()
+            written_while_away(world, driver)
         driver.wait_until(lambda: (world.checkpoint / "commits" / "1").exists(), "it has gone on")
         log = driver.log
     expected = once([number * 1000 + row for number in range(2) for row in range(ROWS)])

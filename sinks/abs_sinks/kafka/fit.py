@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +21,14 @@ class Fit:
 
     Args:
         more_bytes: that each record gets besides its own key, value and headers.
+        job: for whom brokers that do not answer are waited for.
     """
 
-    def __init__(self, options: KafkaOptions, more_bytes: int = 0) -> None:
+    def __init__(
+        self, options: KafkaOptions, more_bytes: int = 0, *, job: str | None = None
+    ) -> None:
         self._options = options
+        self._patience = replace(options.patience, job=job)
         self._overhead = RECORD_OVERHEAD + more_bytes
 
     def check(self, records: Records, first_row: int) -> None:
@@ -76,7 +82,8 @@ class Fit:
         )
 
     def _of(self, names: list[str], *, again: bool = False) -> dict[str, TopicFacts]:
-        return topics_in_time(self._options.kafka, names, again=again)
+        look = partial(topics_in_time, self._options.kafka, names, again=again)
+        return self._patience.retry(look)
 
     def _check_one(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int

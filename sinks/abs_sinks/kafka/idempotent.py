@@ -9,6 +9,7 @@ source) sees each record once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -45,10 +46,14 @@ class AttemptWriter(RecordWriter):
             PreflightError: the topic is compacted, or its side topic would lose winners.
         """
         if self._sender is None:
-            # Refuse before a record is there for good.
-            winners_topic(self._options, self._task.job)
-            self._sender = outside_transactions(self._options, [self._header])
+            patience = replace(self._options.patience, job=self._task.job)
+            self._sender = patience.retry(self._begin)
         self._sender.send(records)
+
+    def _begin(self) -> Sending:
+        # Refuse before a record is there for good.
+        winners_topic(self._options, self._task.job)
+        return outside_transactions(self._options, [self._header])
 
     def _complete(self) -> None:
         assert self._sender is not None

@@ -14,7 +14,7 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 
@@ -112,7 +112,7 @@ class Producers:
                 slot = self._new_slot()
                 slot.use = Use.WRITING  # nobody else may take it when it is ready
         if slot.producer is None:
-            self._make_now(slot)
+            self._make_now(slot, task.job)
         with self._changed:
             slot.use, slot.handle = Use.WRITING, task.handle
             if not any(s.use in (Use.READY, Use.MAKING) for s in self._slots):
@@ -183,10 +183,10 @@ class Producers:
     def _await_abort(self, slot: Slot, seconds: float) -> None:
         self._changed.wait_for(lambda: self._closed or not slot.aborting, seconds)
 
-    def _make_now(self, slot: Slot) -> None:
+    def _make_now(self, slot: Slot, job: str) -> None:
         """The first one: its writer has to wait for it."""
         try:
-            self._options.patience.retry(lambda: self._make(slot))
+            replace(self._options.patience, job=job).retry(lambda: self._make(slot))
         except BaseException:
             self._drop(slot)
             raise

@@ -12,6 +12,7 @@ from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.routing import ByProtocol, by_protocol
+from abs_core.writing import ToldWriter
 from abs_sinks.kafka.guarantee import guarantee
 from abs_sinks.kafka.idempotent import AttemptWriter, WinnersCommitter
 from abs_sinks.kafka.ids import identity
@@ -74,11 +75,13 @@ class KafkaSink:
         match self._options.protocol:
             case "2pc":
                 pool = self._producers_of(task)
-                return TransactionWriter(self._options, self._schema, task, pool)
+                transaction = TransactionWriter(self._options, self._schema, task, pool)
+                return ToldWriter(transaction, self._options.patience, task)
             case "wal":
                 return LogWriter(self._options, self._schema, task, store_of(self._options))
             case _:
-                return AttemptWriter(self._options, self._schema, task)
+                attempt = AttemptWriter(self._options, self._schema, task)
+                return ToldWriter(attempt, self._options.patience, task)
 
     def committer(self) -> ByProtocol:
         """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this cluster."""

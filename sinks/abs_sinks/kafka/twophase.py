@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -117,7 +118,7 @@ class TransactionWriter(RecordWriter):
     def _look(self, slot: Slot, rows: int) -> Prepared:
         """The transaction as its coordinator sees it; librdkafka does not tell its producer id."""
         settings, name = self._options.kafka, str(slot.name)
-        looked = self._options.patience.retry(
+        looked = replace(self._options.patience, job=self._task.job).retry(
             lambda: describe_open(settings, name, self._pool.written)
         )
         now = looked.now

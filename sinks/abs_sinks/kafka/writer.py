@@ -27,7 +27,7 @@ class RecordWriter(ABC):
         self._options = options
         self._task = task
         self._columns = plan_columns(schema, options.topic)
-        self._fit = Fit(options, more_bytes)
+        self._fit = Fit(options, more_bytes, job=task.job)
         self._rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:

@@ -14,6 +14,7 @@ from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.routing import ByProtocol
+from abs_core.writing import ToldWriter
 from abs_sinks.postgres.committer import committer_of
 from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.guarantee import guarantee
@@ -75,6 +76,9 @@ class PostgresSink:
         return resolve(self._options, self._schema).identity
 
     def writer(self, task: Task) -> Writer:
+        return ToldWriter(self._writer(task), self._options.patience, task)
+
+    def _writer(self, task: Task) -> Writer:
         match self._options.protocol:
             case "wal":
                 logged = not self._co_commit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -17,6 +18,7 @@ from abs_clients.postgres.pool import pool
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import Committable
+from abs_core.writing import writing
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import PreparedTransactions
@@ -117,11 +119,18 @@ class GroupPreparingWriter(_TaskTransaction):
     """
 
     def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
-        super().__init__(next(iter(tables.values())).options, task)
+        options = next(iter(tables.values())).options
+        super().__init__(options, task)
         self._tables = tables
+        self._patience = replace(options.patience, job=task.job)
 
     def write(self, sink: int, batch: pa.RecordBatch) -> None:
-        self._take(self._tables[sink], batch)
+        with writing(self._patience):
+            self._take(self._tables[sink], batch)
+
+    def pre_commit(self) -> Committable | None:
+        with writing(self._patience):
+            return super().pre_commit()
 
 
 def begin_on_planned_shape(connection: Connection[Any], table: Table, target: Target) -> None:

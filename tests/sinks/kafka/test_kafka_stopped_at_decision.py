@@ -17,7 +17,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
 from tests.kit.kafka import TopicHarness, Variant, open_topic
-from tests.outage import StandsStill
+from tests.outage import Away, standing_still
 
 pytestmark = [pytest.mark.services, pytest.mark.campaign, pytest.mark.timeout(600)]
 
@@ -31,9 +31,9 @@ PATIENCE = Patience(seconds=60.0, request=5.0)
 class _Register(KafkaRegister):
     """Its broker stands still from the first decision on."""
 
-    def __init__(self, options: KafkaOptions, outage: StandsStill) -> None:
+    def __init__(self, options: KafkaOptions, outage: Away) -> None:
         super().__init__(options)
-        self._outage: StandsStill | None = outage
+        self._outage: Away | None = outage
 
     def compare_and_set_by(
         self, job: str, expected: Version | None, state: JobState, deadline: float
@@ -61,7 +61,7 @@ def test_an_epoch_whose_decision_met_a_broker_that_stood_still_is_written_again(
 ) -> None:
     case = Case(harness)
     case.run().epoch(0, ROWS)
-    with StandsStill(kafka, 40.0) as outage:
+    with Away(kafka, standing_still, 40.0) as outage:
         run = case.run()
         shares = run.tasks(1, MORE)
         register = _Register(harness.options, outage)
