@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -59,8 +60,10 @@ class Targets:
 
     @property
     def patience(self) -> Patience:
-        """The longest of all."""
-        return max((t.options.patience for t in self._targets.values()), key=lambda p: p.seconds)
+        """The longest of all; it names every system, as any of them may be the one that is away."""
+        each = [target.options.patience for target in self._targets.values()]
+        systems = dict.fromkeys(patience.system for patience in each)
+        return replace(max(each, key=lambda p: p.seconds), system=" or ".join(systems))
 
     def identities(self) -> tuple[tuple[str, str], ...]:
         """Name and target of each, asked with patience."""
