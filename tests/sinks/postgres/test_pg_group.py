@@ -73,7 +73,9 @@ def test_two_tables_keep_every_rule_of_a_sink(shared_database: str, variant: Var
     [
         pytest.param(variant, id=name, marks=() if "2pc" in name else pytest.mark.campaign)
         for name, variant in GROUPED.items()
-        if variant.own_register
+        # Under wal a task's partition chooses its table: a key that comes again in another task
+        # would be in both.
+        if variant.own_register and variant.write == "append"
     ],
 )
 def test_a_crash_at_any_point_loses_and_doubles_nothing(
