@@ -133,7 +133,8 @@ class Sender:
 class LibrdkafkaTransactions:
     """One of librdkafka's producers, which holds a transactional id and connections of its own.
 
-    Opening it fences older ones, and aborts what they left open.
+    Opening it fences older ones, and aborts what they left open. When a connection breaks or a reply is
+    late librdkafka sends EndTxn again by itself, and tells nobody: see ``may_end_late``.
 
     Args:
         topic: of the records, where there is one; its partitions are known then when a task comes.
@@ -153,6 +154,7 @@ class LibrdkafkaTransactions:
         timeout_ms: int | None = None,
     ) -> None:
         self._settings = settings
+        self._begun = False
         self._failures = Failures(settings)
         given = producer_settings(settings, name, self._report, patience)
         # Of no use in a client that lives for an epoch: two requests of each.
@@ -168,7 +170,12 @@ class LibrdkafkaTransactions:
             if topic is not None:
                 self._acquaint(topic)
 
+    @property
+    def may_end_late(self) -> bool:
+        return self._begun
+
     def begin(self) -> None:
+        self._begun = True
         self._failures = Failures(self._settings)
         with self._named("beginning a transaction"):
             self._producer.begin_transaction()

@@ -137,7 +137,11 @@ class KafkaRegister:
             for attempt in range(TRIES):
                 time.sleep(random.uniform(0.0, 0.05 * attempt))  # noqa: S311 - jitter
                 producer = self._session.producer(key)
-                if producer is None or not _is_at(producer, expected, timeout_ms):
+                if (
+                    producer is None
+                    or not _is_at(producer, expected, timeout_ms)
+                    or (rows is not None and not producer.may_carry_rows)
+                ):
                     producer = self._open(key, timeout_ms)
                 held = producer.cell
                 if held is not None and held.version == version:
@@ -244,9 +248,13 @@ class KafkaRegister:
         """Whether all of the change is held; where not, it was fenced, and nothing is changed."""
         limit = min(self._session.topic().max_message_bytes, self._options.kafka.message_max_bytes)
         records = records_of(key, version, text, max(limit - ENVELOPE - len(key), limit // 2))
+        # First the parts of the new cell, then itself, then what it replaces: should a late request
+        # end the transaction in between, the cell is as it was, or as it will be.
+        new = {name for name, _ in records}
         old = [] if producer.cell is None else _tombstones(producer.cell)
+        old = [(name, nothing) for name, nothing in old if name not in new]
         try:
-            producer.prepare(rows, [*old, *records], partition_of(key))
+            producer.prepare(rows, [*records, *old], partition_of(key))
         except (FencedError, ContentionError):
             producer.usable = False
             return False

@@ -60,10 +60,21 @@ class FencedProducer:
             options, name, columnar=columnar, topic=None, timeout_ms=timeout_ms
         )
 
+    @property
+    def may_carry_rows(self) -> bool:
+        """Whether no request of a transaction before can end one with rows before all is sent.
+
+        It would commit half of an epoch, or winners without their decision. To a transaction of
+        nothing but a cell it does no harm: all of it lies in one partition, in such an order that any
+        first part is a cell as a whole (``KafkaRegister``), and what comes after its end is refused by
+        the broker, since 3.6, which has this partition in no transaction then.
+        """
+        return not self._transactions.may_end_late
+
     def prepare(self, rows: Rows | None, records: Sequence[Record], partition: int) -> None:
         """Begin a transaction, and have the broker hold all of it: ``rows``, then ``records``.
 
-        The cell comes last: readers of its partition wait from its first record to the commit.
+        The cell's come last: readers of its partition wait from their first to the commit.
 
         Raises:
             AbsError: something is not held. The transaction is aborted, and nothing was changed.

@@ -51,6 +51,14 @@ class Transactions(Protocol):
     One transaction at a time; not thread-safe.
     """
 
+    @property
+    def may_end_late(self) -> bool:
+        """Whether a commit that was answered may have left a request behind that comes late.
+
+        It meets the next transaction then, which has the same producer id and epoch, and ends it.
+        """
+        ...
+
     def begin(self) -> None:
         """Begin a transaction; brokers hear of it with the first record."""
 

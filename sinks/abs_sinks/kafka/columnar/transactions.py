@@ -49,6 +49,11 @@ class ColumnarTransactions:
         self._settings = settings
         self._senders: dict[str, ColumnarSender] = {}
 
+    @property
+    def may_end_late(self) -> bool:
+        """See ``Transactions``: each request is sent once, and one without an answer is an error."""
+        return False
+
     def begin(self) -> None:
         for sender in self._senders.values():
             sender.begin()
