@@ -36,7 +36,7 @@ from abs_core.state.states import ListState, MapState, ValueState
 from abs_core.state.timers import Timers
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_core.wal.contracts import name_of
-from abs_sinks.kafka import wal as kafka_wal
+from abs_sinks.kafka import ledger
 from abs_sinks.kafka.prepared import Prepared
 from abs_sinks.kafka.register_cells import records_of
 from abs_sinks.s3 import manifests
@@ -127,8 +127,8 @@ def write_registers(folder: Path) -> None:
         shown = [[key.decode(), None if v is None else v.decode()] for key, v in records]
         (folder / f"kafka-cell-{name}.json").write_text(json.dumps(shown, indent=1))
     names = {str(handle(5, 0)), str(handle(6, 1))}
-    ledger = kafka_wal._to_text({n for n in map(HandleName.parse, names) if n is not None})
-    (folder / "kafka-ledger.json").write_text(ledger)
+    listed_as_committed = ledger.to_text({n for n in map(HandleName.parse, names) if n is not None})
+    (folder / "kafka-ledger.json").write_text(listed_as_committed)
     listed = ("1-0-15-2-00112233aabbccdd", "0-16-16-3-ffeeddccbbaa0011")
     (folder / "s3-cell.json").write_bytes(Cell(full_state(), listed, "feedfacecafebeef").to_bytes())
     for name, committable in committables().items():

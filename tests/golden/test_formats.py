@@ -20,11 +20,17 @@ import pytest
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
 from abs_core import certificate
 from abs_core.certificate import Certificate
-from abs_core.codec import state_from_text, state_to_text
+from abs_core.codec import (
+    committable_from_json,
+    committable_to_json,
+    state_from_text,
+    state_to_text,
+)
 from abs_core.errors import CorruptionError
-from abs_core.model import JobState, NamedSink, NotedToken, Recent
+from abs_core.model import Committable, JobState, NamedSink, NotedToken, Recent
 from abs_core.parent import parent_key
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
+from abs_sinks.kafka.ledger import Place
 from abs_sinks.kafka.register_cells import Cells, records_of
 from abs_sinks.s3.manifests import CommittedFile, manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import Cell
@@ -63,6 +69,14 @@ def _certificate(value: Certificate) -> Format:
 
 def _winners(value: Decided) -> Format:
     return Format(value, value.to_bytes, Decided.from_bytes)
+
+
+def _committable(value: Committable) -> Format:
+    return Format(
+        value,
+        lambda: json.dumps(committable_to_json(value), sort_keys=True).encode(),
+        lambda content: committable_from_json(json.loads(content)),
+    )
 
 
 def _kafka_cell(value: JobState) -> Format:
@@ -111,7 +125,13 @@ _TOKENS = (NotedToken("2026-11-22", REGISTER, 1, AT), NotedToken("t%20w", "f" * 
 _PARENT = JobState("ab" * 8, parent_key(JOB), "target", "tokens", 1, "tokens", tokens=_TOKENS)
 _WINNERS = (handle(7, 0), handle(7, 3))
 
+_SEGMENT = Committable(
+    handle(7, 4), 4, "xxh3_128:" + "1" * 32, (("length", "640"), ("protocol", "wal"))
+)
+_LEDGER = Place("abs-register", "0f8fad5b-d9cb-469f-a165-70867728950e")
+
 FORMATS = {
+    "committable-kafka-wal.json": _committable(_LEDGER.noted(_SEGMENT)),
     "certificate.json": _certificate(_CERTIFICATE),
     "certificate-first.json": _certificate(replace(_CERTIFICATE, frontier=None, deciding=0)),
     "state-checkpoint.json": _state(_CHECKPOINT),
@@ -126,7 +146,7 @@ FORMATS = {
     "winners-first.json": _winners(Decided(REGISTER, JOB, 1, 0, (), after=BEGINNING)),
     "winners-given-up.json": _winners(Decided(REGISTER, JOB, 4, NO_DECISION, (), "by ann", 7)),
 }
-_VERSIONED = sorted(set(FORMATS) - {"kafka-cell-sinks.txt"})
+_VERSIONED = sorted(set(FORMATS) - {"kafka-cell-sinks.txt", "committable-kafka-wal.json"})
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -154,6 +174,12 @@ def test_a_newer_cell_in_kafka_is_refused_by_name() -> None:
     assert newer != lines
     with pytest.raises(CorruptionError, match=r"format 98, of a newer release"):
         FORMATS["kafka-cell-sinks.txt"].read(b"\n".join(newer))
+
+
+def test_a_committable_says_where_its_ledger_lies_and_an_older_one_says_nothing() -> None:
+    content = (FOLDER / "committable-kafka-wal.json").read_bytes()
+    assert Place.of(committable_from_json(json.loads(content))) == _LEDGER
+    assert Place.of(_SEGMENT) is None
 
 
 def test_a_row_digest_is_written_and_read_as_its_golden_file_is() -> None:

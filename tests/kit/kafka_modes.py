@@ -20,8 +20,8 @@ from abs_clients.kafka.attempts import HEADER, read_winners, side_topic
 from abs_clients.kafka.topics import topic_facts
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.choice import AUTO
+from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.wal import handles_in_ledger
 from tests.kit.kafka import PARTITIONS, READ_SECONDS, TopicHarness, Variant, delete_topics
 
 

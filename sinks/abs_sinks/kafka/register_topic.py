@@ -45,10 +45,12 @@ class RegisterTopic:
 
     Args:
         max_message_bytes: what it takes as one batch of records.
+        id: see ``TopicFacts``.
     """
 
     name: str
     max_message_bytes: int
+    id: str | None = None
 
 
 def partition_of(job: str) -> int:
@@ -83,7 +85,7 @@ def find_topic(settings: Settings, name: str) -> RegisterTopic | None:
             remedy="name another one by the option registertopic: it is made where it is missing; "
             f"or set cleanup.policy=compact and make it with {PARTITIONS} partitions.",
         )
-    return RegisterTopic(name, int(config["max.message.bytes"]))
+    return RegisterTopic(name, int(config["max.message.bytes"]), found.id)
 
 
 def make_topic(settings: Settings, name: str) -> RegisterTopic:

@@ -78,7 +78,8 @@ class KafkaSink:
                 transaction = TransactionWriter(self._options, self._schema, task, pool)
                 return ToldWriter(transaction, self._options.patience, task)
             case "wal":
-                return LogWriter(self._options, self._schema, task, store_of(self._options))
+                store, ledger = store_of(self._options), not self._co_commit
+                return LogWriter(self._options, self._schema, task, store, ledger=ledger)
             case _:
                 attempt = AttemptWriter(self._options, self._schema, task)
                 return ToldWriter(attempt, self._options.patience, task)

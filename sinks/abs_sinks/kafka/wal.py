@@ -10,14 +10,12 @@ coordinators cannot both commit a segment, and one that was overtaken commits no
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
-from abs_core import strictjson
 from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Task, Version
 from abs_core.crash import CrashPoint
@@ -31,6 +29,7 @@ from abs_core.errors import (
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import sweepable
 from abs_core.wal import SegmentStore, SegmentWriter, read_segment
+from abs_sinks.kafka.ledger import gone, handles_in_ledger, place_for, to_text, without_proof
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, plan_columns, records_of
 from abs_sinks.kafka.register import KafkaRegister
@@ -40,9 +39,6 @@ from abs_sinks.kafka.writer import RecordWriter
 from abs_sinks.wal import segment_store
 
 log = logging.getLogger(__name__)
-
-LEDGER_FORMAT = 1
-"""A ledger without it is of 315a560 or before, and has this format."""
 
 ROOM = 0.8
 """The part of ``transaction.timeout.ms`` that the records of an epoch may take to send."""
@@ -56,12 +52,20 @@ class LogWriter(RecordWriter):
 
     Args:
         store: where segments go; the driver must see it too.
+        ledger: whether the register lies elsewhere, so that a ledger tells what is committed.
     """
 
     def __init__(
-        self, options: KafkaOptions, schema: pa.Schema, task: Task, store: SegmentStore
+        self,
+        options: KafkaOptions,
+        schema: pa.Schema,
+        task: Task,
+        store: SegmentStore,
+        *,
+        ledger: bool,
     ) -> None:
         super().__init__(options, schema, task)
+        self._ledger = ledger
         # The others are not written (``Columns.left_out``).
         self._kept = [name for name in schema.names if name not in self._columns.left_out]
         self._schema = pa.schema([schema.field(name) for name in self._kept])
@@ -81,9 +85,11 @@ class LogWriter(RecordWriter):
         """Nothing: a segment is whole only when it is sealed."""
 
     def _prepared(self) -> Committable:
+        place = place_for(self._options, self._task) if self._ledger else None
         seal = self._segment.finish()
         assert seal is not None, "rows were written"
-        return seal.committable()
+        made = seal.committable()
+        return made if place is None else place.noted(made)
 
 
 class WalCommitter:
@@ -113,7 +119,12 @@ class WalCommitter:
         return found
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        """See ``Committer``. All segments of one job are committed in one transaction, or none."""
+        """See ``Committer``. All segments of one job are committed in one transaction, or none.
+
+        Raises:
+            ConfigError: their ledger lies in another topic than the options say; nothing was sent.
+            CorruptionError: their ledger is gone, or a segment is damaged; nothing was sent.
+        """
         found: dict[HandleName, Outcome] = {}
         for job in sorted({c.handle.job for c in committables}):
             of_job = [c for c in committables if c.handle.job == job]
@@ -138,12 +149,20 @@ class WalCommitter:
         ]
 
     def forget(self, state: JobState) -> None:
-        """Take handles out of the ledger that nobody can ask for again."""
+        """Take handles out of the ledger that nobody can ask for again.
+
+        One whose segment could not be deleted stays: a coordinator that read the decision before it
+        was finished, and stands still since, would find the segment whole and send it again. Without
+        its segment there is nothing to send, and what a finished decision lacks is not lost.
+        """
         try:
             version, done = self._ledger(state.job)
-            kept = {h for h in done if not sweepable(state, state.generation, h)}
-            if kept != done:
-                self._register.swap_text(_ledger_of(state.job), version, _to_text(kept))
+            spent = {h for h in done if sweepable(state, state.generation, h)}
+            if spent:
+                spent -= {entry.handle for entry in self._store.list(state.job)}
+            if spent:
+                kept = done - spent
+                self._register.swap_text(_ledger_of(state.job), version, to_text(kept))
         except AbsError as error:
             log.debug("the ledger of job %s stays as it is for now: %s", state.job, error)
 
@@ -151,7 +170,11 @@ class WalCommitter:
         while True:
             version, done = self._ledger(job)
             left = [c for c in committables if c.handle not in done]
+            lost = without_proof(self._options, left)
             ready = [c for c in left if is_whole(self._store, c)]
+            for committable in ready:
+                if committable in lost:
+                    raise gone(committable, self._options.registertopic, self._store.url)
             found = dict.fromkeys((c.handle for c in committables), Outcome.COMMITTED)
             found |= dict.fromkeys((c.handle for c in left if c not in ready), Outcome.UNKNOWN)
             if not ready:
@@ -159,7 +182,7 @@ class WalCommitter:
             swapped = self._register.swap_text(
                 _ledger_of(job),
                 version,
-                _to_text(done | {c.handle for c in ready}),
+                to_text(done | {c.handle for c in ready}),
                 sending(self._options, self._store, ready),
                 self._options.kafka.transaction_timeout_ms,
                 CrashPoint.BETWEEN_COMMITS,
@@ -210,36 +233,6 @@ class WalCoCommitter(WalCommitter):
 
 def _ledger_of(job: str) -> str:
     return f"{job}+wal"  # no job's key has a plus sign
-
-
-def _to_text(handles: set[HandleName]) -> str:
-    return json.dumps({"committed": sorted(map(str, handles)), "format": LEDGER_FORMAT})
-
-
-def handles_in_ledger(job: str, text: str) -> set[HandleName]:
-    """The handles whose records are committed.
-
-    Raises:
-        CorruptionError: the text is no ledger, or of a newer release.
-    """
-    try:
-        found = strictjson.fields(strictjson.parse(text))
-        strictjson.version(found.get("format", 1), LEDGER_FORMAT, name="format")
-        return {_handle(name) for name in strictjson.of(list, found["committed"])}
-    except ValueError as error:
-        raise CorruptionError(
-            f"The ledger of what is committed under protocol=wal cannot be read: {error}.",
-            job=job,
-            remedy="do not delete it: it is the proof. Restore the register's topic from a backup; "
-            f"or {strictjson.NEWER}.",
-        ) from error
-
-
-def _handle(name: object) -> HandleName:
-    handle = HandleName.parse(strictjson.text(name))
-    if handle is None:
-        raise ValueError(f"{strictjson.shown(name)} is no name of a handle")
-    return handle
 
 
 def store_of(options: KafkaOptions) -> SegmentStore:

@@ -1,0 +1,163 @@
+"""The ledger of protocol wal under a register elsewhere: its text, and where it lies.
+
+It is the only proof that a decided segment's records are committed. So a committable says where its
+ledger lies: under another value of ``registertopic``, or after that topic was deleted, an empty ledger
+would say that nothing was sent, and all of it would be sent again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from abs_clients.kafka.cluster import cluster
+from abs_clients.kafka.topics import TopicFacts, topics_in_time
+from abs_core import strictjson
+from abs_core.contracts import Task
+from abs_core.errors import ConfigError, CorruptionError
+from abs_core.model import Committable, HandleName
+from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register_topic import make_topic
+
+LEDGER_FORMAT = 1
+"""A ledger without it is of 315a560 or before, and has this format."""
+
+_TOPIC, _ID = "ledger", "ledger_id"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the ledger lies that tells of a committable, as it stands in its ``extra``.
+
+    Args:
+        topic: the register's.
+        id: of that topic: one that is made anew has another; None where the brokers tell none.
+    """
+
+    topic: str
+    id: str | None
+
+    @classmethod
+    def of(cls, committable: Committable) -> Self | None:
+        """None where it does not say: 5c575c5 and before."""
+        extra = dict(committable.extra)
+        return cls(extra[_TOPIC], extra.get(_ID)) if _TOPIC in extra else None
+
+    def noted(self, committable: Committable) -> Committable:
+        """The committable, and this place in its ``extra``."""
+        more = {_TOPIC: self.topic, **({} if self.id is None else {_ID: self.id})}
+        extra = tuple(sorted({**dict(committable.extra), **more}.items()))
+        return Committable(committable.handle, committable.rows, committable.digest, extra)
+
+
+def place_for(options: KafkaOptions, task: Task) -> Place:
+    """Where the task's ledger lies; its topic is made where it is missing.
+
+    It is looked at once for each epoch in a process: whoever deletes it stops one epoch, not all.
+
+    Raises:
+        PreflightError: the topic is there and cannot hold registers.
+        TargetError: it may not be made, or no broker answers.
+    """
+    known, key = cluster(options.kafka), ("ledger", options.registertopic)
+    epoch = task.register, task.job, task.generation, task.epoch
+    learnt = known.learnt(key)
+    if learnt is not None and learnt[0] == epoch:
+        found: Place = learnt[1]
+        return found
+    topic = options.patience.retry(lambda: make_topic(options.kafka, options.registertopic))
+    found = Place(topic.name, topic.id)
+    known.learn(key, (epoch, found))
+    return found
+
+
+def without_proof(options: KafkaOptions, committables: Sequence[Committable]) -> list[Committable]:
+    """Those whose ledger's topic is gone, or was made anew: nobody can tell whether they are committed.
+
+    Args:
+        committables: that the ledger of now does not name.
+
+    Raises:
+        ConfigError: their ledger lies in another topic.
+        TargetError: no broker answers.
+    """
+    places = {c.handle: place for c in committables if (place := Place.of(c)) is not None}
+    for committable in committables:
+        place = places.get(committable.handle)
+        if place is not None and place.topic != options.registertopic:
+            raise _elsewhere(options, committable, place)
+    if not any(place.id for place in places.values()):
+        return []
+    name = options.registertopic
+    found = topics_in_time(options.kafka, [name], again=True).get(name)
+    return [c for c in committables if _is_another(places.get(c.handle), found)]
+
+
+def gone(committable: Committable, topic: str, segments: str) -> CorruptionError:
+    """The error for a decided segment that may have been sent, and may not.
+
+    Args:
+        segments: where they lie.
+    """
+    return CorruptionError(
+        f"The topic {topic} was deleted after this was pre-committed, and with it the ledger that says "
+        "whether its records are committed. They are not sent again.",
+        job=committable.handle.job,
+        epoch=committable.handle.epoch,
+        handle=str(committable.handle),
+        remedy="look whether the epoch's records are in their topic (one transaction: all or none). "
+        f"Then delete its segments in {segments}, and let the job go on by `abs in-doubt accept-loss "
+        f"{committable.handle.job} {committable.handle.epoch}`; where its records were not there, "
+        "write them again from the source under another job name.",
+    )
+
+
+def _is_another(place: Place | None, found: TopicFacts | None) -> bool:
+    if place is None or place.id is None:
+        return False
+    return found is None or found.id not in (None, place.id)
+
+
+def _elsewhere(options: KafkaOptions, committable: Committable, place: Place) -> ConfigError:
+    return ConfigError(
+        f"The option registertopic is {options.registertopic}, and whether this is committed stands in "
+        f"the topic {place.topic}. Nothing was sent.",
+        job=committable.handle.job,
+        epoch=committable.handle.epoch,
+        handle=str(committable.handle),
+        remedy=f"set registertopic={place.topic} until the decided epoch is finished; then it may be "
+        "another one.",
+    )
+
+
+def to_text(handles: set[HandleName]) -> str:
+    """The ledger that names these."""
+    return json.dumps({"committed": sorted(map(str, handles)), "format": LEDGER_FORMAT})
+
+
+def handles_in_ledger(job: str, text: str) -> set[HandleName]:
+    """The handles whose records are committed.
+
+    Raises:
+        CorruptionError: the text is no ledger, or of a newer release.
+    """
+    try:
+        found = strictjson.fields(strictjson.parse(text))
+        strictjson.version(found.get("format", 1), LEDGER_FORMAT, name="format")
+        return {_handle(name) for name in strictjson.of(list, found["committed"])}
+    except ValueError as error:
+        raise CorruptionError(
+            f"The ledger of what is committed under protocol=wal cannot be read: {error}.",
+            job=job,
+            remedy="do not delete it: it is the proof. Restore the register's topic from a backup; "
+            f"or {strictjson.NEWER}.",
+        ) from error
+
+
+def _handle(name: object) -> HandleName:
+    handle = HandleName.parse(strictjson.text(name))
+    if handle is None:
+        raise ValueError(f"{strictjson.shown(name)} is no name of a handle")
+    return handle
