@@ -11,20 +11,23 @@ a winners record that names no attempt, of a generation above all that were ever
   new register gets a new id. Such attempts are given up by name, one register id at a time.
 
 The record is also the trail of the act: it says who did it, where and when.
+
+A job that changes from ``idempotent`` to another protocol does the same by itself (``left_behind``).
 """
 
 from __future__ import annotations
 
 import getpass
+import logging
 import secrets
 import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
+from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided, side_topic
 from abs_core.contracts import Conflict
-from abs_core.errors import ConfigError, ContentionError, ProtocolError
+from abs_core.errors import ConfigError, ContentionError, ProtocolError, RefusedError
 from abs_core.model import HandleName, JobState
 from abs_core.protocol import Changed, Identity, Refused, start
 from abs_sinks.kafka.ids import identity
@@ -32,9 +35,11 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.sending import Transactions, outside_transactions
-from abs_sinks.kafka.side_topic import data_topic, send_winners, winners_topic
+from abs_sinks.kafka.side_topic import data_topic, send_winners, was_written, winners_topic
 
 TRIES = 5
+
+log = logging.getLogger(__name__)
 
 
 def give_up(options: KafkaOptions, job: str, orphans: Sequence[HandleName] = ()) -> list[Decided]:
@@ -71,6 +76,38 @@ def give_up(options: KafkaOptions, job: str, orphans: Sequence[HandleName] = ())
         return [_give_up_orphan(options, orphan) for orphan in _highest(orphans)]
     done = [_give_up_job(options, job)]
     return done + [_give_up_orphan(options, orphan) for orphan in _highest(orphans)]
+
+
+def left_behind(options: KafkaOptions, state: JobState) -> None:
+    """Give up what lower generations sent under ``idempotent``: this run has another protocol.
+
+    Its epochs get no winners record, so that nothing else would ever say that those attempts lost: a
+    reader would take the epoch for decided, and its winners for deleted. It is true whenever it is
+    written: this run's generation stands in the register, so no lower one can decide (I5).
+
+    Nothing is written where no job has written to the topic under ``idempotent``.
+
+    Args:
+        state: of the register in this cluster, with this run's generation.
+
+    Raises:
+        TargetError: the brokers do not answer.
+    """
+    if options.topic is None or not was_written(options, options.topic):
+        return
+    after = BEGINNING if state.frontier is None else state.frontier
+    place = state.generation, NO_DECISION
+    none = Decided(state.register, state.job, *place, (), trail("protocol changed"), after)
+    try:
+        _send_alone(options, side_topic(options.topic), none)
+    except RefusedError as error:
+        log.warning(
+            "job %s has no protocol=idempotent any more, and cannot say so in %s: readers with "
+            "winners=true stop where an attempt before was cut off. %s",
+            state.job,
+            side_topic(options.topic),
+            error,
+        )
 
 
 def _give_up_job(options: KafkaOptions, job: str) -> Decided:
@@ -129,11 +166,14 @@ def _raised(options: KafkaOptions, state: JobState) -> JobState:
 def _give_up_orphan(options: KafkaOptions, orphan: HandleName) -> Decided:
     generation = orphan.generation + 1
     none = Decided(orphan.register, orphan.job, generation, NO_DECISION, (), trail())
-    topic = winners_topic(options, orphan.job, again=True)
+    _send_alone(options, winners_topic(options, orphan.job, again=True), none)
+    return none
+
+
+def _send_alone(options: KafkaOptions, topic: str, none: Decided) -> None:
     sender = outside_transactions(replace(options, topic=topic), [])
     sender.send(single(none.key, none.to_bytes(), partition=0))
     sender.flush()
-    return none
 
 
 def _highest(orphans: Sequence[HandleName]) -> list[HandleName]:
@@ -145,7 +185,7 @@ def _highest(orphans: Sequence[HandleName]) -> list[HandleName]:
     return list(found.values())
 
 
-def trail() -> str:
+def trail(what: str = "given up") -> str:
     """Who acts, where and when (UTC)."""
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    return f"given up by {getpass.getuser()} on {socket.gethostname()} at {when}"
+    return f"{what} by {getpass.getuser()} on {socket.gethostname()} at {when}"

@@ -235,6 +235,18 @@ def _settle(options: KafkaOptions, topic: str, job: str) -> None:
     )
 
 
+def was_written(options: KafkaOptions, topic: str) -> bool:
+    """Whether jobs have written to the topic under this protocol, and its side topic is there still.
+
+    Raises:
+        TargetError: the brokers do not answer, or refuse.
+    """
+    _, birth = _known(KafkaRegister(options), topic)
+    if birth is None:
+        return False
+    return side_topic(topic) in topic_facts(options.kafka, [side_topic(topic)], again=True)
+
+
 def side_loss(options: KafkaOptions, topic: str, job: str | None) -> CorruptionError | None:
     """What ``winners_topic`` would raise of it; nothing is made or changed.
 

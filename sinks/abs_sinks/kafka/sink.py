@@ -13,6 +13,7 @@ from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.routing import ByProtocol, by_protocol
 from abs_core.writing import ToldWriter
+from abs_sinks.kafka.giving_up import left_behind
 from abs_sinks.kafka.guarantee import guarantee
 from abs_sinks.kafka.idempotent import AttemptWriter, WinnersCommitter
 from abs_sinks.kafka.ids import identity
@@ -110,7 +111,12 @@ class KafkaSink:
         return guarantee(self._options)
 
     def fence(self, state: JobState) -> None:
-        """Nothing to do: a zombie's open transaction blocks no successor, and is swept."""
+        """A zombie's open transaction blocks no successor, and is swept.
+
+        What earlier runs sent under ``idempotent`` is given up where this run has another protocol.
+        """
+        if self._options.protocol != "idempotent" and self._co_commit and state.generation > 1:
+            self._options.patience.retry(lambda: left_behind(self._options, state))
 
     def close(self) -> None:
         for producers in self._all_producers():

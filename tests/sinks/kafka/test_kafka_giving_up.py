@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -66,6 +68,25 @@ def test_the_record_that_gives_up_says_who_did_it(case: Case, harness: AttemptHa
     decided = Decided.from_bytes(record.value)
     assert (decided.epoch, decided.winners) == (NO_DECISION, ())
     assert "given up by" in decided.note
+
+
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_an_attempt_that_a_change_of_protocol_cut_off_is_a_loser_for_readers_after_the_change_back(
+    case: Case, harness: AttemptHarness, tmp_path: Path, protocol: str
+) -> None:
+    case.run().epoch(0, OTHERS)
+    cut_off = case.run()
+    shares = cut_off.tasks(1, LOST)
+    own = harness.options
+    wal = tmp_path.as_uri() if protocol == "wal" else None
+    common = replace(own.common, protocol=protocol, wal=wal)
+    harness.new_sink = harness.sink_for(replace(own, common=common))
+    case.run().epoch(1, LOST)
+    assert sorted(harness.read()) == sorted([*OTHERS, *LOST]), "readers wait for nothing"
+    raises(FencedError, lambda: cut_off.commit(1, shares))
+    harness.new_sink = harness.sink_for(own)
+    case.run().epoch(2, AGAIN)
+    assert sorted(harness.read()) == sorted([*OTHERS, *LOST, *AGAIN])
 
 
 def test_what_was_decided_before_stays(case: Case, harness: AttemptHarness) -> None:
