@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 
 import pytest
 
 from abs_core import waiting
-from abs_core.errors import UnavailableError
+from abs_core.errors import AbsError, UnavailableError
 from abs_core.patience import Patience
 from abs_core.testing.case import raises, within
 
@@ -79,3 +80,16 @@ def test_what_answers_at_once_is_not_told_of(
 ) -> None:
     assert PATIENCE.retry(lambda: 1) == 1
     assert caplog.messages == []
+
+
+def test_what_is_given_up_meanwhile_is_not_tried_again() -> None:
+    given_up, calls = threading.Event(), 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+        given_up.set()
+        raise UnavailableError("Nobody answers.")
+
+    error = raises(AbsError, lambda: PATIENCE.retry(call, given_up))
+    assert (calls, error.job) == (1, "j")
