@@ -8,8 +8,11 @@ from typing import NoReturn
 
 import pyarrow as pa
 
+from abs_clients.s3.location import Location
+from abs_clients.s3.objects import Objects
 from abs_core.errors import OptionError
 from abs_sinks.s3 import S3Options, committed_files
+from abs_sinks.s3.committed import is_gone
 from abs_sources.files import FileOptions, FileSource
 from abs_sources.files.model import Found, OpenFile, Pin, Store
 from abs_spark.formats.s3 import FORMAT
@@ -19,19 +22,46 @@ from abs_spark.source import AbsDataSource
 _SHARED = ("fileformat", "endpoint", "region", "pathstyle", "header", "timeout")
 """Options that mean the same to the sink and to a reader of files."""
 
+_SEVERAL = "statepaths"
+"""An option of readers only: the statepaths of all jobs that write to the folder."""
+
 
 @dataclass(frozen=True, slots=True)
 class CommittedStore:
-    """The files of a folder that are committed, whatever else lies there."""
+    """The files of a folder that are committed, whatever else lies there.
+
+    Args:
+        beside: see ``committed_files``.
+    """
 
     files: Store
     options: S3Options
+    beside: tuple[Location, ...] = ()
 
     def find(self) -> list[Found]:
+        """Every committed file, with the content that it has now.
+
+        Raises:
+            CorruptionError: a file that a manifest names is not there.
+            RegisterLostError: see ``committed_files``.
+        """
         # What is committed stays so: it is looked up first, then found in the listing.
         folder = self.options.path.folder
-        committed = {file.key.removeprefix(folder) for file in committed_files(self.options)}
-        return [found for found in self.files.find() if found.pin.path in committed]
+        committed = [file.key for file in committed_files(self.options, self.beside)]
+        listed = {found.pin.path: found for found in self.files.find()}
+        each = (listed.get(key.removeprefix(folder)) or self._look(key) for key in committed)
+        return [found for found in each if found is not None]
+
+    def _look(self, key: str) -> Found | None:
+        """A committed file that was not listed; None where it went away and no manifest names it."""
+        path = self.options.path
+        head = Objects(self.options.bucket).head(key)
+        if head is not None:
+            return Found(Pin(key.removeprefix(path.folder), head.size, head.etag), 0)
+        gone = is_gone(path, key)
+        if gone is not None:
+            raise gone
+        return None
 
     def open(self, pin: Pin) -> OpenFile:
         return self.files.open(pin)
@@ -59,11 +89,20 @@ def open_stream(given: Mapping[str, str], schema: pa.Schema) -> NoReturn:
 
 
 def _source(given: Mapping[str, str], schema: pa.Schema | None) -> FileSource:
-    options = S3Options.parse(given)
+    own = {name: text for name, text in given.items() if name.lower() != _SEVERAL}
+    options, beside = S3Options.parse(own), _beside(given, own)
     shared = {name: text for name, text in given.items() if name.lower() in _SHARED}
     header = {"header": str(options.header).lower()}
     read = FileOptions.parse({**header, **shared, "path": str(options.path)}, streaming=False)
-    return FileSource(read, schema, CommittedStore(read.store(), options))
+    return FileSource(read, schema, CommittedStore(read.store(), options, beside))
+
+
+def _beside(given: Mapping[str, str], own: Mapping[str, str]) -> tuple[Location, ...]:
+    """What ``statepaths`` names; each must be one that a job on this folder could have."""
+    several = next((text for name, text in given.items() if name.lower() == _SEVERAL), "")
+    rest = {name: text for name, text in own.items() if name.lower() != "statepath"}
+    parsed = (S3Options.parse({**rest, "statepath": text}) for text in several.split(",") if text)
+    return tuple(options.state for options in parsed)
 
 
 class S3DataSource(ReadableDataSource, AbsDataSource):

@@ -121,6 +121,7 @@ _ELSEWHERE = {
     "maxRecordsPerFile": "use maxfilesize.",
     "partitionOverwriteMode": "leave it out: this sink only adds files.",
     "write": "leave it out: this sink only adds rows; abs-postgres does upserts.",
+    "statepaths": "use statepath: a job has one; statepaths is for spark.read.format('abs-s3').",
     "key": "leave it out: this sink only adds rows; abs-postgres does upserts.",
 }
 """Options of Spark's file sinks and of Hadoop's S3 client."""
