@@ -12,6 +12,7 @@ from typing import Any
 from awscrt.checksums import crc64nvme
 from botocore.exceptions import ClientError
 
+from abs_clients.hidden import is_hidden
 from abs_clients.s3.client import client
 from abs_clients.s3.errors import code_of, status_of, translate_errors
 from abs_clients.s3.location import Location
@@ -47,7 +48,7 @@ def preflight(options: S3Options, job: str | None) -> list[Finding]:
         findings = [*_conditions(options), *_open_uploads(options)]
     except RefusedError as refused:
         return [Finding(Severity.ERROR, refused.what, refused.remedy)]
-    findings += [*judge_rules(_rules(options), options), *_bucket(options)]
+    findings += [*judge_rules(_rules(options), options), *_bucket(options), *_state(options)]
     if job is not None:
         findings += _others(options, job)
     return findings
@@ -171,6 +172,31 @@ def _bucket(options: S3Options) -> Iterator[Finding]:
             "deletes stay as versions, and cost room, until that ends.",
             "use a bucket without a default retention.",
         )
+
+
+def _state(options: S3Options) -> Iterator[Finding]:
+    """Whether readers that list the path would take what is the sink's own for data."""
+    path, state = options.path.folder, options.state.folder
+    if not state.startswith(path) or any(map(is_hidden, state.removeprefix(path).split("/"))):
+        return
+    what = (
+        f"The option statepath names {options.state}, in the path, where readers do not pass over it: "
+        "one that lists all folders takes the register for rows."
+    )
+    # A job that has begun there goes on: to look for its register elsewhere would be to lose it.
+    if any(True for _ in S3Register(options).names()):
+        yield Finding(
+            Severity.WARNING,
+            what,
+            "stop its jobs, take each register to a folder whose name begins with _ by `abs register "
+            "move`, and set statepath to that; or let readers leave this folder out.",
+        )
+        return
+    yield Finding(
+        Severity.ERROR,
+        what,
+        "leave statepath out; or name a folder outside of the path, or one that begins with _.",
+    )
 
 
 def _others(options: S3Options, job: str) -> Iterator[Finding]:

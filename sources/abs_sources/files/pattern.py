@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
+from abs_clients.hidden import is_hidden
+
 _WILD = re.compile(r"[*?\[{]")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 
@@ -73,15 +75,6 @@ class Pattern:
             and all(_matches(name, globs) for name, globs in zip(named, self.levels, strict=False))
             and (self.recursive or all("=" in name for name in deeper))
         )
-
-
-def is_hidden(name: str) -> bool:
-    """Whether Spark passes over files and folders of this name."""
-    return (
-        (name.startswith("_") and "=" not in name)
-        or name.startswith(".")
-        or (name.endswith("._COPYING_"))
-    )
 
 
 def _matches(name: str, globs: tuple[str, ...]) -> bool:

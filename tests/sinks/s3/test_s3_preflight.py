@@ -11,10 +11,10 @@ from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
 from abs_clients.s3.client import client
 from abs_clients.s3.objects import Objects
-from abs_core.model import Finding, Severity
+from abs_core.model import Finding, JobState, Severity
 from abs_services import S3Service
 from abs_services.buckets import s3_client
-from abs_sinks.s3 import S3Options
+from abs_sinks.s3 import S3Options, S3Register
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.uploads import Uploads
 
@@ -59,6 +59,41 @@ def test_a_default_retention_is_warned_of(
     server.put_object_lock_configuration(Bucket=name, ObjectLockConfiguration=lock)
     warned = [f for f in found(given, name) if f.severity is Severity.WARNING]
     assert ["locks new objects" in finding.what for finding in warned] == [True]
+
+
+@pytest.mark.parametrize(
+    ("state", "is_seen"),
+    [
+        ("rows", True),
+        ("rows/state", True),
+        ("rows/a/b", True),
+        ("rows/_k=1", True),
+        ("rows/_state", False),
+        ("rows/a/.b/c", False),
+        ("rows-state", False),
+        ("state", False),
+    ],
+)
+def test_a_register_that_readers_of_the_path_would_see_is_refused(
+    given: Mapping[str, str], bucket: tuple[Any, str], state: str, *, is_seen: bool
+) -> None:
+    said = [f for f in found(given, bucket[1], statepath=f"s3://{bucket[1]}/{state}") if f.remedy]
+    errors = [finding.what for finding in said if finding.severity is Severity.ERROR]
+    assert ["takes the register for rows" in error for error in errors] == [True] * is_seen
+
+
+def test_a_register_that_lies_where_readers_see_it_is_warned_of_and_kept(
+    given: Mapping[str, str], bucket: tuple[Any, str]
+) -> None:
+    where = {"path": f"s3://{bucket[1]}/rows", "statepath": f"s3://{bucket[1]}/rows/old"}
+    register = S3Register(S3Options.parse({**given, **where}))
+    before = JobState("0123456789abcdef", "before", "target", "lineage", 1, "run")
+    register.compare_and_set("before", None, before)
+    said = found(given, bucket[1], statepath=where["statepath"])
+    assert Severity.ERROR not in [finding.severity for finding in said]
+    (warned,) = (finding for finding in said if finding.severity is Severity.WARNING)
+    assert "register move" in warned.remedy
+    register.retire("before")
 
 
 ENDS_UPLOADS = {"AbortIncompleteMultipartUpload": {"DaysAfterInitiation": 3}}

@@ -1,0 +1,12 @@
+"""Which files and folders readers pass over."""
+
+from __future__ import annotations
+
+
+def is_hidden(name: str) -> bool:
+    """Whether Spark passes over files and folders of this name."""
+    return (
+        (name.startswith("_") and "=" not in name)
+        or name.startswith(".")
+        or (name.endswith("._COPYING_"))
+    )
