@@ -73,7 +73,7 @@ class Certifier:
         """
         if self._certificates is None or self._certified:
             return
-        origin = self._certificates.read()
+        origin = self._patience.retry(self._certificates.read)
         error = births.still_there(state, self._who, origin, epoch, self._cell.place)
         if error is not None:
             raise error

@@ -59,6 +59,7 @@ class CertificateStore(Protocol):
 
         Raises:
             CorruptionError: what is there is no certificate.
+            UnavailableError: it could be read before, and cannot be now.
         """
         ...
 

@@ -12,6 +12,7 @@ from abs_cli.codes import FAILED
 from abs_cli.output import errors
 from abs_cli.state import Job, Schema, Sinks, State, Url
 from abs_cli.trail import noted
+from abs_core.model import JobState
 
 app = typer.Typer(help="Acts on a whole job.", no_args_is_help=True)
 
@@ -56,18 +57,18 @@ def reset(
         give_up_attempts(url, known)
         begin_again(state.register, state.committer(known), job)
         if checkpoint is not None:
-            _forget(checkpoint, job)
+            _forget(checkpoint, known)
     errors.print(f"[green]reset[/] {escape(job)}", highlight=False)
 
 
-def _forget(checkpoint: str, job: str) -> None:
+def _forget(checkpoint: str, known: JobState) -> None:
     from abs_spark.certificates import forget
     from abs_spark.failures import FailedBatch
 
-    FailedBatch(checkpoint, job).forget()
-    if not forget(checkpoint, job):
+    FailedBatch(checkpoint, known.job).forget()
+    if not forget(checkpoint, known.job, known.register):
         errors.print(
-            f"there was no birth certificate in {escape(checkpoint)}",
+            f"there was no birth certificate of {escape(known.job)} in {escape(checkpoint)}",
             highlight=False,
             soft_wrap=True,
         )

@@ -12,18 +12,23 @@ import socket
 from collections.abc import Collection
 from pathlib import Path
 
-import pyarrow as pa
 from pyarrow import fs
 
 from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
 from abs_core.durable import flush_folder, make_durably
 from abs_core.errors import RefusedError
-from abs_spark.checkpoint import LOCAL, locate, split
+from abs_spark.checkpoint import (
+    FAILURES,
+    LOCAL,
+    check_never_readable,
+    locate,
+    note_readable,
+    split,
+)
 
 _FOLDER = "abs"
 _CONTAINERS = {"abfs", "abfss", "wasb", "wasbs"}
 """Schemes in which what stands before the @ is the container, not a user."""
-_FAILURES = (OSError, pa.ArrowException, ValueError, ImportError)
 
 
 class CheckpointCertificates:
@@ -39,7 +44,12 @@ class CheckpointCertificates:
         self._file = _file(job)
 
     def read(self) -> Origin:
-        """What is there; not readable where this process does not find Spark's checkpoint there."""
+        """What is there; not readable where this process does not find Spark's checkpoint there.
+
+        Raises:
+            CorruptionError: what is there is no certificate.
+            UnavailableError: this process has read the checkpoint before, and cannot now.
+        """
         if not self._checkpoint:
             return UNREADABLE
         try:
@@ -52,12 +62,14 @@ class CheckpointCertificates:
             if not _is_file(spark):
                 # Where Spark's default file system is another one, this is not its checkpoint.
                 return UNREADABLE
+            note_readable(self._checkpoint)
             there = [each for each in (found, new) if _is_file(each)]
             if not there:
                 return Origin()
             with filesystem.open_input_stream(there[0].path) as file:
                 content = bytes(file.read())
-        except _FAILURES:
+        except FAILURES as error:
+            check_never_readable(self._checkpoint, error)
             return UNREADABLE
         return Origin(from_text(content, there[0].path))
 
@@ -71,7 +83,7 @@ class CheckpointCertificates:
         try:
             filesystem, folder = locate(self._checkpoint)
             replace_file(filesystem, f"{folder.rstrip('/')}/{self._file}", content)
-        except _FAILURES as error:
+        except FAILURES as error:
             raise RefusedError(
                 f"{self._file} cannot be written into the checkpoint: {str(error)[:200]}.",
                 remedy="let the driver's Python write there.",
@@ -92,10 +104,16 @@ def certificates_of(checkpoint: str, job: str, beside: Collection[str]) -> Check
     return own if found is not None and found.job != job and found.job in beside else first
 
 
-def forget(checkpoint: str, job: str) -> bool:
+def forget(checkpoint: str, job: str, register: str | None = None) -> bool:
     """Delete a job's certificate, so that it may begin again from nothing; whether there was one.
 
+    Another job's, which ``certificate.json`` can be, stays.
+
+    Args:
+        register: the id of the job's register: the certificate of a job that was renamed names it, too.
+
     Raises:
+        CorruptionError: what lies there is no certificate: nobody can tell whose it was.
         RefusedError: it cannot be told, or not be deleted.
     """
     try:
@@ -104,11 +122,16 @@ def forget(checkpoint: str, job: str) -> bool:
             path = f"{folder.rstrip('/')}/{file}"
             found = filesystem.get_file_info([path, f"{path}.new"])
             there = [each for each in found if _is_file(each)]
+            if not there:
+                continue
+            with filesystem.open_input_stream(there[0].path) as stream:
+                certificate = from_text(bytes(stream.read()), there[0].path)
+            if certificate.job != job and certificate.register != register:
+                return False
             for each in there:
                 filesystem.delete_file(each.path)
-            if there:
-                return True
-    except _FAILURES as error:
+            return True
+    except FAILURES as error:
         raise RefusedError(
             f"The birth certificate cannot be deleted: {str(error)[:200]}.",
             remedy=f"delete {_file(None)} in the checkpoint by other means.",

@@ -1,19 +1,23 @@
 """What a query's checkpoint tells: its id, and what each epoch's input was.
 
 Reading is best effort and never needed for safety alone: where the checkpoint cannot be read, a
-replayed epoch is recognised by its rows.
+replayed epoch is recognised by its rows. But one that could be read is read: that an answer fails to
+come must not turn a comparison of inputs into one of row counts.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 import pyarrow as pa
 from pyarrow import fs
 
+from abs_core.errors import UnavailableError
+from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.strictjson import fields, parse, text
 
 LOCAL = "file"
@@ -21,7 +25,17 @@ _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(.*)", re.DOTALL)
 _S3 = {"s3a": "s3", "s3n": "s3"}
 
 
-def fingerprint(checkpoint: str | None, epoch: int) -> str | None:
+FAILURES = (OSError, pa.ArrowException, ValueError, ImportError)
+"""What a file system raises; also where pyarrow has none of that kind."""
+
+
+def fingerprint(
+    checkpoint: str | None,
+    epoch: int,
+    patience: Patience = DEFAULT_PATIENCE,
+    *,
+    readable: bool = False,
+) -> str | None:
     """Digest of the input description that Spark wrote before the epoch began (``offsets/N``).
 
     Spark writes that file once and reads it again on a replay, so equal digests mean equal input
@@ -29,17 +43,29 @@ def fingerprint(checkpoint: str | None, epoch: int) -> str | None:
 
     Args:
         checkpoint: the option ``checkpointLocation``; None where the query does not tell.
+        patience: for how long one that could be read is tried again.
+        readable: whether another process of this query could read it.
 
     Returns:
-        ``sha256:hex``, or None where the file cannot be read from here.
+        ``sha256:hex``, or None where the file is not there, or could never be read from here.
+
+    Raises:
+        UnavailableError: the checkpoint could be read before, and cannot be now.
     """
-    content = _read(checkpoint, f"offsets/{epoch}")
+    if checkpoint and readable:
+        note_readable(checkpoint)
+    content = with_checkpoint(patience).retry(lambda: _read(checkpoint, f"offsets/{epoch}"))
+    if checkpoint and content is not None:
+        note_readable(checkpoint)
     return None if content is None else f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def query_id(checkpoint: str | None) -> str | None:
     """The id of the query that owns the checkpoint; None where it cannot be read from here."""
-    content = _read(checkpoint, "metadata")
+    try:
+        content = _read(checkpoint, "metadata")
+    except UnavailableError:
+        return None
     if content is None:
         return None
     try:
@@ -53,7 +79,7 @@ def is_stateless(checkpoint: str) -> bool:
     try:
         filesystem, path = locate(checkpoint)
         found = filesystem.get_file_info(f"{path.rstrip('/')}/state")
-    except (OSError, pa.ArrowException, ValueError, ImportError):
+    except FAILURES:
         return False
     return found.type is fs.FileType.NotFound and query_id(checkpoint) is not None
 
@@ -69,8 +95,31 @@ def is_readable(checkpoint: str | None) -> bool:
     if checkpoint is None:
         return False
     if checkpoint not in _readable and query_id(checkpoint) is not None:
-        _readable.add(checkpoint)
+        note_readable(checkpoint)
     return checkpoint in _readable
+
+
+def note_readable(checkpoint: str) -> None:
+    """From now on it is an error where this checkpoint cannot be read."""
+    _readable.add(checkpoint)
+
+
+def check_never_readable(checkpoint: str, error: Exception) -> None:
+    """Where a read has failed: that this process has never read the checkpoint.
+
+    Raises:
+        UnavailableError: it has: this may pass.
+    """
+    if checkpoint in _readable:
+        raise UnavailableError(
+            f"Spark's checkpoint could be read before, and cannot be now: {str(error)[:200]}.",
+            remedy="see that the driver reaches its file system, then restart the query.",
+        ) from error
+
+
+def with_checkpoint(patience: Patience) -> Patience:
+    """The same patience, with the checkpoint's file system."""
+    return replace(patience, system="Spark's checkpoint")
 
 
 @lru_cache(maxsize=64)
@@ -100,11 +149,19 @@ def split(checkpoint: str) -> tuple[str, str]:
 
 
 def _read(checkpoint: str | None, name: str) -> bytes | None:
+    """A file of the checkpoint; None where it is not there, or could never be read.
+
+    Raises:
+        UnavailableError: the checkpoint could be read before.
+    """
     if not checkpoint:
         return None
     try:
         filesystem, path = locate(checkpoint)
         with filesystem.open_input_stream(f"{path.rstrip('/')}/{name}") as file:
             return bytes(file.read())
-    except (OSError, pa.ArrowException, ValueError, ImportError):
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except FAILURES as error:
+        check_never_readable(checkpoint, error)
         return None

@@ -21,6 +21,7 @@ class EpochMessage(WriterCommitMessage):
         started: whether this task is the one that raised the generation, in this epoch.
         announced: what the planner has shown already.
         warnings: what the task's preflight warned of, where the planner made none.
+        readable: whether the planner could read the checkpoint.
     """
 
     name: RunName
@@ -29,3 +30,4 @@ class EpochMessage(WriterCommitMessage):
     started: bool
     announced: Announced
     warnings: tuple[str, ...] = ()
+    readable: bool = False

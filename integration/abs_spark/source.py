@@ -14,7 +14,7 @@ from abs_core.errors import OptionError
 from abs_core.model import job_key
 from abs_spark.batch import BatchWriter, begun
 from abs_spark.certificates import CheckpointCertificates, location
-from abs_spark.checkpoint import is_readable, query_id
+from abs_spark.checkpoint import is_readable, query_id, with_checkpoint
 from abs_spark.logs import show_logs
 from abs_spark.names import Announced, RunName
 from abs_spark.schema import arrow_schema
@@ -71,15 +71,16 @@ class AbsDataSource(DataSource):
                 "none.",
                 remedy="leave it out, or use replay=count.",
             )
-        announced, origin, place, digests = Announced(), NOTHING_BEGUN, None, False
+        announced, origin, place, readable = Announced(), NOTHING_BEGUN, None, True
         if self._planning:
-            origin = CheckpointCertificates(common.checkpoint).read()
+            patience = with_checkpoint(target.options.patience)
+            origin = patience.retry(CheckpointCertificates(common.checkpoint).read)
             place = location(common.checkpoint)
-            digests = common.replay == "digest" and not is_readable(common.checkpoint)
+            readable = is_readable(common.checkpoint)
             job = common.job or query_id(common.checkpoint)
             announced = announce(target, None if job is None else job_key(job))
             settle()
-        return StreamWriter(target, self._query_start, announced, origin, place, digests=digests)
+        return StreamWriter(target, self._query_start, announced, origin, place, readable=readable)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Called once per ``save()``, by the planner.

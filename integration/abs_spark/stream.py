@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
@@ -38,7 +39,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
         announced: what the planner has just shown.
         origin: what the planner has read in the checkpoint.
         location: where that lies.
-        digests: whether tasks shall make digests of their rows: nothing else tells what an epoch was.
+        readable: whether the planner could read the checkpoint; if not, tasks may have to make digests
+            of their rows: nothing else tells what an epoch was.
     """
 
     def __init__(
@@ -49,14 +51,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
         origin: Origin,
         location: str | None,
         *,
-        digests: bool = False,
+        readable: bool = True,
     ) -> None:
         self._origin = origin
         self._location = location
         self._target = target
         self._query_start = query_start
         self._announced = announced
-        self._digests = digests
+        self._readable = readable
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> EpochMessage:
         """In a task: start the run if need be, plan, write and pre-commit.
@@ -70,7 +72,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
             job = job_key(self._target.options.common.job or task.query)
             name = RunName(job, task.query, task.run, self._location)
             what = (task.epoch, task.partition, iterator, self._announced, self._origin)
-            return take_part(self._target, name, *what, digests=self._digests)
+            digests = not self._readable and self._target.options.common.replay == "digest"
+            message = take_part(self._target, name, *what, digests=digests)
+            return replace(message, readable=self._readable)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: all tasks have pre-committed; decide and commit.
@@ -85,7 +89,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         reported = reported_by(messages, batchId)
         name = reported[0].name
         runs.remember(self._query_start, name)
-        digest = fingerprint(self._target.options.common.checkpoint, batchId)
+        digest = self._fingerprint(batchId, readable=any(m.readable for m in reported))
         if any(message.started for message in reported):
             show_once(self._target, reported)
             if digest is None:
@@ -96,6 +100,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         report = Report(batchId, shares, digest)
         runs.attach(self._target, name).coordinator.commit(report)
         settle()
+
+    def _fingerprint(self, epoch: int, *, readable: bool) -> str | None:
+        options = self._target.options
+        patience = replace(options.patience, job=options.common.job)
+        return fingerprint(options.common.checkpoint, epoch, patience, readable=readable)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: a task or ``commit`` failed, or the query was stopped.

@@ -106,6 +106,24 @@ def test_another_job_of_the_same_query_has_a_certificate_of_its_own(checkpoint: 
     assert certificates_of(place, first, ()).read() == Origin(CERTIFICATE)
 
 
+def test_forgetting_a_job_leaves_the_certificate_of_another_one(checkpoint: Path) -> None:
+    place = str(checkpoint)
+    certificates_of(place, CERTIFICATE.job, ()).write(CERTIFICATE)
+    assert not forget(place, "other")
+    assert not forget(place, "other", "b" * 16)
+    assert certificates_of(place, CERTIFICATE.job, ()).read() == Origin(CERTIFICATE)
+    assert forget(place, "renamed", CERTIFICATE.register), "a rename keeps the register"
+    assert certificates_of(place, CERTIFICATE.job, ()).read() == Origin()
+
+
+def test_a_damaged_certificate_is_not_forgotten(checkpoint: Path) -> None:
+    certificates = CheckpointCertificates(str(checkpoint))
+    certificates.write(CERTIFICATE)
+    (checkpoint / "abs" / "certificate.json").write_text("{")
+    with pytest.raises(CorruptionError, match=r"certificate\.json cannot be read"):
+        forget(str(checkpoint), CERTIFICATE.job)
+
+
 @pytest.mark.parametrize(
     ("spelled", "place"),
     [

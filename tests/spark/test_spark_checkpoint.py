@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Timer
 
+import pyarrow as pa
 import pytest
 from pyarrow import fs
 
+from abs_core.certificate import UNREADABLE, Origin
+from abs_core.errors import UnavailableError
+from abs_core.model import Drained
+from abs_core.patience import Patience
+from abs_sinks.s3 import S3Options
+from abs_spark.certificates import CheckpointCertificates
 from abs_spark.checkpoint import fingerprint, is_readable, locate, query_id
+from abs_spark.formats.s3 import FORMAT
+from abs_spark.message import EpochMessage
+from abs_spark.names import Announced, RunName
+from abs_spark.stream import StreamWriter
+from abs_spark.target import Target
+
+AT_ONCE = Patience(0.0)
 
 
 @pytest.fixture
@@ -53,6 +68,81 @@ def test_a_checkpoint_is_readable_once_spark_has_noted_the_query(checkpoint: Pat
     assert not is_readable(place)
     (checkpoint / "later").rename(checkpoint / "metadata")
     assert is_readable(place)
+
+
+def _break(file: Path) -> None:
+    """No read of it succeeds, and not because it is not there."""
+    file.rename(file.with_name(f"{file.name}.aside"))
+    file.symlink_to(file)
+
+
+def _mend(file: Path) -> None:
+    file.unlink()
+    file.with_name(f"{file.name}.aside").rename(file)
+
+
+def test_a_checkpoint_that_could_be_read_and_cannot_be_now_is_an_error(checkpoint: Path) -> None:
+    """Or an epoch that comes again would be told by its row count, where its input tells it."""
+    place = str(checkpoint)
+    assert is_readable(place)
+    _break(checkpoint / "offsets" / "3")
+    with pytest.raises(UnavailableError, match="could be read before"):
+        fingerprint(place, 3, AT_ONCE)
+    _mend(checkpoint / "offsets" / "3")
+    assert fingerprint(place, 3, AT_ONCE) is not None
+
+
+def test_a_checkpoint_that_could_be_read_is_tried_for_as_long_as_patience_says(
+    checkpoint: Path,
+) -> None:
+    digest = fingerprint(str(checkpoint), 3)
+    assert is_readable(str(checkpoint))
+    _break(checkpoint / "offsets" / "3")
+    repair = Timer(0.2, _mend, [checkpoint / "offsets" / "3"])
+    repair.start()
+    assert fingerprint(str(checkpoint), 3, Patience(60.0)) == digest
+    repair.join()
+
+
+def test_a_file_that_is_not_there_in_a_checkpoint_that_is_read_is_none(checkpoint: Path) -> None:
+    assert is_readable(str(checkpoint))
+    assert fingerprint(str(checkpoint), 4, AT_ONCE) is None
+
+
+def test_a_checkpoint_that_could_never_be_read_is_none(checkpoint: Path) -> None:
+    _break(checkpoint / "offsets" / "3")
+    assert fingerprint(str(checkpoint), 3, AT_ONCE) is None
+
+
+def test_a_certificate_that_could_be_read_does_not_become_unreadable(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(checkpoint: str) -> tuple[fs.FileSystem, str]:
+        raise OSError(5, "Input/output error")
+
+    certificates = CheckpointCertificates(str(checkpoint))
+    with monkeypatch.context() as patch:
+        patch.setattr("abs_spark.certificates.locate", fails)
+        assert certificates.read() == UNREADABLE, "it was never read"
+    assert certificates.read() == Origin()
+    with monkeypatch.context() as patch:
+        patch.setattr("abs_spark.certificates.locate", fails)
+        with pytest.raises(UnavailableError, match="could be read before"):
+            certificates.read()
+    assert certificates.read() == Origin()
+
+
+def test_the_commit_process_takes_the_planners_word_that_the_checkpoint_is_readable(
+    checkpoint: Path,
+) -> None:
+    _break(checkpoint / "offsets" / "3")
+    given = {"path": "s3://bucket/x", "checkpointLocation": str(checkpoint), "patience": "1"}
+    target = Target(FORMAT, S3Options.parse(given), pa.schema([("id", pa.int64())]))
+    writer = StreamWriter(target, "start", Announced(), Origin(), None)
+    name = RunName("job", "query", "run")
+    told = EpochMessage(name, 3, Drained(1), started=False, announced=Announced(), readable=True)
+    with pytest.raises(UnavailableError, match="could be read before"):
+        writer.commit([told], 3)
 
 
 def test_a_damaged_metadata_file_is_no_id(checkpoint: Path) -> None:

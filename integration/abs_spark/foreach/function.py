@@ -139,7 +139,7 @@ class Epoch:
 
     def _write(self, run: EpochRun, made: Sequence[Pass], epoch: int) -> None:
         state, plan = run.begin(epoch)
-        told = fingerprint(self._checkpoint, epoch)
+        told = fingerprint(self._checkpoint, epoch, run.patience)
         recorded = state.record(epoch)
         by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
         if isinstance(plan, Skip) and recorded is not None and self._may_skip(recorded, told):

@@ -16,6 +16,7 @@ from abs_core.patience import Patience
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity, Skip, Write
 from abs_spark.certificates import certificates_of
+from abs_spark.checkpoint import with_checkpoint
 from abs_spark.failures import FailedBatch
 from abs_spark.foreach.process import runs
 from abs_spark.foreach.targets import Targets, joined
@@ -46,11 +47,14 @@ class EpochRun:
     def __init__(self, name: RunName, targets: Targets, checkpoint: str, adopt: str | None) -> None:
         self.name = name
         self.targets = targets
-        self._certificates = certificates_of(checkpoint, name.job, runs.jobs(name.run))
         self._failed_batch = FailedBatch(checkpoint, name.job)
         self._origin: Origin | None = None
         identities = targets.identities()
         self._patience = replace(targets.patience, job=name.job)
+        beside = runs.jobs(name.run)
+        self._certificates = with_checkpoint(self._patience).retry(
+            lambda: certificates_of(checkpoint, name.job, beside)
+        )
         self._identity = Identity(
             job=name.job,
             lineage=name.lineage,
@@ -62,6 +66,11 @@ class EpochRun:
         )
         self._numbers = self._expected_numbers()
         self._coordinator = self._coordinate(self._patience)
+
+    @property
+    def patience(self) -> Patience:
+        """With what does not answer."""
+        return self._patience
 
     @property
     def numbers(self) -> dict[str, int]:
@@ -80,7 +89,7 @@ class EpochRun:
         if self._origin is None:
             self._check_none_passed_over(epoch)
             self._preflight()
-            self._origin = self._certificates.read()
+            self._origin = with_checkpoint(self._patience).retry(self._certificates.read)
         state, plan = self._coordinator.begin(epoch, gaps_allowed=True, origin=self._origin)
         runs.begun(self.name.run, self.name.job)
         if state.sinks and not self._identity.sinks:
