@@ -71,9 +71,10 @@ def raise_all(errors: Iterable[Exception]) -> None:
     if failed:
         what = " ".join(error.what for error in failed)
         first = failed[0]
-        raise _kind_of(failed)(
-            what, remedy=first.remedy, job=first.job, handle=first.handle
-        ) from first
+        found = _kind_of(failed)(what, remedy=first.remedy, job=first.job, handle=first.handle)
+        if len({error.system for error in failed}) == 1:
+            found.of(first.system)
+        raise found from first
 
 
 def _left_behind(left: list[tuple[HandleName, TargetError | None]], tried: int) -> TargetError:
@@ -92,7 +93,7 @@ def _left_behind(left: list[tuple[HandleName, TargetError | None]], tried: int) 
         job=left[0][0].job,
     )
     found.__cause__ = first
-    return found
+    return found.of(first.system)
 
 
 def _kind_of(errors: list[TargetError]) -> type[TargetError]:

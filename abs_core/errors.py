@@ -31,7 +31,7 @@ Spark carries them from executors to the driver as text, multiprocessing as obje
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 LONGEST = 8000
 """Characters of what an error tells, at most; a decision's handles and a job's options are fewer."""
@@ -47,10 +47,12 @@ class AbsError(Exception):
         epoch: the epoch it happened in, where known.
         handle: the name of the handle it happened to, where known.
 
-    ``retryable`` tells whether doing the same again, unchanged, can succeed.
+    ``retryable`` tells whether doing the same again, unchanged, can succeed; ``system`` which other
+    system it is of, where that is known.
     """
 
     retryable: ClassVar[bool] = False
+    system: str = ""
 
     def __init__(
         self,
@@ -72,6 +74,11 @@ class AbsError(Exception):
     def at(self, place: str) -> None:
         """Say where it happened, as the end of a sentence: ``on executor host-3``."""
         self.place = self.place or place
+
+    def of(self, system: str) -> Self:
+        """Say which other system it is of, as its sink's patience names it: ``Kafka``."""
+        self.system = self.system or system
+        return self
 
     def by(self, operator: str, job: str) -> None:
         """Say which operator of which job met this error."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from tenacity import (
@@ -36,6 +36,7 @@ class Patience:
         request: how long a request that is sent in time may take.
         job: for whom; named in log lines and errors.
         system: what is waited for, and where it is, without secrets; named there, too.
+        among: each of them, where that is several; an error that knows its system names that one.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -43,6 +44,7 @@ class Patience:
     request: float = 30.0
     job: str | None = None
     system: str = ""
+    among: tuple[str, ...] = ()
 
     @property
     def to_commit(self) -> float:
@@ -71,7 +73,8 @@ class Patience:
 
             def failed(state: RetryCallState) -> None:
                 assert state.outcome is not None
-                wait.because(state.outcome.exception())
+                error = state.outcome.exception()
+                wait.because(error, self._system_of(error))
 
             def pause(seconds: float) -> None:
                 if (given_up or threading.Event()).wait(seconds):
@@ -89,8 +92,22 @@ class Patience:
                 return retrying(call)
             except TargetError as error:
                 if _may_pass(error):
-                    error.gave_up(time.monotonic() - began, self.system, self.job)
+                    error.gave_up(time.monotonic() - began, self._system_of(error), self.job)
                 raise
+
+    def _system_of(self, error: BaseException | None) -> str:
+        """What has failed of all that is waited for; all of it, where the error does not know."""
+        kind = error.system if isinstance(error, AbsError) else ""
+        failed = [one for one in self.among if kind and one.startswith(f"{kind} at ")]
+        return " or ".join(failed) or self.system
+
+
+def several(all_of_them: Iterable[Patience]) -> Patience:
+    """To wait for several systems at once: the longest patience with one of them, for each."""
+    every = list(all_of_them)
+    among = tuple(dict.fromkeys(one.system for one in every))
+    longest = max(every, key=lambda one: one.seconds)
+    return replace(longest, system=" or ".join(among), among=among)
 
 
 def _may_pass(error: BaseException) -> bool:

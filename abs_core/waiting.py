@@ -70,8 +70,13 @@ class Wait:
         self._why = ""
         self._told = False
 
-    def because(self, error: BaseException | None) -> None:
-        """Note why it goes on: the last error."""
+    def because(self, error: BaseException | None, system: str = "") -> None:
+        """Note why it goes on: the last error.
+
+        Args:
+            system: what has failed, of all that is waited for.
+        """
+        self._system = system or self._system
         if not self._why:
             self._next = min(self._next, self._began + FAILED_AFTER_SECONDS)
         self._why = error.what if isinstance(error, AbsError) else str(error)

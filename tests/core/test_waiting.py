@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from abs_core import waiting
+from abs_core.aborting import attempt_all
 from abs_core.errors import AbsError, UnavailableError
-from abs_core.patience import Patience
+from abs_core.patience import Patience, several
 from abs_core.testing.case import raises, within
 
 PATIENCE = Patience(seconds=60.0, first_pause=0.05, job="j", system="Kafka at h:1")
@@ -66,6 +68,42 @@ def test_a_wait_in_vain_is_told_by_the_log_and_by_the_error(
     outer = raises(UnavailableError, lambda: _raise(error))
     assert outer.what.count("Waited") == 1
     assert any("was waited for in vain" in message for message in caplog.messages)
+
+
+def test_of_several_systems_the_one_that_failed_is_named_by_the_log_and_by_the_error(
+    told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    systems = ("PostgreSQL at u@h/d", "Kafka at h:1", "S3 at http://h, s3://b/p")
+    longest = Patience(seconds=2.0, system=systems[0], job="j")
+    together = several([longest, *(Patience(seconds=1.0, system=one) for one in systems[1:])])
+    assert (together.seconds, together.job) == (2.0, "j")
+    error = raises(
+        UnavailableError, lambda: together.retry(lambda: _raise_of("S3", "Nobody answers."))
+    )
+    assert "Waited for S3 at http://h, s3://b/p for " in error.what
+    assert caplog.messages[0].startswith("job j: waiting for S3 at http://h, s3://b/p for ")
+    assert not [line for line in caplog.messages if "PostgreSQL" in line or "Kafka" in line]
+
+
+def test_where_no_error_tells_which_of_several_systems_is_away_all_are_named(
+    told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    together = several([Patience(1.0, system="Kafka at h:1"), Patience(2.0, system="S3 at h")])
+    raises(UnavailableError, lambda: together.retry(lambda: _raise_of("", "Nobody answers.")))
+    assert "waiting for Kafka at h:1 or S3 at h for " in caplog.messages[0]
+
+
+def test_what_fails_in_two_systems_at_once_is_told_of_all(
+    told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    together = several([Patience(1.0, system="Kafka at h:1"), Patience(1.0, system="S3 at h")])
+    parts = [partial(_raise_of, system, "Away.") for system in ("Kafka", "S3")]
+    error = raises(UnavailableError, lambda: together.retry(lambda: attempt_all(parts)))
+    assert "Waited for Kafka at h:1 or S3 at h for " in error.what
+
+
+def _raise_of(system: str, what: str) -> None:
+    raise UnavailableError(what).of(system)
 
 
 def _raise(error: UnavailableError) -> None:

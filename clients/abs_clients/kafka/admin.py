@@ -43,7 +43,7 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.auth_check import check_access, new_client
 from abs_clients.kafka.codes import UNHEARD
-from abs_clients.kafka.errors import is_auth_failure, to_abs_error, translate_errors
+from abs_clients.kafka.errors import SYSTEM, is_auth_failure, to_abs_error, translate_errors
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import RefusedError, UnavailableError
 
@@ -317,12 +317,12 @@ def _offset(partition: TopicPartition, answer: Future[Any], seconds: float) -> i
         raise UnavailableError(
             f"Kafka: the leader of {name} has not heard of it: {error.args[0].str()}.",
             remedy="see that the topic is there; then start again.",
-        ) from error
+        ).of(SYSTEM) from error
     if offset == OFFSET_INVALID:  # librdkafka's answer, without an error, for a dead leader
         raise UnavailableError(
             f"Kafka: the leader of {name} does not tell its offsets.",
             remedy="see that the partition has a leader; then start again.",
-        )
+        ).of(SYSTEM)
     return offset
 
 
@@ -334,4 +334,4 @@ def _taken(answer: Future[Any], seconds: float) -> Any:
         raise UnavailableError(
             f"Kafka: a request of {seconds:g} s neither came back nor failed.",
             remedy="look at the brokers and at kafka.bootstrap.servers; then start again.",
-        ) from error
+        ).of(SYSTEM) from error

@@ -17,6 +17,8 @@ from abs_clients.kafka.codes import ACCESS, CONSEQUENCES, Meaning, meaning_of
 from abs_clients.kafka.settings import Settings, without_secrets
 from abs_core.errors import AbsError, RefusedError, TargetError, UnavailableError
 
+SYSTEM = "Kafka"
+
 AWAY = (
     kafka.errors.KafkaConnectionError,
     kafka.errors.NodeNotReadyError,
@@ -64,7 +66,8 @@ def to_abs_error(
     shown = "" if code is None else f" [{code}]"
     if who is not None and found.kind is RefusedError:
         shown += f"; the principal is {who.principal}"
-    return found.kind(f"Kafka failed while {doing}: {text}{shown}.", remedy=found.remedy)
+    what = f"Kafka failed while {doing}: {text}{shown}."
+    return found.kind(what, remedy=found.remedy).of(SYSTEM)
 
 
 def reason_of(producer: Any) -> KafkaError | None:
@@ -93,7 +96,7 @@ def translate_errors(doing: str, who: Settings | None = None) -> Iterator[None]:
         raise UnavailableError(
             f"Kafka did not answer while {doing}: {type(error).__name__}: "
             f"{without_secrets(str(error), who)}."
-        ) from error
+        ).of(SYSTEM) from error
 
 
 def _facts(error: Any) -> tuple[int | None, str, bool]:

@@ -17,7 +17,7 @@ from kafka import KafkaAdminClient
 from abs_clients.kafka import private, timeouts
 from abs_clients.kafka.auth_check import check_access
 from abs_clients.kafka.configs import control_settings
-from abs_clients.kafka.errors import AWAY, translate_errors
+from abs_clients.kafka.errors import AWAY, SYSTEM, translate_errors
 from abs_clients.kafka.private import Work
 from abs_clients.kafka.routing import invalidate
 from abs_clients.kafka.settings import Settings
@@ -94,7 +94,8 @@ class Connection:
                 found = private.run(client, work, timeouts.CALL_SECONDS)
             except RuntimeError as error:  # the client's loop has ended
                 self.close(client)
-                raise UnavailableError(f"Kafka's client ended while {doing}: {error}.") from error
+                what = f"Kafka's client ended while {doing}: {error}."
+                raise UnavailableError(what).of(SYSTEM) from error
             except kafka.errors.IncompatibleBrokerVersion as error:
                 raise RefusedError(
                     f"The broker does not know a request that is needed for {doing}.",

@@ -26,6 +26,8 @@ from abs_core.errors import (
 
 _Mapped = tuple[type[AbsError], str]
 
+SYSTEM = "PostgreSQL"
+
 _BY_STATE: dict[str, _Mapped] = {
     # Single states go before their class.
     "22P04": (TargetError, "this is a defect of the sink's encoder: please report it."),
@@ -101,6 +103,10 @@ def to_abs_error(error: psycopg.Error, doing: str) -> AbsError:
     Args:
         doing: what was asked for, as the end of a sentence: ``copying rows into public.t``.
     """
+    return _translated(error, doing).of(SYSTEM)
+
+
+def _translated(error: psycopg.Error, doing: str) -> AbsError:
     state = error.sqlstate
     if state is None:
         return _without_state(error, doing)
@@ -135,7 +141,8 @@ def cannot_connect(error: psycopg.Error, where: str) -> AbsError:
     if isinstance(error, psycopg.OperationalError) and not any(
         sign in text for sign in _REFUSED_AT_THE_DOOR
     ):
-        return UnavailableError(what, remedy="check the option url, and that the server runs.")
+        remedy = "check the option url, and that the server runs."
+        return UnavailableError(what, remedy=remedy).of(SYSTEM)
     return RefusedError(what, remedy="check the options url, user and password.")
 
 

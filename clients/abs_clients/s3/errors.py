@@ -18,6 +18,8 @@ from abs_core.errors import AbsError, ContentionError, RefusedError, TargetError
 
 _Translation = tuple[type[TargetError], str]
 
+SYSTEM = "S3"
+
 _CREDENTIALS = (
     "check the credentials that boto3's chain finds here (AWS_ACCESS_KEY_ID, profile, role)."
 )
@@ -90,6 +92,10 @@ def to_abs_error(error: Exception, doing: str) -> AbsError:
     Args:
         doing: what was asked for, as the end of a sentence: ``uploading a part of s3://b/k``.
     """
+    return _translated(error, doing).of(SYSTEM)
+
+
+def _translated(error: Exception, doing: str) -> AbsError:
     if isinstance(error, boto.ClientError):
         return _of_server(error, doing)
     text = " ".join(str(error).split()) or type(error).__name__

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ from abs_core.contracts import Committer, Emptiable, RegisterStore, Sink
 from abs_core.errors import AbsError, ConfigError, OptionError
 from abs_core.grouping import SinkGroup
 from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobState
-from abs_core.patience import Patience
+from abs_core.patience import Patience, several
 from abs_core.sinkmap import number_of
 from abs_core.together import side_by_side
 from abs_spark.target import Format, Target, commit_at_once, group_of, groups
@@ -60,10 +59,8 @@ class Targets:
 
     @property
     def patience(self) -> Patience:
-        """The longest of all; it names every system, as any of them may be the one that is away."""
-        each = [target.options.patience for target in self._targets.values()]
-        systems = dict.fromkeys(patience.system for patience in each)
-        return replace(max(each, key=lambda p: p.seconds), system=" or ".join(systems))
+        """With all of them together."""
+        return several(target.options.patience for target in self._targets.values())
 
     def identities(self) -> tuple[tuple[str, str], ...]:
         """Name and target of each, asked with patience."""
