@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -130,11 +131,20 @@ class Objects:
                 raise
             return bytes(answer["Body"].read())
 
-    def chunks(self, key: str, size: int = 8 << 20) -> Iterator[bytes]:
-        """Its content, piece by piece."""
+    def chunks(self, key: str, size: int = 8 << 20) -> Iterator[bytes] | None:
+        """Its content, piece by piece; None where it is not there. Read it to the end."""
         with translate_errors(f"getting {self._name(key)}"):
-            answer = client(self._server).get_object(Bucket=self._bucket, Key=key)
-            yield from answer["Body"].iter_chunks(size)
+            try:
+                answer = client(self._server).get_object(Bucket=self._bucket, Key=key)
+            except ClientError as error:
+                if code_of(error) in _ABSENT:
+                    return None
+                raise
+        return self._pieces(key, answer["Body"], size)
+
+    def _pieces(self, key: str, body: Any, size: int) -> Iterator[bytes]:
+        with closing(body), translate_errors(f"getting {self._name(key)}"):
+            yield from body.iter_chunks(size)
 
     def head(self, key: str) -> Head | None:
         """What the server says of it; None where it is not there."""

@@ -50,7 +50,8 @@ class S3Segments:
     def open(self, handle: HandleName) -> AbstractContextManager[pa.NativeFile] | None:
         """See ``SegmentStore``; a copy on local disk, so that memory stays bounded."""
         key = segment_key(self._options, handle)
-        return self._copied(key) if self.has(handle) else None
+        pieces = self._objects.chunks(key)
+        return None if pieces is None else self._copied(key, pieces)
 
     def has(self, handle: HandleName) -> bool:
         """Whether it is there, whole."""
@@ -71,7 +72,7 @@ class S3Segments:
         return found
 
     @contextmanager
-    def _copied(self, key: str) -> Iterator[pa.NativeFile]:
+    def _copied(self, key: str, pieces: Iterator[bytes]) -> Iterator[pa.NativeFile]:
         with ExitStack() as held:
             with disk_errors(
                 f"Local disk in {tempfile.gettempdir()}, for a copy of the segment {key},",
@@ -79,7 +80,7 @@ class S3Segments:
             ):
                 file = tempfile.NamedTemporaryFile(prefix="abs-s3-segment-")  # noqa: SIM115
                 held.callback(_delete, file)
-                for piece in self._objects.chunks(key):
+                for piece in pieces:
                     file.write(piece)
                 file.flush()
                 # Arrow cannot map an empty file.

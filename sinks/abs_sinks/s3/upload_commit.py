@@ -109,7 +109,9 @@ class PendingUploads:
             return True
         # A server that keeps no checksum and whose ETag is no digest: read it.
         crc = reduce(
-            lambda so_far, piece: crc64nvme(piece, so_far), self._objects.chunks(upload.key), 0
+            lambda so_far, piece: crc64nvme(piece, so_far),
+            self._objects.chunks(upload.key) or (),
+            0,
         )
         return f"{crc:016x}" == upload.crc
 
