@@ -6,20 +6,18 @@ import os
 import re
 import sys
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 import pyspark
 
-from tests.spark.drivers import Session, until
+from tests.spark.drivers import KilledAtTheEnd, Session, until
 
 EXECUTOR = "CoarseGrainedExecutorBackend"
 _HOME = Path(pyspark.__file__).parent
 _STARTED = re.compile(r"Starting Spark master at (spark://\S+)")
 
 
-class Cluster:
+class Cluster(KilledAtTheEnd):
     """A master and workers; each worker has executors, each with Python processes.
 
     Executors inherit the environment as it is when the cluster is made. Use as a context manager.
@@ -42,15 +40,8 @@ class Cluster:
         for _ in range(workers):
             self.add_worker()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def kill(self) -> None:
+        """SIGKILL to all processes of all workers and of the master."""
         for session in (*self.workers, self._master):
             session.kill()
 

@@ -12,8 +12,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from abs_clients.s3.client import close_idle
-from abs_services import S3Service
+from abs_services import KafkaService, S3Service
+from tests.kit.kafka import Variant, open_topic
 from tests.spark.bucket import Bucket
+from tests.spark.epoch_world import EpochWorld
 from tests.spark.jobs.folder_sink import FolderDataSource
 from tests.spark.jobs.session import small_session
 from tests.spark.world import WAYS, World
@@ -59,6 +61,16 @@ def bucket(s3: S3Service, prefix: str, spark: SparkSession) -> Iterator[Bucket]:
     Path(os.environ["AWS_SHARED_CREDENTIALS_FILE"]).write_text(f"[default]\n{keys}\n")
     yield Bucket(s3, prefix)
     close_idle()
+
+
+@pytest.fixture
+def world(
+    new_world: Callable[[str], World], kafka: KafkaService, bucket: Bucket
+) -> Iterator[EpochWorld]:
+    """Three empty targets: a table, a topic and a folder."""
+    kafka.start()
+    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
+        yield EpochWorld(new_world("2pc"), topic, bucket)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -59,7 +60,25 @@ def killed_at(point: CrashPoint, nth: int, job: Job, folder: Path, url: str | No
         driver.kill()
 
 
-class Session:
+class KilledAtTheEnd(ABC):
+    """A context manager over processes: whatever is left of them is killed at the end."""
+
+    @abstractmethod
+    def kill(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.kill()
+
+
+class Session(KilledAtTheEnd):
     """A process in a session of its own, with all that it starts.
 
     The session is what all of its processes share, those which make process groups of their own, too.
@@ -89,16 +108,13 @@ class Session:
         if self._id is not None:
             LEASH.tie(self._id)
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self.kill()
+        super().__exit__(kind, error, traceback)
         if error is not None:
             print(self.log[-6000:])
 

@@ -8,18 +8,17 @@ Spark or Java, the JVM reads the jars.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import logging
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from abs_services.native.class_archive import make_once
 from abs_services.places import cache_folder
 
 log = logging.getLogger(__name__)
@@ -66,19 +65,15 @@ def make_class_archive(dump: Callable[[Path], None]) -> None:
     Args:
         dump: leaves the archive in the file that is given, if all goes well.
     """
-    archive = class_archive()
+
+    def make(archive: Path) -> None:
+        for old in cache_folder().glob("spark-*.jsa"):
+            if time.time() - old.stat().st_mtime > UNUSED_S:
+                old.unlink()
+        dump(archive)
+
     try:
-        with (cache_folder() / "spark-classes.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if archive.exists():
-                return
-            for old in cache_folder().glob("spark-*.jsa"):
-                if time.time() - old.stat().st_mtime > UNUSED_S:
-                    old.unlink()
-            with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
-                made = Path(scratch) / archive.name
-                dump(made)
-                made.rename(archive)
+        make_once(class_archive(), "spark-classes.lock", make)
     except OSError as error:
         log.warning("Spark starts without an archive of its classes: %s", error)
 

@@ -9,14 +9,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from abs_services import KafkaService, S3Service
-from tests.kit.kafka import Variant, open_topic
+from abs_services import S3Service
 from tests.spark.bucket import Bucket
 from tests.spark.cluster import Cluster
 from tests.spark.drivers import Driver
 from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.jobs.stream_files import Job
-from tests.spark.world import World
 
 # Of the campaign, for its time: executors and drivers are killed each day without a cluster.
 pytestmark = [
@@ -37,12 +35,9 @@ def cluster(store: S3Service, tmp_path: Path) -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def world(
-    new_world: Callable[[str], World], kafka: KafkaService, store: S3Service, prefix: str
-) -> Iterator[EpochWorld]:
-    kafka.start()
-    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
-        yield EpochWorld(new_world("2pc"), topic, Bucket(store, prefix))
+def bucket(store: S3Service, prefix: str) -> Bucket:
+    """Its keys are in the environment, which drivers inherit."""
+    return Bucket(store, prefix)
 
 
 Fault = Callable[[Driver], range | None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -15,26 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 import abs_spark
 from abs_core.errors import ConfigError
-from abs_services import KafkaService
 from abs_spark.foreach.explain import explanation
 from abs_spark.foreach.function import Epoch
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.spec import EpochSink
-from tests.kit.kafka import Variant, open_topic
-from tests.spark.bucket import Bucket
 from tests.spark.epoch_world import EpochWorld, once
-from tests.spark.world import World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
-
-
-@pytest.fixture
-def world(
-    new_world: Callable[[str], World], kafka: KafkaService, bucket: Bucket
-) -> Iterator[EpochWorld]:
-    kafka.start()
-    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
-        yield EpochWorld(new_world("2pc"), topic, bucket)
 
 
 def ids(numbers: range, rows: int = 40) -> list[int]:

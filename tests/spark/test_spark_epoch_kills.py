@@ -6,7 +6,6 @@ Each day one kill; pairs of drivers by turns with ``test_spark_kills``; in the c
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
@@ -14,16 +13,13 @@ from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE
-from abs_services import KafkaService
 from tests import daily
-from tests.kit.kafka import Variant, open_topic
-from tests.spark.bucket import Bucket
 from tests.spark.drivers import COPIES, STOOD_STILL, Driver, killed_at, until
 from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.jobs.stream_files import Job, run_to_end, start
-from tests.spark.world import World
 
-pytestmark = [pytest.mark.spark, pytest.mark.services]
+# ``store`` puts the bucket's keys into the environment, which drivers inherit.
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.usefixtures("store")]
 
 FILES = 4
 ROWS = 40
@@ -33,16 +29,6 @@ POINTS = sorted(set(CrashPoint) - CO_COMMIT - RARE)
 # A process passes each of them more than once, but a run starts once.
 PASSAGES = [(point, nth) for point in POINTS for nth in (1, 2, 3)]
 PASSAGES = [(p, nth) for p, nth in PASSAGES if nth == 1 or p is not CrashPoint.AFTER_START]
-
-
-@pytest.fixture
-def world(
-    new_world: Callable[[str], World], kafka: KafkaService, bucket: Bucket, store: object
-) -> Iterator[EpochWorld]:
-    """``store`` puts the bucket's keys into the environment, which drivers inherit."""
-    kafka.start()
-    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
-        yield EpochWorld(new_world("2pc"), topic, bucket)
 
 
 def ids(files: int = FILES) -> list[int]:

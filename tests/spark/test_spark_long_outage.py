@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
 
 import pytest
 
 from abs_services import KafkaService, PostgresService
 from abs_services.contracts import S3Service, Service
-from tests.kit.kafka import Variant, open_topic
 from tests.outage import Away, Way, standing_still, stopped
-from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, until
 from tests.spark.epoch_world import EpochWorld, once
-from tests.spark.world import World
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.services,
     pytest.mark.campaign,
     pytest.mark.timeout(1200),
+    pytest.mark.usefixtures("store"),  # drivers inherit the bucket's keys
 ]
 
 AWAY_SECONDS = 120.0
 ROWS = 40
-
-
-@pytest.fixture
-def world(
-    new_world: Callable[[str], World], kafka: KafkaService, bucket: Bucket, store: S3Service
-) -> Iterator[EpochWorld]:
-    kafka.start()
-    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
-        yield EpochWorld(new_world("2pc"), topic, bucket)
 
 
 @pytest.fixture(params=["postgres", "kafka", "s3"])

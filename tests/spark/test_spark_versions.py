@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from abs_core.crash import CrashPoint
-from abs_services import KafkaService, S3Service
+from abs_services import S3Service
 from tests import daily
-from tests.kit.kafka import Variant, open_topic
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Driver, killed_at
 from tests.spark.epoch_world import EpochWorld, once
@@ -35,12 +34,9 @@ FILES, ROWS = 4, 40
 
 
 @pytest.fixture
-def world(
-    new_world: Callable[[str], World], kafka: KafkaService, store: S3Service, prefix: str
-) -> Iterator[EpochWorld]:
-    kafka.start()
-    with open_topic(kafka.bootstrap, Variant("2pc")) as topic:
-        yield EpochWorld(new_world("2pc"), topic, Bucket(store, prefix))
+def bucket(store: S3Service, prefix: str) -> Bucket:
+    """Its keys are in the environment, which drivers inherit."""
+    return Bucket(store, prefix)
 
 
 @pytest.fixture(params=[OLDEST, *OTHERS])

@@ -7,14 +7,13 @@ start many brokers.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import logging
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from abs_core.errors import AbsError
+from abs_services.native.class_archive import make_once
 from abs_services.native.kafka_jars import KAFKA, find_java
 from abs_services.places import cache_folder
 
@@ -45,14 +44,6 @@ def make_class_archive(dump: Callable[[Path], None]) -> None:
         dump: runs a broker that leaves the archive in the file that is given, and ends it.
     """
     try:
-        archive = class_archive(find_java())
-        with (cache_folder() / "kafka-classes.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if archive.is_file():
-                return
-            with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
-                made = Path(scratch) / archive.name
-                dump(made)
-                made.rename(archive)
+        make_once(class_archive(find_java()), "kafka-classes.lock", dump)
     except (AbsError, OSError) as error:
         log.warning("Kafka brokers start without an archive of their classes: %s", error)
