@@ -8,15 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import abs_spark
+from abs_core.contracts import Task
 from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE
 from abs_spark.foreach.explain import explanation
 from abs_spark.foreach.function import Epoch
+from abs_spark.target import group_of
 from tests import daily
 from tests.spark.drivers import killed_at
 from tests.spark.epoch_world import JOB, SCHEMA
@@ -108,6 +111,28 @@ def test_rows_and_those_that_refer_to_them_are_written_once_over_a_replay(
     world.add_files(range(2, FILES), ROWS)
     run(spark, world, epoch(world, protocol))
     check(world, FILES)
+
+
+def test_explain_shows_a_groups_handle_under_each_of_its_sinks(
+    spark: SparkSession, world: World
+) -> None:
+    world.add_files(range(1), ROWS)
+    function = epoch(world, "2pc")
+    run(spark, world, function)
+    begun = function.run
+    assert begun is not None
+    state, _ = begun.begin(1)
+    opened = {begun.numbers[name]: target for name, target in begun.targets.opened()}
+    group = group_of(opened)
+    writer = group.writer(Task(state.register, JOB, state.generation, 1, 0, "ab"))
+    writer.write(0, pa.RecordBatch.from_pylist([{"id": 1000}], schema=opened[0].schema))
+    made = writer.pre_commit()
+    assert made is not None
+    try:
+        told = [line for line in explanation(function).splitlines() if "in doubt" in line]
+        assert told == [f"    in doubt: {made.handle} (under way)"] * 2
+    finally:
+        group.committer(co_commit=False).abort([made.handle])
 
 
 @PROTOCOLS
