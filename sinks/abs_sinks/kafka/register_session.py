@@ -54,8 +54,9 @@ class FencedProducer:
         self.usable = True
         self._topic = options.registertopic
         name = register_id(options.registertopic, job)
-        # Where the rows of a whole epoch go through it (``wal``) it sends them as was chosen.
-        columnar = options.protocol == "wal" and options.choice.columnar
+        # Where rows or winners of an epoch go through it, it sends them as was chosen: librdkafka would
+        # need a new producer for each epoch (``may_carry_rows``), half a second and more.
+        columnar = options.protocol in ("wal", "idempotent") and options.choice.columnar
         self._transactions = take_over(
             options, name, columnar=columnar, topic=None, timeout_ms=timeout_ms
         )
