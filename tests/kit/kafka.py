@@ -31,6 +31,7 @@ from abs_sinks.kafka.ids import parse_id
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_session import close_session
 from abs_sinks.kafka.sink import KafkaSink
+from abs_sinks.kafka.twophase import TransactionWriter
 from tests.kit.kafka_log import committed
 
 PARTITIONS = 3
@@ -79,6 +80,20 @@ class _KeyedWriter:
 
     def abort(self) -> None:
         self._writer.abort()
+
+
+def sending(writer: object) -> TransactionWriter:
+    """The writer that sends, below those that hand over to it."""
+    while not isinstance(writer, TransactionWriter):
+        writer = writer._writer  # type: ignore[attr-defined]
+    return writer
+
+
+def send_now(writer: object) -> None:
+    """Have the broker hold what was written: a client gathers records for a while."""
+    sender = sending(writer)._sender
+    assert sender is not None
+    sender.flush()
 
 
 class TopicHarness:

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from abs_core.contracts import Task
+from abs_core.model import JobState
 from abs_sinks.s3 import S3Options, S3Sink
 from tests.spark.bucket import Bucket
 from tests.spark.jobs.stream_files import Job, run_to_end
@@ -90,7 +91,10 @@ def test_what_was_committed_is_read_back_and_nothing_else(
         writer = frame.write.format("abs-s3").mode("append").options(**options)
         writer.options(job="batch", epoch=str(batch)).save()
     sink = S3Sink(S3Options.parse(options), pa.schema([("id", pa.int64()), ("k", pa.int64())]))
-    loser = sink.writer(Task("0123456789abcdef", "other", 1, 0, 0, "ab"))
+    register = "0123456789abcdef"
+    begun = JobState(register, "other", sink.target, "lineage", 1, "run")
+    sink.register().compare_and_set("other", None, begun)  # as each job begins
+    loser = sink.writer(Task(register, "other", 1, 0, 0, "ab"))
     loser.write(pa.record_batch({"id": [-1], "k": [-1]}))
     loser.pre_commit()
     read = spark.read.format("abs-s3").options(**options).load()

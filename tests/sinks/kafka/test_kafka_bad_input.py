@@ -18,8 +18,7 @@ from abs_core.errors import AbsError, RowError, SchemaError, TargetError, Unavai
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaSink
-from abs_sinks.kafka.twophase import TransactionWriter
-from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, make_topic, open_topic
+from tests.kit.kafka import PARTITIONS, TopicHarness, Variant, make_topic, open_topic, sending
 
 pytestmark = pytest.mark.services
 
@@ -156,9 +155,8 @@ def test_a_record_that_vanishes_is_missed_when_the_brokers_are_asked(
     harness: TopicHarness, writer_of: WriterOf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = writer_of()
-    assert isinstance(writer, TransactionWriter)
     writer.write(batch(value=["a", "b", "c"]))
-    sender = writer._sender
+    sender = sending(writer)._sender
     assert sender is not None
     sender.rows += 1  # as if one more had been sent, and its failure never reported
     with pytest.raises(TargetError, match="4 records were sent and acknowledged, and the brokers"):

@@ -34,7 +34,7 @@ from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sink import KafkaSink
 from abs_sinks.kafka.twophase import TransactionWriter
 from tests.fault_proxy.kafka import Api, LossyBroker
-from tests.kit.kafka import TopicHarness, Variant, open_topic
+from tests.kit.kafka import TopicHarness, Variant, open_topic, send_now
 
 pytestmark = pytest.mark.services
 
@@ -85,8 +85,7 @@ def test_what_a_failed_task_wrote_is_aborted_before_its_process_may_end(
 ) -> None:
     writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
-    assert writer._sender is not None
-    writer._sender.flush()
+    send_now(writer)
     assert harness.open_ids()
     writer.abort()
     assert not harness.open_ids()
@@ -193,8 +192,7 @@ def test_a_coordinator_that_is_away_for_a_moment_does_not_leave_readers_waiting(
         pool.take(replace(TASK, partition=1))
         writer = TransactionWriter(options, SCHEMA, TASK, pool)
         writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
-        assert writer._sender is not None
-        writer._sender.flush()
+        send_now(writer)
         assert within(20, lambda: _uses(pool)[Use.READY] == 1), "the abort's request is the next"
         broker.lose(loss, Api.INIT_PRODUCER_ID)
         writer.abort()

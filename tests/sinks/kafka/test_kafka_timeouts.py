@@ -16,7 +16,7 @@ from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from tests.kit.kafka import TopicHarness, Variant, open_topic
+from tests.kit.kafka import TopicHarness, Variant, open_topic, send_now
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 
@@ -102,8 +102,7 @@ def test_a_timeout_before_and_after_the_decision_is_seen(case: Case, harness: To
 @BY_EITHER
 def test_a_zombie_is_fenced_by_the_sweep_of_its_successor(case: Case) -> None:
     zombie = case.run().attempt(0).write(*LEFT)
-    assert zombie.writer._writer._sender is not None  # type: ignore[attr-defined]
-    zombie.writer._writer._sender.flush()  # type: ignore[attr-defined]
+    send_now(zombie.writer)
     case.run().begin(0)
     raises(FencedError, lambda: zombie.write(*RIGHT).pre_commit())
     zombie.writer.abort()
@@ -117,7 +116,7 @@ def test_a_task_that_writes_for_too_long_is_told_of_the_timeout(
 ) -> None:
     harness.new_sink = harness.sink_for(_short(harness))
     slow = case.run().attempt(0).write(*LEFT)
-    slow.writer._writer._sender.flush()  # type: ignore[attr-defined]
+    send_now(slow.writer)
     assert within(30, lambda: not harness.open_ids()), "the broker does not time it out"
     error = raises(NotPreparedError, lambda: slow.write(*RIGHT).pre_commit())
     assert "kafka.transaction.timeout.ms" in str(error)
