@@ -11,16 +11,14 @@ from __future__ import annotations
 import json
 import logging
 
-import pyarrow as pa
 from pyarrow import fs
 
 from abs_core.errors import CorruptionError, UnavailableError
 from abs_core.strictjson import fields, parse, text, version, whole
 from abs_spark.certificates import replace_file
-from abs_spark.checkpoint import is_readable, locate
+from abs_spark.checkpoint import FAILURES, is_readable, locate
 
 VERSION = 1
-_FAILURES = (OSError, pa.ArrowException, ValueError, ImportError)
 
 _log = logging.getLogger("abs_spark.recovery")
 
@@ -50,7 +48,7 @@ class FailedBatch:
                 return None
             with filesystem.open_input_stream(path) as file:
                 content = bytes(file.read())
-        except _FAILURES as error:
+        except FAILURES as error:
             if not is_readable(self._checkpoint):
                 return None
             raise UnavailableError(
@@ -76,7 +74,7 @@ class FailedBatch:
         try:
             filesystem, path = self._place()
             replace_file(filesystem, path, json.dumps(told).encode())
-        except _FAILURES as error:
+        except FAILURES as error:
             _log.warning(
                 "job %s: batch %d failed, and this cannot be noted in the checkpoint (%s): should the "
                 "query go on, restart it only when you have seen what the target holds",
@@ -91,7 +89,7 @@ class FailedBatch:
             filesystem, path = self._place()
             if filesystem.get_file_info(path).type == fs.FileType.File:
                 filesystem.delete_file(path)
-        except _FAILURES as error:
+        except FAILURES as error:
             _log.warning("job %s: %s", self._job, str(error)[:200])
 
     def _place(self) -> tuple[fs.FileSystem, str]:

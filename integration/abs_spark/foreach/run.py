@@ -160,7 +160,7 @@ class EpochRun:
 
     def _check_none_passed_over(self, epoch: int) -> None:
         """Before the run starts: whether Spark has gone on past a batch that failed."""
-        failed = self._patience.retry(self._failed_batch.read)
+        failed = with_checkpoint(self._patience).retry(self._failed_batch.read)
         if failed is None or epoch <= failed:
             return
         stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
