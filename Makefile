@@ -1,8 +1,8 @@
 # `make demo` and `make test` do all of their own set-up; they need Python 3.11+ and Java 17+.
 .PHONY: demo test check bench campaign matrix setup
 BIN := .venv/bin
-# Test processes at once; each has servers and a Spark session of its own.
-JOBS ?= 2
+# Test processes at once; each has servers of its own, and half of them a Spark session (tests/schedule.py).
+JOBS ?= 4
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
@@ -14,6 +14,7 @@ demo: setup ## real data through three queries, then to three targets in one; ki
 	@$(BIN)/abs demo --route epoch
 
 test: check ## everything CI runs
+	@$(BIN)/python -m tests.prefetch
 	$(BIN)/python -m pytest -m "not campaign" -n $(JOBS) --dist loadfile
 
 check: setup ## style, types, and the direction of dependencies

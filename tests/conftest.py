@@ -12,6 +12,7 @@ import secrets
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -54,6 +55,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         ranks[item.path] = min(of_item, ranks.get(item.path, of_item))
     items.sort(key=lambda item: ranks[item.path])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Files are dealt out as ``tests/schedule.py`` says."""
+    from tests.schedule import SparkOnHalf  # only the process that deals them out needs it
+
+    return SparkOnHalf(config, log)
 
 
 def pytest_report_header() -> str:

@@ -1,0 +1,59 @@
+"""Fetches and makes what tests need once, before they begin: ``python -m tests.prefetch``.
+
+Each step prints its name and how long it took; one that is cached takes no time. What cannot be had
+here is no error: the tests that need it are skipped, or fail with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from abs_core.errors import AbsError
+from abs_services.native.kafka import archive_classes
+from abs_services.native.kafka_jars import broker_jars, find_java
+from tests.packaging import test_wheel as oldest
+from tests.packaging.venvs import python_with
+from tests.spark import jvm
+from tests.spark.other_sparks import search_path
+
+QUICK_S = 1.0
+"""A step that takes less was cached, and is not worth a line."""
+
+
+def steps() -> list[tuple[str, Callable[[], object]]]:
+    """Each thing that is fetched or made once, and what does it."""
+    oldest_spark = (*oldest.BASE, *oldest.OLD_SPARK, *oldest.POSTGRES)
+    return [
+        ("the Kafka broker (46 jars, 43 MB)", lambda: broker_jars(find_java())),
+        ("the broker's class archive (47 MB)", archive_classes),
+        ("Spark's class archive (180 MB)", lambda: jvm.make_class_archive(jvm.run_and_dump)),
+        ("PySpark 3.5.7 (345 MB)", lambda: search_path("3.5.7")),
+        ("the oldest libraries that are promised (300 MB)", lambda: python_with(*oldest.BASE)),
+        ("the oldest libraries with Spark (600 MB)", lambda: python_with(*oldest_spark)),
+    ]
+
+
+def main() -> None:
+    """Do all steps, one after another."""
+    os.environ.setdefault("PYSPARK_PYTHON", str(Path(sys.executable)))
+    todo = steps()
+    for number, (name, step) in enumerate(todo, start=1):
+        print(f"[{number}/{len(todo)}] {name} ... ", end="", flush=True)
+        begun = time.monotonic()
+        try:
+            step()
+        except (AbsError, pytest.skip.Exception) as error:
+            print(f"not available here: {error}")
+            continue
+        taken = time.monotonic() - begun
+        print("cached" if taken < QUICK_S else f"{taken:.0f} s")
+
+
+if __name__ == "__main__":
+    main()
