@@ -1,8 +1,8 @@
 """What the tests of one day draw: a seed by date, and cuts of products that are too large for each run.
 
 Each day tries another part, so that in time all of it is tried; on one day every run tries the same.
-`make campaign` tries the products whole. The seed is printed at the head of a run; a day is repeated
-with ``ABS_TEST_SEED=20261123 make test``.
+`make campaign` tries what `make test` of the same day leaves out: both together try the products whole.
+The seed is printed at the head of a run; a day is repeated with ``ABS_TEST_SEED=20261123 make test``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,18 @@ from typing import Any, TypeVar
 
 import pytest
 from _pytest.mark.structures import ParameterSet
+
+MINUTES = (
+    "an executor and the driver of a cluster",
+    "a worker of a cluster",
+    "a worker with dynamic allocation",
+    "a speculative copy",
+    "each broker in turn",
+    "a task that died and readers",
+    "the tutorial",
+    "a Connect server",
+)
+"""Tests through Spark that take a minute and more: one of these a day, see ``takes_minutes``."""
 
 T = TypeVar("T")
 Test = TypeVar("Test", bound=Callable[..., Any])
@@ -80,3 +92,8 @@ def turn(name: str, among: Iterable[str], of: str) -> Callable[[Test], Test]:
         return test
 
     return mark
+
+
+def takes_minutes(name: str) -> Callable[[Test], Test]:
+    """For a test that takes minutes: one of ``MINUTES`` runs each day, the others in the campaign."""
+    return turn(name, MINUTES, of="tests of minutes")

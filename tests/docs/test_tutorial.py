@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-# Of the campaign, for its time: the snippets of the README and the how-to pages run each day.
+from tests import daily
+
+# In its turn, for its time: the snippets of the README and the how-to pages run each day.
 pytestmark = [
-    pytest.mark.campaign,
     pytest.mark.spark,
     pytest.mark.services,
     pytest.mark.timeout(1800),
@@ -23,6 +24,7 @@ PAGE = ROOT / "docs" / "tutorial" / "first-stream.md"
 SET_UP = "make setup\n. .venv/bin/activate\n"
 
 
+@daily.takes_minutes("the tutorial")
 def test_the_tutorial_runs_as_it_stands(tmp_path: Path) -> None:
     page = PAGE.read_text()
     script = "".join(re.findall(r"^```bash\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))

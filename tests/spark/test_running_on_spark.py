@@ -18,6 +18,7 @@ import pytest
 
 from abs_services.leash import LEASH
 from abs_services.processes import ProcessId
+from tests import daily
 from tests.packaging.venvs import python_with, wheel, with_wheel
 from tests.spark.cluster import Cluster
 
@@ -121,7 +122,7 @@ def test_the_wheel_by_py_files(place: Place, cluster: Cluster, built: Path) -> N
     place.holds()
 
 
-@pytest.mark.campaign
+@daily.takes_minutes("a Connect server")
 def test_a_connect_server(place: Place, built: Path) -> None:
     python = with_wheel(python_with(*CONNECT, *RUNTIME, *LIBRARIES, of="wheel"), built)
     place.use(python)

@@ -10,15 +10,14 @@ import psutil
 import pytest
 
 from abs_services import S3Service
+from tests import daily
 from tests.spark.bucket import Bucket
 from tests.spark.cluster import Cluster
 from tests.spark.drivers import Driver
 from tests.spark.epoch_world import EpochWorld, once
 from tests.spark.jobs.stream_files import Job
 
-# Of the campaign, for its time: executors and drivers are killed each day without a cluster.
 pytestmark = [
-    pytest.mark.campaign,
     pytest.mark.spark,
     pytest.mark.services,
     pytest.mark.timeout(1200),
@@ -75,6 +74,7 @@ def world_job(world: EpochWorld, conf: dict[str, str], *, continuous: bool = Tru
     return world.job(tasks=4, scramble=True, continuous=continuous, conf=conf)
 
 
+@daily.takes_minutes("an executor and the driver of a cluster")
 def test_an_executor_and_the_driver_are_killed(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -86,12 +86,14 @@ def test_an_executor_and_the_driver_are_killed(
     run_through(world, cluster.conf(), tmp_path, kill)
 
 
+@daily.takes_minutes("a worker of a cluster")
 def test_all_processes_of_one_worker_are_killed(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:
     run_through(world, cluster.conf(), tmp_path, lambda driver: cluster.kill_worker())
 
 
+@daily.takes_minutes("a worker with dynamic allocation")
 def test_a_worker_is_lost_in_the_middle_of_an_epoch_with_dynamic_allocation(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:
@@ -112,6 +114,7 @@ def test_a_worker_is_lost_in_the_middle_of_an_epoch_with_dynamic_allocation(
     run_through(world, cluster.conf(**more), tmp_path, lose)
 
 
+@daily.takes_minutes("a speculative copy")
 def test_a_task_that_stands_still_is_overtaken_by_its_speculative_copy(
     world: EpochWorld, cluster: Cluster, tmp_path: Path
 ) -> None:

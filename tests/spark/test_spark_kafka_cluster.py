@@ -1,6 +1,7 @@
 """A query from Kafka to Kafka while the brokers are started anew, one after the other.
 
-Only in the campaign: each day ``tests/sinks/kafka/test_kafka_cluster.py`` has it of the sink alone, and
+One mode in its turn (``daily.MINUTES``), all in the campaign. Each day
+``tests/sinks/kafka/test_kafka_cluster.py`` has it of the sink alone, and
 ``tests/sources/kafka/test_kafka_source_cluster.py`` of the source alone.
 """
 
@@ -16,11 +17,11 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.errors import UnavailableError
 from abs_services.native.kafka_cluster import NativeKafkaCluster
 from abs_sources.kafka.testing import KafkaSourceHarness
+from tests import daily
 from tests.spark.drivers import Driver
 from tests.spark.kafka_world import KafkaWorld, opened
 
 pytestmark = [
-    pytest.mark.campaign,
     pytest.mark.spark,
     pytest.mark.services,
     pytest.mark.timeout(900),
@@ -33,11 +34,13 @@ EVERY = [
 ]
 
 
-@pytest.mark.parametrize(("mode", "end"), EVERY)
+@daily.takes_minutes("each broker in turn")
+@pytest.mark.parametrize("way", daily.members(EVERY, 1, of="ways of brokers"), ids="-".join)
 def test_a_query_runs_on_while_each_broker_in_turn_goes_and_comes_back(
-    brokers: NativeKafkaCluster, tmp_path: Path, mode: str, end: str
+    brokers: NativeKafkaCluster, tmp_path: Path, way: tuple[str, str]
 ) -> None:
     """It does not fail, and so needs nobody who starts it again; each record is there once."""
+    mode, end = way
     with opened(brokers.bootstrap, mode) as target:
         world = KafkaWorld(tmp_path, brokers, KafkaSourceHarness(brokers.bootstrap), target)
         added: list[object] = [*world.source.add(60)]

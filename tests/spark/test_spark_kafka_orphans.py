@@ -1,7 +1,7 @@
 """A task dies and is tried again: what the first attempt left open holds no reader up for long.
 
-Only in the campaign: each day ``tests/sinks/kafka/test_kafka_orphans.py`` has it of a killed worker
-without Spark.
+One mode in its turn (``daily.MINUTES``), both in the campaign. Each day
+``tests/sinks/kafka/test_kafka_orphans.py`` has it of a killed worker without Spark.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ from abs_clients.kafka.cluster import close_clusters
 from abs_core.crash import CrashPoint
 from abs_services import KafkaService
 from abs_sources.kafka.testing import KafkaSourceHarness
+from tests import daily
 from tests.spark.drivers import Driver
 from tests.spark.kafka_world import KafkaWorld, opened
 
 pytestmark = [
-    pytest.mark.campaign,
     pytest.mark.spark,
     pytest.mark.services,
     pytest.mark.timeout(600),
 ]
 
 
-@pytest.mark.parametrize("mode", ["2pc", "2pc-librdkafka"])
+@daily.takes_minutes("a task that died and readers")
+@pytest.mark.parametrize("mode", daily.members(["2pc", "2pc-librdkafka"], 1, of="orphans"))
 def test_while_the_query_runs_on_readers_see_what_is_committed_soon_after_a_task_has_died(
     kafka: KafkaService, tmp_path: Path, mode: str
 ) -> None:
