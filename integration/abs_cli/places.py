@@ -119,9 +119,10 @@ def _postgres_at(url: str, schema: str) -> Place:
 
 def _postgres(options: PostgresOptions) -> Place:
     from abs_core.routing import ByProtocol
-    from abs_sinks.postgres.committer import PreparedCommitter, UpsertedCommitter
+    from abs_sinks.postgres.idempotent import UpsertedCommitter
     from abs_sinks.postgres.register import PostgresRegister
     from abs_sinks.postgres.target import identity_at
+    from abs_sinks.postgres.twophase import PreparedCommitter
 
     committer = ByProtocol(
         {
@@ -136,8 +137,8 @@ def _postgres(options: PostgresOptions) -> Place:
 def _staged(options: PostgresOptions) -> Committer:
     import pyarrow as pa
 
-    from abs_sinks.postgres.committer import StagedCommitter
     from abs_sinks.postgres.tables import Tables
+    from abs_sinks.postgres.wal import StagedCommitter
 
     return _WithoutColumns(StagedCommitter(Tables.only(options, pa.schema([]))))
 

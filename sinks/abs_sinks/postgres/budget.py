@@ -10,7 +10,7 @@ from abs_clients.postgres.pool import leased
 from abs_core.model import Finding, Severity
 from abs_sinks.postgres.group import transactions_of
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.preparing import RAISE
+from abs_sinks.postgres.prepared import RAISE
 
 _REMEDY = f"{RAISE}, or set protocol=wal, which prepares one for an epoch, whatever its tasks."
 

@@ -6,12 +6,13 @@ from collections.abc import Hashable, Mapping
 
 import pyarrow as pa
 
-from abs_core.contracts import Task
-from abs_core.routing import ByProtocol
-from abs_sinks.postgres.committer import committer_of
+from abs_core.contracts import Committer, Task
+from abs_core.routing import ByProtocol, by_protocol
+from abs_sinks.postgres.idempotent import UpsertedCoCommitter, UpsertedCommitter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.tables import Table, Tables
-from abs_sinks.postgres.twophase import GroupPreparingWriter
+from abs_sinks.postgres.twophase import GroupPreparingWriter, PreparedCommitter
+from abs_sinks.postgres.wal import StagedCoCommitter, StagedCommitter, StagedComposer
 
 _PLACE = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
 """Of libpq's parameters those that say which session it is."""
@@ -30,6 +31,28 @@ def transactions_of(options: PostgresOptions) -> Hashable | None:
     given = {**_DEFAULTS, **dict(options.address.parameters)}
     place = tuple(sorted((name, given[name]) for name in _PLACE if name in given))
     return options.protocol, place, options.stateschema
+
+
+def committer_of(tables: Tables, *, co_commit: bool = False) -> ByProtocol:
+    """A committer for the handles of every protocol.
+
+    Args:
+        tables: of all sinks that it is for.
+        co_commit: whether the register lies in this database, and the protocol has it decided in one
+            transaction with the rows: then it is a ``CoCommitter`` for ``wal`` and ``idempotent``.
+            Where it does not, it is a ``Composer`` for ``wal``.
+    """
+    options = tables.options
+    committers: dict[str, Committer] = {
+        "2pc": PreparedCommitter(options),
+        "wal": StagedCommitter(tables),
+        "idempotent": UpsertedCommitter(),
+    }
+    if options.protocol == "wal":
+        committers["wal"] = StagedCoCommitter(tables) if co_commit else StagedComposer(tables)
+    if co_commit and options.protocol == "idempotent":
+        committers["idempotent"] = UpsertedCoCommitter(tables)
+    return by_protocol(options.protocol, committers)
 
 
 class PostgresGroup:

@@ -23,7 +23,7 @@ from abs_sinks.postgres.facts import (
 )
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.preparing import OR_ALONE, OR_WAL, RAISE
+from abs_sinks.postgres.prepared import OR_ALONE, OR_WAL, RAISE
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.schema import left_empty
 from abs_sinks.postgres.table import Table, read_table
