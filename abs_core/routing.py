@@ -133,6 +133,25 @@ def by_protocol(present: str, committers: Mapping[str, Committer]) -> ByProtocol
     return ByProtocol(committers)
 
 
+def none_to_commit(
+    committables: Sequence[Committable], why: str, remedy: str
+) -> Mapping[HandleName, Outcome]:
+    """What ``Committer.commit`` answers where no decision may name what was given: for none, nothing.
+
+    Raises:
+        ProtocolError: a handle was given; ``why`` and ``remedy`` are its texts.
+    """
+    for committable in committables:
+        raise ProtocolError(
+            why,
+            job=committable.handle.job,
+            epoch=committable.handle.epoch,
+            handle=str(committable.handle),
+            remedy=remedy,
+        )
+    return {}
+
+
 def _no_committer(committable: Committable) -> UnknownProtocolError:
     return UnknownProtocolError(
         f"A handle was made under protocol={committable.protocol}, and nothing here can tell what "

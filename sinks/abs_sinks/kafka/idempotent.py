@@ -18,6 +18,7 @@ from abs_core.contracts import Conflict, Task, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.routing import none_to_commit
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records
 from abs_sinks.kafka.register import KafkaRegister
@@ -87,16 +88,12 @@ class WinnersCommitter:
         Raises:
             ProtocolError: an attempt was given.
         """
-        for committable in committables:
-            raise ProtocolError(
-                "A decision names an attempt of protocol=idempotent, which only the transaction of "
-                "its epoch's winners commits.",
-                job=committable.handle.job,
-                epoch=committable.handle.epoch,
-                handle=str(committable.handle),
-                remedy="restart the query: its epoch is written again.",
-            )
-        return {}
+        return none_to_commit(
+            committables,
+            "A decision names an attempt of protocol=idempotent, which only the transaction of "
+            "its epoch's winners commits.",
+            "restart the query: its epoch is written again.",
+        )
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         """Nothing: a loser's records stay, and are not read."""
