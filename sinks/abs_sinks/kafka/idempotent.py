@@ -27,7 +27,7 @@ from abs_sinks.kafka.side_topic import send_winners, winners_topic
 from abs_sinks.kafka.writer import RecordWriter
 
 
-class AttemptWriter(RecordWriter):
+class IdempotentWriter(RecordWriter):
     """Sends with an idempotent producer of its own, outside any transaction."""
 
     def __init__(self, options: KafkaOptions, schema: pa.Schema, task: Task) -> None:
@@ -68,7 +68,7 @@ class AttemptWriter(RecordWriter):
         )
 
 
-class WinnersCommitter:
+class IdempotentCommitter:
     """A ``CoCommitter``: the register must lie in the same cluster.
 
     Attempts leave nothing that could be aborted: a loser's records stay, and are not read.

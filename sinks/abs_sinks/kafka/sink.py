@@ -15,7 +15,7 @@ from abs_core.routing import ByProtocol, by_protocol
 from abs_core.writing import ToldWriter
 from abs_sinks.kafka.giving_up import left_behind
 from abs_sinks.kafka.guarantee import guarantee
-from abs_sinks.kafka.idempotent import AttemptWriter, WinnersCommitter
+from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.kafka.ids import identity
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.preflight import preflight
@@ -23,8 +23,8 @@ from abs_sinks.kafka.preflight_state import preflight_state
 from abs_sinks.kafka.producers import Producers
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.side_topic import data_topic
-from abs_sinks.kafka.twophase import TransactionCommitter, TransactionWriter
-from abs_sinks.kafka.wal import LogWriter, WalCoCommitter, WalCommitter, store_of
+from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
+from abs_sinks.kafka.wal import WalCoCommitter, WalCommitter, WalWriter, store_of
 
 
 class KafkaSink:
@@ -76,26 +76,26 @@ class KafkaSink:
         match self._options.protocol:
             case "2pc":
                 pool = self._producers_of(task)
-                transaction = TransactionWriter(self._options, self._schema, task, pool)
+                transaction = TwoPhaseWriter(self._options, self._schema, task, pool)
                 return ToldWriter(transaction, self._options.patience, task)
             case "wal":
                 store, ledger = store_of(self._options), not self._co_commit
-                return LogWriter(self._options, self._schema, task, store, ledger=ledger)
+                return WalWriter(self._options, self._schema, task, store, ledger=ledger)
             case _:
-                attempt = AttemptWriter(self._options, self._schema, task)
+                attempt = IdempotentWriter(self._options, self._schema, task)
                 return ToldWriter(attempt, self._options.patience, task)
 
     def committer(self) -> ByProtocol:
         """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this cluster."""
         committers: dict[str, Committer] = {
-            "2pc": TransactionCommitter(self._options, self._all_producers)
+            "2pc": TwoPhaseCommitter(self._options, self._all_producers)
         }
         match self._options.protocol:
             case "wal":
                 kind = WalCoCommitter if self._co_commit else WalCommitter
                 committers["wal"] = kind(self._options, store_of(self._options))
             case "idempotent":
-                committers["idempotent"] = WinnersCommitter(self._options)
+                committers["idempotent"] = IdempotentCommitter(self._options)
         return by_protocol(self._options.protocol, committers)
 
     def register(self) -> RegisterStore:

@@ -43,7 +43,7 @@ _SEQUENCES = 1 << 31
 _OPEN = (State.ONGOING, State.PREPARE_ABORT, State.PREPARE_COMMIT, State.PREPARE_EPOCH_FENCE)
 
 
-class TransactionWriter(RecordWriter):
+class TwoPhaseWriter(RecordWriter):
     """Sends records in a transaction of its own, which begins with the first row.
 
     It is pre-committed only when every record is acknowledged, no failure was reported, and the
@@ -173,7 +173,7 @@ class TransactionWriter(RecordWriter):
         return found
 
 
-class TransactionCommitter:
+class TwoPhaseCommitter:
     """A ``Committer`` for open transactions.
 
     A transaction of this process is in doubt under its handle's name, and may be aborted by that

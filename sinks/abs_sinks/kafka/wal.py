@@ -44,7 +44,7 @@ ROOM = 0.8
 """The part of ``transaction.timeout.ms`` that the records of an epoch may take to send."""
 
 
-class LogWriter(RecordWriter):
+class WalWriter(RecordWriter):
     """Keeps the task's records as a segment of the write-ahead log; no broker sees them yet.
 
     A seal whose reply is lost is not looked for: the attempt's name is its own (I6), so the segment is

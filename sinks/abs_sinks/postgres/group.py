@@ -8,11 +8,11 @@ import pyarrow as pa
 
 from abs_core.contracts import Committer, Task
 from abs_core.routing import ByProtocol, by_protocol
-from abs_sinks.postgres.idempotent import UpsertedCoCommitter, UpsertedCommitter
+from abs_sinks.postgres.idempotent import IdempotentCoCommitter, IdempotentCommitter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.tables import Table, Tables
-from abs_sinks.postgres.twophase import GroupPreparingWriter, PreparedCommitter
-from abs_sinks.postgres.wal import StagedCoCommitter, StagedCommitter, StagedComposer
+from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseCommitter
+from abs_sinks.postgres.wal import WalCoCommitter, WalCommitter, WalComposer
 
 _PLACE = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
 """Of libpq's parameters those that say which session it is."""
@@ -44,14 +44,14 @@ def committer_of(tables: Tables, *, co_commit: bool = False) -> ByProtocol:
     """
     options = tables.options
     committers: dict[str, Committer] = {
-        "2pc": PreparedCommitter(options),
-        "wal": StagedCommitter(tables),
-        "idempotent": UpsertedCommitter(),
+        "2pc": TwoPhaseCommitter(options),
+        "wal": WalCommitter(tables),
+        "idempotent": IdempotentCommitter(),
     }
     if options.protocol == "wal":
-        committers["wal"] = StagedCoCommitter(tables) if co_commit else StagedComposer(tables)
+        committers["wal"] = WalCoCommitter(tables) if co_commit else WalComposer(tables)
     if co_commit and options.protocol == "idempotent":
-        committers["idempotent"] = UpsertedCoCommitter(tables)
+        committers["idempotent"] = IdempotentCoCommitter(tables)
     return by_protocol(options.protocol, committers)
 
 
@@ -71,9 +71,9 @@ class PostgresGroup:
     def by_task(self) -> bool:
         return self.tables.options.protocol == "2pc"
 
-    def writer(self, task: Task) -> GroupPreparingWriter:
+    def writer(self, task: Task) -> GroupTwoPhaseWriter:
         """See ``SinkGroup``; for protocol ``2pc``."""
-        return GroupPreparingWriter(self._by_number, task)
+        return GroupTwoPhaseWriter(self._by_number, task)
 
     def committer(self, *, co_commit: bool) -> ByProtocol:
         """See ``SinkGroup``."""

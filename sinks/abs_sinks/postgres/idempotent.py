@@ -62,7 +62,7 @@ select from {register}
 _MAY = "with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
 
-class UpsertingWriter(OneCopyWriter):
+class IdempotentWriter(OneCopyWriter):
     """Rows are visible once ``pre_commit`` has returned; a replay sets them to the same again.
 
     The register must lie in the same database (``stateschema``).
@@ -178,7 +178,7 @@ class UpsertingWriter(OneCopyWriter):
             raise planned.error
 
 
-class UpsertedCommitter:
+class IdempotentCommitter:
     """Protocol idempotent: the rows are in the table before a committable exists."""
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
@@ -198,7 +198,7 @@ class UpsertedCommitter:
         """Nothing: there is no marker."""
 
 
-class UpsertedCoCommitter(UpsertedCommitter):
+class IdempotentCoCommitter(IdempotentCommitter):
     """Protocol idempotent, a ``CoCommitter``: the register alone is changed."""
 
     def __init__(self, tables: Tables) -> None:

@@ -107,7 +107,7 @@ class _TaskTransaction:
         return f"xxh3_128:{xxhash.xxh3_128(' '.join(self._digests).encode()).hexdigest()}"
 
 
-class PreparingWriter(_TaskTransaction):
+class TwoPhaseWriter(_TaskTransaction):
     """COPY into the table, a marker row, PREPARE TRANSACTION: all in one transaction of its own.
 
     The transaction begins with the first row. Waits at most ``locktimeout`` for a lock: a prepared
@@ -122,8 +122,8 @@ class PreparingWriter(_TaskTransaction):
         self._take(self._table, batch)
 
 
-class GroupPreparingWriter(_TaskTransaction):
-    """A ``GroupWriter``: as ``PreparingWriter``, for the tables of several sinks in one transaction.
+class GroupTwoPhaseWriter(_TaskTransaction):
+    """A ``GroupWriter``: as ``TwoPhaseWriter``, for the tables of several sinks in one transaction.
 
     A row is there for the foreign keys of rows that are written after it.
     """
@@ -143,7 +143,7 @@ class GroupPreparingWriter(_TaskTransaction):
             return super().pre_commit()
 
 
-class PreparedCommitter:
+class TwoPhaseCommitter:
     """Protocol 2pc: a ``Committer`` for prepared transactions."""
 
     def __init__(self, options: PostgresOptions) -> None:

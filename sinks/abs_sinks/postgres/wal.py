@@ -24,7 +24,7 @@ from abs_sinks.postgres.tables import Tables
 from abs_sinks.postgres.target import resolve
 
 
-class StagingWriter(OneCopyWriter):
+class WalWriter(OneCopyWriter):
     """Creates a staging table, copies into it, commits.
 
     A commit whose reply is lost is not looked for: the attempt's name is its own (I6), so the table
@@ -64,7 +64,7 @@ class StagingWriter(OneCopyWriter):
         return CopyIn(connection, plan, statement, self._options)
 
 
-class StagedCommitter:
+class WalCommitter:
     """Protocol wal: a ``Committer`` for staging tables, with a marker as the proof of a commit."""
 
     def __init__(self, tables: Tables) -> None:
@@ -108,7 +108,7 @@ class StagedCommitter:
         """Nothing: its markers are deleted with those of ``2pc``."""
 
 
-class StagedComposer(StagedCommitter):
+class WalComposer(WalCommitter):
     """Protocol wal, a ``Composer``: the register lies elsewhere, so the decision is made before.
 
     What is composed is a prepared transaction, and from then on a handle like those of ``2pc``.
@@ -126,7 +126,7 @@ class StagedComposer(StagedCommitter):
         return [EpochTransaction(self._tables).compose(committables)]
 
 
-class StagedCoCommitter(StagedCommitter):
+class WalCoCommitter(WalCommitter):
     """Protocol wal, a ``CoCommitter``: the register lies in the same database."""
 
     def co_commit(

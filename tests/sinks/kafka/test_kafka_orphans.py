@@ -25,7 +25,7 @@ from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.orphans import Claim, Left, end_orphans
 from abs_sinks.kafka.producers import Producers
-from abs_sinks.kafka.twophase import TransactionWriter
+from abs_sinks.kafka.twophase import TwoPhaseWriter
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 
 REGISTER = "0123456789abcdef"
@@ -222,7 +222,7 @@ def _killed(options: KafkaOptions, *, prepared: bool) -> None:
 
 def _work(options: KafkaOptions, prepared: bool, done: Connection) -> None:
     pool = Producers(options, REGISTER, "job", 1)
-    writer = TransactionWriter(options, SCHEMA, replace(TASK, partition=1), pool)
+    writer = TwoPhaseWriter(options, SCHEMA, replace(TASK, partition=1), pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     assert writer._sender is not None
     writer._sender.flush()

@@ -32,7 +32,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producers import Producers, Use
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sink import KafkaSink
-from abs_sinks.kafka.twophase import TransactionWriter
+from abs_sinks.kafka.twophase import TwoPhaseWriter
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic, send_now
 
@@ -83,7 +83,7 @@ def test_an_abort_waits_for_no_writer(pool: Producers) -> None:
 def test_what_a_failed_task_wrote_is_aborted_before_its_process_may_end(
     harness: TopicHarness, pool: Producers
 ) -> None:
-    writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
+    writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     send_now(writer)
     assert harness.open_ids()
@@ -93,7 +93,7 @@ def test_what_a_failed_task_wrote_is_aborted_before_its_process_may_end(
 
 
 def test_what_was_guessed_wrong_is_looked_up(harness: TopicHarness, pool: Producers) -> None:
-    writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
+    writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     (slot,) = [s for s in pool._slots if s.use is Use.WRITING]
     pool.written = [("there is no such topic", 0), (harness.topic, 0)]
@@ -127,7 +127,7 @@ def test_records_of_an_older_transaction_stand_in_for_none_of_this_one(
 
     monkeypatch.setattr(twophase, "describe_open", looked)
     monkeypatch.setattr(twophase, "describe_producers", asked)
-    writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
+    writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     with pytest.raises(TargetError, match=r"3 records were sent and .* brokers have 0"):
         writer.pre_commit()
@@ -190,7 +190,7 @@ def test_a_coordinator_that_is_away_for_a_moment_does_not_leave_readers_waiting(
         options = _through(broker, harness)
         pool = Producers(options, TASK.register, TASK.job, TASK.generation)
         pool.take(replace(TASK, partition=1))
-        writer = TransactionWriter(options, SCHEMA, TASK, pool)
+        writer = TwoPhaseWriter(options, SCHEMA, TASK, pool)
         writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
         send_now(writer)
         assert within(20, lambda: _uses(pool)[Use.READY] == 1), "the abort's request is the next"
@@ -207,7 +207,7 @@ def test_a_coordinator_that_is_away_for_a_moment_does_not_leave_readers_waiting(
 def test_an_abort_that_is_not_done_says_so_and_can_be_repeated(
     harness: TopicHarness, pool: Producers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
+    writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     assert writer.pre_commit() is not None
     with monkeypatch.context() as away:
