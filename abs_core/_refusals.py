@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from abs_core._verdicts import Identity
 from abs_core.errors import AbandonedError, FencedError, IdentityError
 from abs_core.model import JobState
-
-if TYPE_CHECKING:
-    from abs_core.protocol import Identity
 
 
 def fenced(state: JobState, who: str) -> FencedError:
