@@ -34,7 +34,7 @@ from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.prepared import Prepared
-from abs_sinks.kafka.register_cells import Cells
+from abs_sinks.kafka.register_tail import Cells
 from abs_sinks.s3.manifests import manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import Cell
 from abs_sinks.s3.uploads import uploads_from_text

@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class Sender:
-    """Sends records over one producer; not thread-safe.
+    """A ``Sending`` over one producer.
 
     Args:
         producer: made with ``failures.report`` as its ``on_delivery``.
@@ -55,15 +55,9 @@ class Sender:
 
     @property
     def digest(self) -> str:
-        """Of keys and values, in the order in which they were sent."""
         return self._digest.text
 
     def send(self, records: Records) -> None:
-        """Queue the records; returns before they are delivered.
-
-        Raises:
-            AbsError: a record cannot be queued, or one before was not delivered.
-        """
         self._digest.feed(records)
         for start in range(0, records.rows, CHUNK):
             part = records if records.rows <= CHUNK else sliced(records, start, CHUNK)
@@ -72,11 +66,6 @@ class Sender:
         self.rows += records.rows
 
     def flush(self) -> None:
-        """Return when every record is acknowledged.
-
-        Raises:
-            AbsError: one was not delivered, or the brokers did not answer in time.
-        """
         deadline = time.monotonic() + self._patience
         while (left := self._serve(self._producer.flush, 1.0)) and time.monotonic() < deadline:
             pass
@@ -87,7 +76,6 @@ class Sender:
             )
 
     def abort(self) -> None:
-        """Send nothing more; what was sent stays, where it is in no transaction."""
         self._producer.purge(in_queue=True, in_flight=False, blocking=False)
 
     def _produce(self, records: Records) -> None:

@@ -20,8 +20,7 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
-from abs_sinks.kafka.register_cells import Cell, Record
-from abs_sinks.kafka.register_tail import Tail, reading
+from abs_sinks.kafka.register_tail import Cell, Record, Tail, reading
 from abs_sinks.kafka.register_topic import RegisterTopic, find_topic, make_topic
 from abs_sinks.kafka.sending import Transactions, take_over
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from abs_clients.kafka.format.headers import Header
-from abs_sinks.kafka.columnar.transactions import ColumnarTransactions
-from abs_sinks.kafka.columnar.transactions import outside_transactions as by_columns
+from abs_sinks.kafka.columnar import ColumnarTransactions
+from abs_sinks.kafka.columnar import outside_transactions as by_columns
 from abs_sinks.kafka.librdkafka import LibrdkafkaTransactions
 from abs_sinks.kafka.librdkafka import outside_transactions as one_by_one
 from abs_sinks.kafka.options import KafkaOptions

@@ -29,9 +29,8 @@ from abs_core.model import HandleName
 from abs_core.testing.calls import Loss
 from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.columnar import encoder
-from abs_sinks.kafka.columnar.transactions import ColumnarTransactions
+from abs_sinks.kafka import KafkaOptions, encoder
+from abs_sinks.kafka.columnar import ColumnarTransactions
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.records import plan_columns, records_of
 from tests.fault_proxy.kafka import Api, LossyBroker

@@ -26,7 +26,7 @@ from abs_services import KafkaService
 from abs_sinks.kafka import librdkafka, twophase
 from abs_sinks.kafka import producers as pools
 from abs_sinks.kafka import sink as sinks
-from abs_sinks.kafka.columnar.transactions import ColumnarTransactions
+from abs_sinks.kafka.columnar import ColumnarTransactions
 from abs_sinks.kafka.librdkafka import LibrdkafkaTransactions
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producers import Producers, Use
