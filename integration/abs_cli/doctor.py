@@ -159,7 +159,7 @@ def _s3(
         try:
             S3Sink(options, schema)
         except SchemaError as misfit:
-            findings.append(Finding(Severity.ERROR, misfit.what, misfit.remedy))
+            findings.append(Finding.of(misfit))
     return findings, guarantee(options)
 
 
