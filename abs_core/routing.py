@@ -144,9 +144,7 @@ def none_to_commit(
     for committable in committables:
         raise ProtocolError(
             why,
-            job=committable.handle.job,
-            epoch=committable.handle.epoch,
-            handle=str(committable.handle),
+            handle=committable.handle,
             remedy=remedy,
         )
     return {}
@@ -156,9 +154,7 @@ def _no_committer(committable: Committable) -> UnknownProtocolError:
     return UnknownProtocolError(
         f"A handle was made under protocol={committable.protocol}, and nothing here can tell what "
         "became of it, or end it.",
-        job=committable.handle.job,
-        epoch=committable.handle.epoch,
-        handle=str(committable.handle),
+        handle=committable.handle,
         remedy=f"start the job with the options that it had under protocol={committable.protocol}: "
         "that ends what is decided. Then change the protocol.",
     )
@@ -168,8 +164,6 @@ def _not_made_by(protocol: str, committable: Committable) -> ProtocolError:
     return ProtocolError(
         f"A handle was made under protocol={committable.protocol}, and protocol={protocol} is to "
         "commit it.",
-        job=committable.handle.job,
-        epoch=committable.handle.epoch,
-        handle=str(committable.handle),
+        handle=committable.handle,
         remedy="restart the query: its epoch is written again.",
     )

@@ -159,9 +159,7 @@ class Producers:
                 return True
         raise UnavailableError(
             "The abort of what was pre-committed here is not done yet.",
-            job=handle.job,
-            epoch=handle.epoch,
-            handle=str(handle),
+            handle=handle,
             remedy="it is tried again with the next sweep; readers wait at it until then, or until "
             "its timeout.",
         )

@@ -108,9 +108,7 @@ class TwoPhaseWriter(RecordWriter):
             raise NotPreparedError(
                 f"The task has written for {taken:.0f} s, and its broker has ended the transaction: "
                 f"kafka.transaction.timeout.ms is {self._options.kafka.transaction_timeout_ms}.",
-                job=self._task.job,
-                epoch=self._task.epoch,
-                handle=str(self._task.handle),
+                handle=self._task.handle,
                 remedy="raise it, or make epochs smaller; nothing of it is lost, the task is tried "
                 "again.",
             ) from error
@@ -127,9 +125,7 @@ class TwoPhaseWriter(RecordWriter):
                 "The transaction that was just written is not open any more: "
                 f"{'its id is unknown' if now is None else f'it is {now.state}'}. It took longer "
                 "than kafka.transaction.timeout.ms, or a newer run has ended it.",
-                job=self._task.job,
-                epoch=self._task.epoch,
-                handle=str(self._task.handle),
+                handle=self._task.handle,
                 remedy="the task is tried again; raise kafka.transaction.timeout.ms if it comes "
                 "again.",
             )
@@ -165,9 +161,7 @@ class TwoPhaseWriter(RecordWriter):
         if (there := _records(now, found)) != rows:
             raise TargetError(
                 f"{rows} records were sent and acknowledged, and the brokers have {there}.",
-                job=self._task.job,
-                epoch=self._task.epoch,
-                handle=str(self._task.handle),
+                handle=self._task.handle,
                 remedy="nothing of it is committed. Please report it, with the broker's version.",
             )
         return found

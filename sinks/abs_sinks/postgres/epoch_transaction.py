@@ -286,9 +286,7 @@ class EpochTransaction:
                 return NotPreparedError(
                     f"A staging table holds {found} of {committable.rows} rows; nothing of the "
                     "epoch is applied. A crash of the server empties staging tables.",
-                    job=committable.handle.job,
-                    epoch=committable.handle.epoch,
-                    handle=str(committable.handle),
+                    handle=committable.handle,
                     remedy="restart the query: the epoch is written again.",
                 )
         return None

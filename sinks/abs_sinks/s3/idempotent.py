@@ -166,8 +166,6 @@ class IdempotentCommitter:
             if outcome is not Outcome.PREPARED:
                 raise NotPreparedError(
                     f"The objects of a handle are {outcome} before its epoch is decided.",
-                    job=committable.handle.job,
-                    epoch=committable.handle.epoch,
-                    handle=str(committable.handle),
+                    handle=committable.handle,
                     remedy="restart the query: the epoch is written again.",
                 )

@@ -177,9 +177,7 @@ class KafkaReader:
         if not self._waits:
             raise ReplayMismatchError(
                 f"Kafka: at {offset} of {self._name}, an epoch is not decided any more.",
-                job=undecided.job,
-                epoch=undecided.epoch,
-                handle=str(undecided),
+                handle=undecided,
                 remedy=f"look for the topic {side_topic(self._part.topic)}: were its records lost?",
             )
         log.info(
