@@ -16,12 +16,12 @@ from pyspark.sql.types import StructType
 
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.records import plan_columns, records_of
-from abs_sinks.kafka.sending import Sending, outside_transactions
+from abs_sinks.kafka.sending import RecordSender, outside_transactions
 from abs_sinks.kafka.writer import RecordChecks
 from abs_spark.schema import arrow_schema, conform
 from abs_spark.settled import settle
 
-_kept: dict[KafkaOptions, Sending] = {}
+_kept: dict[KafkaOptions, RecordSender] = {}
 
 
 class KafkaStage(DataSource):
@@ -59,7 +59,7 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
         settle()  # as ours does: PySpark's garbage collection is no part of what exactly once costs
 
 
-def _sender(options: KafkaOptions) -> Sending:
+def _sender(options: KafkaOptions) -> RecordSender:
     if options not in _kept:
         _kept.clear()  # of a topic before
         _kept[options] = outside_transactions(options, [])

@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class ColumnarSender:
-    """A ``Sending`` to one topic.
+    """A ``RecordSender`` to one topic.
 
     Args:
         who: no other sender of it may write to the topic: sequence numbers are counted here.
@@ -82,7 +82,7 @@ class ColumnarSender:
         return self._digest.text
 
     def send(self, records: Records) -> None:
-        """See ``Sending``. Where much is waiting to be sent, it waits for answers."""
+        """See ``RecordSender``. Where much is waiting to be sent, it waits for answers."""
         self._digest.feed(records)
         for part in pieces(records):
             self._encoder.gather(part)
@@ -101,7 +101,7 @@ class ColumnarSender:
         self._added.clear()
 
     def abort(self) -> None:
-        """See ``Sending``. It waits a moment for the answers to what is on its way.
+        """See ``RecordSender``. It waits a moment for the answers to what is on its way.
 
         A request that comes after its transaction's end could hang in a partition (KIP-890).
         """
@@ -233,8 +233,8 @@ class ColumnarSender:
         return None
 
 
-class ColumnarTransactions:
-    """``Transactions`` under an id that is initialised here; what was open under it is aborted.
+class ColumnarProducer:
+    """A ``TransactionalProducer`` under an id that is initialised here; what was open is aborted.
 
     It holds no connection: the process's own carries the records of all. Producer id and epoch are
     the same in all of its transactions, as with librdkafka. So after a commit or an abort that was
@@ -264,7 +264,7 @@ class ColumnarTransactions:
 
     @property
     def may_end_late(self) -> bool:
-        """See ``Transactions``: each request is sent once, and one without an answer is an error."""
+        """See the contract: each request is sent once, and one without an answer is an error."""
         return False
 
     def begin(self) -> None:

@@ -22,7 +22,7 @@ from abs_core.routing import none_to_commit
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.sending import Sending, outside_transactions
+from abs_sinks.kafka.sending import RecordSender, outside_transactions
 from abs_sinks.kafka.side_topic import send_winners, winners_topic
 from abs_sinks.kafka.writer import RecordWriter
 
@@ -33,7 +33,7 @@ class IdempotentWriter(RecordWriter):
     def __init__(self, options: KafkaOptions, schema: pa.Schema, task: Task) -> None:
         self._header = header_of(task.handle)
         super().__init__(options, schema, task, more_bytes=sum(map(len, self._header)))
-        self._sender: Sending | None = None
+        self._sender: RecordSender | None = None
 
     def abort(self) -> None:
         if self._sender is not None:
@@ -51,7 +51,7 @@ class IdempotentWriter(RecordWriter):
             self._sender = patience.retry(self._begin)
         self._sender.send(records)
 
-    def _begin(self) -> Sending:
+    def _begin(self) -> RecordSender:
         # Refuse before a record is there for good.
         winners_topic(self._options, self._task.job)
         return outside_transactions(self._options, [self._header])

@@ -27,8 +27,8 @@ CHUNK = 16_384
 log = logging.getLogger(__name__)
 
 
-class Sender:
-    """A ``Sending`` over one producer.
+class LibrdkafkaSender:
+    """A ``RecordSender`` over one producer.
 
     Args:
         producer: made with ``failures.report`` as its ``on_delivery``.
@@ -118,7 +118,7 @@ class Sender:
         return found
 
 
-class LibrdkafkaTransactions:
+class LibrdkafkaProducer:
     """One of librdkafka's producers, which holds a transactional id and connections of its own.
 
     Opening it fences older ones, and aborts what they left open. When a connection breaks or a reply is
@@ -168,8 +168,8 @@ class LibrdkafkaTransactions:
         with self._named("beginning a transaction"):
             self._producer.begin_transaction()
 
-    def to(self, topic: str | None, patience: float) -> Sender:
-        return Sender(self._producer, self._failures, topic, patience)
+    def to(self, topic: str | None, patience: float) -> LibrdkafkaSender:
+        return LibrdkafkaSender(self._producer, self._failures, topic, patience)
 
     def commit(self) -> None:
         with self._named("committing a transaction"):
@@ -208,7 +208,7 @@ class LibrdkafkaTransactions:
 
 def outside_transactions(
     settings: Settings, topic: str | None, patience: float, more: Sequence[Header]
-) -> Sender:
+) -> LibrdkafkaSender:
     """A sender with an idempotent producer of its own.
 
     Raises:
@@ -217,7 +217,7 @@ def outside_transactions(
     failures = Failures(settings)
     with translate_errors("opening a producer", settings):
         producer = Producer(producer_settings(settings, None, failures.report, patience))
-    return Sender(producer, failures, topic, patience, more)
+    return LibrdkafkaSender(producer, failures, topic, patience, more)
 
 
 def _rows(records: Records, topic: str | None, extra: list[Header]) -> Iterator[tuple[Any, ...]]:

@@ -35,7 +35,7 @@ from abs_sinks.kafka.options import KafkaOptions, topic_name
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_topic import need_two
-from abs_sinks.kafka.sending import Transactions
+from abs_sinks.kafka.sending import TransactionalProducer
 
 TRIES = 5
 
@@ -102,7 +102,7 @@ def _make(options: KafkaOptions, topic: str) -> None:
     need_two(options.kafka, name)
 
 
-def send_winners(transactions: Transactions, topic: str, decided: Decided) -> None:
+def send_winners(transactions: TransactionalProducer, topic: str, decided: Decided) -> None:
     """Write a winners record in the open transaction, and wait until the side topic has it.
 
     Raises:

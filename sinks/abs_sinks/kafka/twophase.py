@@ -31,11 +31,11 @@ from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
 from abs_sinks.kafka.ids import is_id, parse_id, pattern_of
+from abs_sinks.kafka.open_transaction import OpenTransaction, is_ending, offsets_of, outcome
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.prepared import Prepared, is_ending, offsets_of, outcome
-from abs_sinks.kafka.producers import Producers, Slot
+from abs_sinks.kafka.producer_pool import PooledProducer, ProducerPool
 from abs_sinks.kafka.records import Records
-from abs_sinks.kafka.sending import Sending
+from abs_sinks.kafka.sending import RecordSender
 from abs_sinks.kafka.writer import RecordWriter
 
 _SEQUENCES = 1 << 31
@@ -55,12 +55,12 @@ class TwoPhaseWriter(RecordWriter):
     """
 
     def __init__(
-        self, options: KafkaOptions, schema: pa.Schema, task: Task, pool: Producers
+        self, options: KafkaOptions, schema: pa.Schema, task: Task, pool: ProducerPool
     ) -> None:
         super().__init__(options, schema, task)
         self._pool = pool
-        self._slot: Slot | None = None
-        self._sender: Sending | None = None
+        self._slot: PooledProducer | None = None
+        self._sender: RecordSender | None = None
         self._begun = 0.0
 
     def abort(self) -> None:
@@ -87,7 +87,7 @@ class TwoPhaseWriter(RecordWriter):
         self._slot = None
         return Committable(self._task.handle, sender.rows, sender.digest, prepared.extra)
 
-    def _begin(self) -> Sending:
+    def _begin(self) -> RecordSender:
         slot = self._pool.take(self._task)
         self._slot = slot
         assert slot.producer is not None
@@ -113,7 +113,7 @@ class TwoPhaseWriter(RecordWriter):
                 "again.",
             ) from error
 
-    def _look(self, slot: Slot, rows: int) -> Prepared:
+    def _look(self, slot: PooledProducer, rows: int) -> OpenTransaction:
         """The transaction as its coordinator sees it; librdkafka does not tell its producer id."""
         settings, name = self._options.kafka, str(slot.name)
         looked = replace(self._options.patience, job=self._task.job).retry(
@@ -132,7 +132,7 @@ class TwoPhaseWriter(RecordWriter):
         found = self._count(now, looked, rows)
         if found is not None:
             self._pool.written = now.partitions
-        return Prepared(
+        return OpenTransaction(
             held_as=slot.name,
             producer_id=now.producer_id,
             epoch=now.epoch,
@@ -180,14 +180,14 @@ class TwoPhaseCommitter:
     """
 
     def __init__(
-        self, options: KafkaOptions, own: Callable[[], Iterable[Producers]] = lambda: ()
+        self, options: KafkaOptions, own: Callable[[], Iterable[ProducerPool]] = lambda: ()
     ) -> None:
         self._options = options
         self._own = own
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``. The time left is the least by this machine's and the broker's clock."""
-        known = {c.handle: Prepared.of(c) for c in committables}
+        known = {c.handle: OpenTransaction.of(c) for c in committables}
         ids = [str(p.held_as) for p in known.values() if p is not None]
         patience = self._options.patience
         late_by = _late_by([p for p in known.values() if p is not None], patience)
@@ -205,7 +205,7 @@ class TwoPhaseCommitter:
         A commit is durable with its coordinator's reply; the markers that make it visible follow
         within milliseconds and are waited for, at most ``MARKER_SECONDS``.
         """
-        known = {c.handle: Prepared.of(c) for c in committables}
+        known = {c.handle: OpenTransaction.of(c) for c in committables}
         theirs = {handle: p for handle, p in known.items() if p is not None}
         point = CrashPoint.BETWEEN_COMMITS
         replies = end(
@@ -260,7 +260,7 @@ class TwoPhaseCommitter:
     def forget(self, state: JobState) -> None:
         """Nothing to do: the proof is the coordinator's own state of an id, and goes with its reuse."""
 
-    def _ended(self, prepared: Iterable[Prepared]) -> dict[str, Description | None]:
+    def _ended(self, prepared: Iterable[OpenTransaction]) -> dict[str, Description | None]:
         """What the coordinators say once the markers of these are written, or time is up."""
         ids = [str(p.held_as) for p in prepared]
         deadline = time.monotonic() + timeouts.MARKER_SECONDS
@@ -273,7 +273,9 @@ class TwoPhaseCommitter:
             pause = min(2 * pause, 0.1)
 
 
-def _late_by(prepared: Sequence[Prepared], patience: Patience) -> list[tuple[list[int], int]]:
+def _late_by(
+    prepared: Sequence[OpenTransaction], patience: Patience
+) -> list[tuple[list[int], int]]:
     """Producer ids, and the milliseconds after which too little of their timeout is left to decide.
 
     To be compared by the broker's clock: with this machine's alone, one that is slow would decide what
@@ -290,7 +292,7 @@ def _late_by(prepared: Sequence[Prepared], patience: Patience) -> list[tuple[lis
 
 
 def _inspection(
-    prepared: Prepared, now: Description | None, late: frozenset[str], patience: Patience
+    prepared: OpenTransaction, now: Description | None, late: frozenset[str], patience: Patience
 ) -> Inspection:
     found = outcome(prepared, now)
     if found is not Outcome.PREPARED:
