@@ -284,10 +284,12 @@ class Inspection:
     Args:
         outcome: its state.
         seconds_left: until the target aborts it on its own; None where it never does.
+        timeout: what that time is set by, as its users name it.
     """
 
     outcome: Outcome
     seconds_left: float | None = None
+    timeout: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,8 @@ class KafkaRegister:
         session: this process's clients; its common ones where not given.
     """
 
+    option = "registertopic"
+
     def __init__(self, options: KafkaOptions, session: Session | None = None) -> None:
         self._options = options
         self._given = session

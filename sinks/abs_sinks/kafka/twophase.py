@@ -300,7 +300,7 @@ def _inspection(
     left = (prepared.start_ms + prepared.timeout_ms) / 1000 - time.time()
     if str(prepared.held_as) in late:
         left = min(left, patience.to_decide - 1)
-    return Inspection(found, max(0.0, left))
+    return Inspection(found, max(0.0, left), "kafka.transaction.timeout.ms")
 
 
 def _is_ongoing(now: Description | None) -> bool:
