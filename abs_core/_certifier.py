@@ -74,7 +74,7 @@ class Certifier:
         if self._certificates is None or self._certified:
             return
         origin = self._patience.retry(self._certificates.read)
-        error = births.still_there(state, self._who, origin, epoch, self._cell.place)
+        error = births.still_there(state, self._who, origin, epoch, self._cell.shown_place)
         if error is not None:
             raise error
         # Where it could not even be read it is tried once.

@@ -1,6 +1,6 @@
 """Whether an epoch may still be decided: its handles are prepared, and will be for long enough.
 
-What a target ends on its own (an open transaction of Kafka) must not be decided so late that it is
+What a target ends on its own (an open transaction) must not be decided so late that it is
 gone before it can be committed: a decision on it could never be kept, and its rows would be lost,
 where an epoch that is not decided is simply written again. So a decision has a deadline.
 """
@@ -41,6 +41,7 @@ class Permission:
         self._patience = patience
         self._clock = clock
         self._deadline: float | None = None
+        self._timeout = ""
         self.tries = 0
 
     def inspect(self) -> None:
@@ -61,6 +62,7 @@ class Permission:
             ):
                 raise self._refused(committable, found)
             if left is not None:
+                self._timeout = found.timeout
                 ends = asked + left - self._patience.to_commit
                 self._deadline = ends if self._deadline is None else min(self._deadline, ends)
 
@@ -84,7 +86,7 @@ class Permission:
                 "target before they are committed.",
                 job=self._job,
                 epoch=self._epoch,
-                remedy=_AGAIN,
+                remedy=_again(self._timeout),
             )
         return self._deadline
 
@@ -96,11 +98,12 @@ class Permission:
             job=self._job,
             epoch=self._epoch,
             handle=str(committable.handle),
-            remedy=_AGAIN,
+            remedy=_again(found.timeout),
         )
 
 
-_AGAIN = (
-    "restart the query: the epoch is written again. If it comes again, epochs take too long for the "
-    "target's own timeout (Kafka: kafka.transaction.timeout.ms), less the option patience."
-)
+def _again(timeout: str) -> str:
+    return (
+        "restart the query: the epoch is written again. If it comes again, epochs take too long for "
+        f"the target's own timeout{f' ({timeout})' if timeout else ''}, less the option patience."
+    )

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from abs_core._verdicts import Identity
 from abs_core.errors import AbandonedError, FencedError, IdentityError
 from abs_core.model import JobState
-
-if TYPE_CHECKING:
-    from abs_core.protocol import Identity
 
 
 def fenced(state: JobState, who: str) -> FencedError:
@@ -74,8 +71,8 @@ def other_sinks(state: JobState, names: Sequence[str]) -> IdentityError:
         f"This run of the job has begun with other sinks ({', '.join(begun)}) than it goes on with "
         f"({', '.join(names)}): the rows of one of the two would be lost.",
         job=state.job,
-        remedy="call abs_spark.epoch once in a batch, with all of its sinks; or give the second one "
-        "another job. To add or take out a sink, restart the query.",
+        remedy="hand all sinks of a batch over in one call; or give the second call another job. To "
+        "add or take out a sink, restart the query.",
     )
 
 
@@ -95,6 +92,6 @@ def moved_away(state: JobState) -> IdentityError:
     return IdentityError(
         f"The job's register is not here any more: it was moved to {state.moved_to}.",
         job=state.job,
-        remedy="let the job look for it there: by the argument register of abs_spark.epoch, or by the "
-        "options stateschema, registertopic, statepath, or job.",
+        remedy="let the job look for it there: by the option that says where a register lies, by the "
+        "argument register of an epoch over several sinks, or by the option job.",
     )

@@ -269,7 +269,7 @@ def _begun_again(
 
 _CAUSES = (
     "It may have been deleted, expired, restored from an old backup, or lost in a failover; or an "
-    "option that says where it lies (stateschema, registertopic, statepath) has changed."
+    "option that says where it lies has changed."
 )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from abs_core import births
 from abs_core._permission import Permission
-from abs_core.certificate import place_of
+from abs_core.certificate import place_of, shown_place_of
 from abs_core.contracts import Conflict, Punctual, RegisterStore, Stored, Version
 from abs_core.errors import ContentionError
 from abs_core.model import JobState
@@ -41,6 +41,11 @@ class Cell:
     def place(self) -> str:
         """Where it lies, for people."""
         return place_of(self._store, self._job)
+
+    @property
+    def shown_place(self) -> str:
+        """For errors: see ``shown_place_of``."""
+        return shown_place_of(self._store, self._job)
 
     def load(self) -> JobState | None:
         """The present state; None where the job has none yet.
@@ -119,7 +124,7 @@ class Cell:
         if self._seen is not None:
             why = births.went_back(state, self._seen)
             if why is not None:
-                raise births.gone(self._job, why, self.place)
+                raise births.gone(self._job, why, self.shown_place)
         self._seen = state
         self._last = found
         return found

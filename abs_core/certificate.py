@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Protocol
 
-from abs_core.contracts import Inventory, RegisterStore
+from abs_core.contracts import ByOption, Inventory, RegisterStore
 from abs_core.errors import CorruptionError
 from abs_core.strictjson import HIGHEST, NEWER, fields, parse, text, version, whole
 
@@ -88,6 +88,12 @@ class MemoryCertificates:
 def place_of(store: RegisterStore, job: str) -> str:
     """Where the job's register lies, as far as the store tells."""
     return store.place(job) if isinstance(store, Inventory) else type(store).__name__
+
+
+def shown_place_of(store: RegisterStore, job: str) -> str:
+    """The same for people who look for it, with the option that says where it lies."""
+    place = place_of(store, job)
+    return f"{place} (option {store.option})" if isinstance(store, ByOption) else place
 
 
 def to_text(certificate: Certificate) -> str:

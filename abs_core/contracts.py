@@ -85,6 +85,14 @@ class Punctual(Protocol):
 
 
 @runtime_checkable
+class ByOption(Protocol):
+    """What a register store may say besides: by which option of its sink it is found."""
+
+    @property
+    def option(self) -> str: ...
+
+
+@runtime_checkable
 class Inventory(RegisterStore, Protocol):
     """A register store that can be looked through, as the register of every sink can.
 

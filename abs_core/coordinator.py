@@ -108,7 +108,7 @@ class Coordinator:
         """
         why = births.lost(self._cell.load(), self._who, Origin(certificate), 0)
         if why is not None:
-            raise births.gone(self._who.job, why, self._cell.place)
+            raise births.gone(self._who.job, why, self._cell.shown_place)
 
     def commit(self, report: Report) -> None:
         """Commit the epoch: every task of it has reported its share.
@@ -175,7 +175,7 @@ class Coordinator:
 
         def rule(state: JobState | None) -> Verdict:
             if state is None:
-                return births.missing(self._who, self._cell.place)
+                return births.missing(self._who, self._cell.shown_place)
             return protocol.end(state, self._who)
 
         state = self._cell.change(rule)
@@ -247,7 +247,7 @@ class Coordinator:
         register = secrets.token_hex(8)
 
         def rule(state: JobState | None) -> Verdict:
-            place = self._cell.place
+            place = self._cell.shown_place
             return births.start(state, self._who, register, origin, epoch, place)
 
         before = self._cell.load()

@@ -31,10 +31,20 @@ Spark carries them from executors to the driver as text, multiprocessing as obje
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 LONGEST = 8000
 """Characters of what an error tells, at most; a decision's handles and a job's options are fewer."""
+
+
+class HandleOfEpoch(Protocol):
+    """What a handle's name tells (``model.HandleName``)."""
+
+    @property
+    def job(self) -> str: ...
+
+    @property
+    def epoch(self) -> int: ...
 
 
 class AbsError(Exception):
@@ -45,7 +55,8 @@ class AbsError(Exception):
         remedy: what to do next, one sentence; empty where the cause already says it.
         job: the job it happened to, where known.
         epoch: the epoch it happened in, where known.
-        handle: the name of the handle it happened to, where known.
+        handle: the handle it happened to, where known: its name, or the value, which says job and
+            epoch as well.
 
     ``retryable`` tells whether doing the same again, unchanged, can succeed; ``system`` which other
     system it is of, where that is known.
@@ -61,13 +72,15 @@ class AbsError(Exception):
         remedy: str = "",
         job: str | None = None,
         epoch: int | None = None,
-        handle: str | None = None,
+        handle: str | HandleOfEpoch | None = None,
     ) -> None:
         self.what = _shortened(what)
         self.remedy = remedy
         self.job = job
         self.epoch = epoch
-        self.handle = handle
+        self.handle = None if handle is None else str(handle)
+        if handle is not None and not isinstance(handle, str):
+            self.job, self.epoch = handle.job, handle.epoch
         self.place: str | None = None
         super().__init__(what)
 
@@ -126,7 +139,7 @@ class ConfigError(AbsError):
         remedy: str,
         job: str | None = None,
         epoch: int | None = None,
-        handle: str | None = None,
+        handle: str | HandleOfEpoch | None = None,
     ) -> None:
         super().__init__(what, remedy=remedy, job=job, epoch=epoch, handle=handle)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Self
 
 from abs_core._handle import JOB_KEY_MAX as JOB_KEY_MAX
 from abs_core._handle import NO_EPOCH as NO_EPOCH
 from abs_core._handle import HandleName as HandleName
 from abs_core._handle import job_key as job_key
-from abs_core.errors import ProtocolError
+from abs_core.errors import AbsError, ProtocolError
 from abs_core.rowdigest import RowDigest
 
 SUPERSEDED_MAX = 64
@@ -283,10 +284,12 @@ class Inspection:
     Args:
         outcome: its state.
         seconds_left: until the target aborts it on its own; None where it never does.
+        timeout: what that time is set by, as its users name it.
     """
 
     outcome: Outcome
     seconds_left: float | None = None
+    timeout: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +322,25 @@ class Finding:
     severity: Severity
     what: str
     remedy: str = ""
+
+    @classmethod
+    def error(cls, what: str, remedy: str = "") -> Self:
+        """It would break the promise, or stop the job."""
+        return cls(Severity.ERROR, what, remedy)
+
+    @classmethod
+    def warning(cls, what: str, remedy: str = "") -> Self:
+        """It is for a person to look at."""
+        return cls(Severity.WARNING, what, remedy)
+
+    @classmethod
+    def note(cls, what: str, remedy: str = "") -> Self:
+        return cls(Severity.NOTE, what, remedy)
+
+    @classmethod
+    def of(cls, error: AbsError) -> Self:
+        """What this error would stop the job with."""
+        return cls.error(error.what, error.remedy)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,11 @@ from hashlib import sha256
 
 from abs_core import _refusals as refusals
 from abs_core import sinkmap
+from abs_core._verdicts import Changed as Changed
+from abs_core._verdicts import Identity as Identity
+from abs_core._verdicts import Refused as Refused
+from abs_core._verdicts import Unchanged as Unchanged
+from abs_core._verdicts import Verdict as Verdict
 from abs_core.errors import (
     EpochGapError,
     IdentityError,
@@ -37,51 +42,8 @@ from abs_core.model import (
 )
 from abs_core.rowdigest import is_row_digest, read_row_digest, shortened
 
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """The rule leads to this new state."""
-
-    state: JobState
-
-
-@dataclass(frozen=True, slots=True)
-class Unchanged:
-    """The state already is as the rule would make it."""
-
-    state: JobState
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """The rule does not allow it; nothing may be changed."""
-
-    error: ProtocolError
-
-
-Verdict = Changed | Unchanged | Refused
-
 ENDED = "+ended"
 """Follows the name of a run that has given itself up."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Who starts: one run of a job, what it writes to, and whose epoch numbers it counts.
-
-    Args:
-        adopt: the token of the lineage and target that this run is allowed to take over from.
-        checkpoint: where the engine's checkpoint lies, see ``JobState``.
-        sinks: name and target of each sink of an epoch over several; ``target`` is all of theirs.
-    """
-
-    job: str
-    lineage: str
-    run: str
-    target: str
-    adopt: str | None = None
-    checkpoint: str | None = None
-    sinks: tuple[tuple[str, str], ...] = ()
 
 
 def adopt_token(state: JobState) -> str:

@@ -72,7 +72,7 @@ class RollForward:
     def _finish(self, decision: Decision) -> JobState:
         def rule(state: JobState | None) -> Verdict:
             if state is None:
-                return births.missing(self._who, self._cell.place)
+                return births.missing(self._who, self._cell.shown_place)
             return protocol.finish(state, decision)
 
         return self._cell.change(rule)
@@ -149,5 +149,5 @@ def present(cell: Cell, who: Identity) -> JobState:
     """
     state = cell.load()
     if state is None:
-        raise births.missing(who, cell.place).error
+        raise births.missing(who, cell.shown_place).error
     return state

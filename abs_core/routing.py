@@ -133,13 +133,28 @@ def by_protocol(present: str, committers: Mapping[str, Committer]) -> ByProtocol
     return ByProtocol(committers)
 
 
+def none_to_commit(
+    committables: Sequence[Committable], why: str, remedy: str
+) -> Mapping[HandleName, Outcome]:
+    """What ``Committer.commit`` answers where no decision may name what was given: for none, nothing.
+
+    Raises:
+        ProtocolError: a handle was given; ``why`` and ``remedy`` are its texts.
+    """
+    for committable in committables:
+        raise ProtocolError(
+            why,
+            handle=committable.handle,
+            remedy=remedy,
+        )
+    return {}
+
+
 def _no_committer(committable: Committable) -> UnknownProtocolError:
     return UnknownProtocolError(
         f"A handle was made under protocol={committable.protocol}, and nothing here can tell what "
         "became of it, or end it.",
-        job=committable.handle.job,
-        epoch=committable.handle.epoch,
-        handle=str(committable.handle),
+        handle=committable.handle,
         remedy=f"start the job with the options that it had under protocol={committable.protocol}: "
         "that ends what is decided. Then change the protocol.",
     )
@@ -149,8 +164,6 @@ def _not_made_by(protocol: str, committable: Committable) -> ProtocolError:
     return ProtocolError(
         f"A handle was made under protocol={committable.protocol}, and protocol={protocol} is to "
         "commit it.",
-        job=committable.handle.job,
-        epoch=committable.handle.epoch,
-        handle=str(committable.handle),
+        handle=committable.handle,
         remedy="restart the query: its epoch is written again.",
     )

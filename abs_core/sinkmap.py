@@ -41,7 +41,7 @@ def check_names(names: Sequence[str]) -> None:
     if len(names) > 1 and not all(names):
         raise OptionError(
             "A sink of several has no name.",
-            remedy="give each its own: abs_spark.sink(..., name='payments'); the register keeps it.",
+            remedy="give each its own (name='payments'); the register keeps it.",
         )
     twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:

@@ -15,13 +15,13 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, Writ
 from pyspark.sql.types import StructType
 
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.records import plan_columns, records_of
-from abs_sinks.kafka.sending import Sending, outside_transactions
+from abs_sinks.kafka.sending import RecordSender, outside_transactions
+from abs_sinks.kafka.writer import RecordChecks
 from abs_spark.schema import arrow_schema, conform
 from abs_spark.settled import settle
 
-_kept: dict[KafkaOptions, Sending] = {}
+_kept: dict[KafkaOptions, RecordSender] = {}
 
 
 class KafkaStage(DataSource):
@@ -43,11 +43,12 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
     schema: pa.Schema
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        columns, fit, rows = plan_columns(self.schema, self.options.topic), Fit(self.options), 0
+        columns, rows = plan_columns(self.schema, self.options.topic), 0
+        checks = RecordChecks(self.options)
         sender = _sender(self.options)
         for batch in iterator:
             records = records_of(conform(batch, self.schema), columns, rows)
-            fit.check(records, rows)
+            checks.check(records, rows)
             sender.send(records)
             rows += records.rows
         sender.flush()
@@ -58,7 +59,7 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
         settle()  # as ours does: PySpark's garbage collection is no part of what exactly once costs
 
 
-def _sender(options: KafkaOptions) -> Sending:
+def _sender(options: KafkaOptions) -> RecordSender:
     if options not in _kept:
         _kept.clear()  # of a topic before
         _kept[options] = outside_transactions(options, [])

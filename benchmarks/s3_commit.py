@@ -21,8 +21,8 @@ from abs_core.contracts import Task
 from abs_core.model import Committable, Outcome
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Sink
-from abs_sinks.s3.committer import THREADS, UploadCommitter, uploads_of
-from abs_sinks.s3.uploads import Upload, part_names
+from abs_sinks.s3.twophase import THREADS, TwoPhaseCommitter
+from abs_sinks.s3.uploads import Upload, part_names, uploads_of
 from benchmarks import rows
 from benchmarks.meter import metered
 from benchmarks.pairs import Side, Tell, interleave
@@ -102,13 +102,13 @@ def _prepared(folder: Folder, options: S3Options, handles: int) -> list[Committa
 
 
 def _inspect(options: S3Options, prepared: Sequence[Committable]) -> None:
-    found = UploadCommitter(options).inspect(prepared)
+    found = TwoPhaseCommitter(options).inspect(prepared)
     assert {seen.outcome for seen in found.values()} == {Outcome.PREPARED}
 
 
 def _ours(options: S3Options, prepared: Sequence[Committable]) -> None:
     _inspect(options, prepared)
-    assert set(UploadCommitter(options).commit(prepared).values()) == {Outcome.COMMITTED}
+    assert set(TwoPhaseCommitter(options).commit(prepared).values()) == {Outcome.COMMITTED}
 
 
 def _by_boto3(

@@ -7,35 +7,28 @@ import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
 from abs_core.composite import RoutedCommitter
-from abs_core.contracts import CoCommitter, Committer, RegisterStore, Sink
+from abs_core.contracts import CoCommitter, Committer, Sink
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError
-from abs_core.events import Observer, ignore
 from abs_core.model import AND, JobState, job_key
-from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity
 from abs_core.runtime.checkpoint_coordinator import Companion
-from abs_core.runtime.checkpoint_rules import Settings
-from abs_core.runtime.elements import Observe, unobserved
-from abs_core.runtime.graph import Graph
 from abs_core.runtime.graph import check as check_graph
+from abs_core.runtime.jobspec import JobSpec
+from abs_core.runtime.plan import check_schemas
 from abs_core.runtime.recovery import Restore, StoreKeeper, sinks_before
-from abs_core.runtime.schemas import check_schemas
 from abs_core.runtime.sinks import check_decided, sink_of, taken_out
 from abs_core.runtime.threads import Execution
-from abs_core.state.contracts import NewBackend, SnapshotStore
-from abs_core.state.heap import HeapBackend
 
 if TYPE_CHECKING:
     # Loaded by jobs that use them: queries bring Arrow Flight.
     from abs_core.runtime.savepoints import Savepoints
-    from abs_core.state.query import QueryServer
 
 LINEAGE = "embedded"
 
@@ -43,46 +36,9 @@ _log = logging.getLogger("abs_core.runtime")
 
 
 @dataclass(slots=True)
-class Job:
-    """A graph with all that it needs to run.
+class Job(JobSpec):
+    """A graph with all that it needs to run; see ``JobSpec`` for the arguments."""
 
-    Args:
-        store: where snapshots go.
-        register: holds the job's register; None: the one sink's own does, which a sink needs that
-            commits rows and register at once (``wal``, ``idempotent``).
-        backend: keeps keyed state.
-        way: how snapshots are taken; see ``alignment``.
-        savepoints: where a savepoint goes.
-        retain: how many checkpoints are kept; always one more than may be in flight.
-        restarts: how often regions are restored, with no checkpoint decided in between, before an
-            error ends the job.
-        capacity: elements in a channel.
-        rows: in a channel; a barrier waits for them, so a job that works row by row at a slow pace may
-            want fewer.
-        hang_after: seconds; a task that is in one step for longer is given up. A function that hangs
-            would else stop checkpoints, restores and the job's end for good. None: it is waited for.
-        trust_pickles: consent to states that are kept as pickles (``PICKLE``) although others may be
-            able to write to the snapshot store: who can write there can then run code in this job.
-        queries: serves the keyed state of the running job, read-only.
-    """
-
-    graph: Graph
-    store: SnapshotStore
-    register: RegisterStore | None = None
-    backend: NewBackend = HeapBackend
-    way: str = "aligned"
-    settings: Settings = field(default_factory=Settings)
-    savepoints: SnapshotStore | None = None
-    retain: int = 3
-    restarts: int = 3
-    capacity: int = 16
-    rows: int = 65_536
-    hang_after: float | None = None
-    patience: Patience = DEFAULT_PATIENCE
-    observe: Observe = unobserved
-    events: Observer = ignore
-    trust_pickles: bool = False
-    queries: QueryServer | None = None
     _asked: Savepoints | None = None
 
     def run(self, restore: Restore | None = None, stop: Event | None = None) -> None:

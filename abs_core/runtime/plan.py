@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from abs_core.errors import AbsError
+from abs_core.model import job_key
 from abs_core.runtime.channel import PARTS, UNBOUNDED, Channel, Tally
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Edge, Graph, Node, check
 from abs_core.runtime.partition import FORWARD
+from abs_core.runtime.schemas import Schema
 from abs_core.runtime.task import Input, Output
 
 
@@ -115,3 +118,29 @@ def _reach(start: str, pairs: Sequence[tuple[str, str]]) -> set[str]:
         reached |= border
         border = {to for came, to in pairs if came in border} - reached
     return reached
+
+
+def check_schemas(graph: Graph) -> None:
+    """Refuse, before anything runs, folds that the types of their columns do not allow.
+
+    Raises:
+        SchemaError: see ``check_fold``; the operator is named.
+    """
+    known: dict[str, Schema] = {}
+    for node in graph.nodes.values():
+        try:
+            known[node.id] = _emitted(node, known)
+        except AbsError as error:
+            error.by(node.id, job_key(graph.name))
+            raise
+
+
+def _emitted(node: Node, known: dict[str, Schema]) -> Schema:
+    if node.source is not None:
+        try:
+            schema: Schema = node.source.schema
+        except AbsError:
+            schema = None  # it cannot be asked now, or has no data yet: its reader says so
+        return schema
+    # A back-edge comes from an operator that is not known yet.
+    return node.schemas([known.get(edge.sender) for edge in node.inputs])

@@ -8,15 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import pyarrow as pa
 
-from abs_core.errors import AbsError, SchemaError
-from abs_core.model import job_key
-
-if TYPE_CHECKING:
-    from abs_core.runtime.graph import Graph, Node
+from abs_core.errors import SchemaError
 
 Schema: TypeAlias = "pa.Schema | None"
 """None: not known yet."""
@@ -107,29 +103,3 @@ def checked(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _told(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} {field.type}" for field in schema)
-
-
-def check_schemas(graph: Graph) -> None:
-    """Refuse, before anything runs, folds that the types of their columns do not allow.
-
-    Raises:
-        SchemaError: see ``check_fold``; the operator is named.
-    """
-    known: dict[str, Schema] = {}
-    for node in graph.nodes.values():
-        try:
-            known[node.id] = _emitted(node, known)
-        except AbsError as error:
-            error.by(node.id, job_key(graph.name))
-            raise
-
-
-def _emitted(node: Node, known: dict[str, Schema]) -> Schema:
-    if node.source is not None:
-        try:
-            schema: Schema = node.source.schema
-        except AbsError:
-            schema = None  # it cannot be asked now, or has no data yet: its reader says so
-        return schema
-    # A back-edge comes from an operator that is not known yet.
-    return node.schemas([known.get(edge.sender) for edge in node.inputs])

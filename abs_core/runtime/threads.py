@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from threading import Event
-from typing import TYPE_CHECKING
 
 from abs_core.errors import AbsError, ConfigError, HungError, TargetError, UnavailableError
 from abs_core.model import job_key
@@ -27,6 +26,7 @@ from abs_core.runtime.checkpoint_rules import Acknowledged, CoordinatorState, De
 from abs_core.runtime.context import TaskContext, settle_unclaimed
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Node
+from abs_core.runtime.jobspec import JobSpec
 from abs_core.runtime.plan import loops, regions
 from abs_core.runtime.recovery import Recovered, Restore, StoreKeeper
 from abs_core.runtime.region import IDLE_SECONDS, Region
@@ -34,9 +34,6 @@ from abs_core.runtime.snapshot import DurablePart, persist
 from abs_core.runtime.task import Copy, Task
 from abs_core.state.contracts import Place, StateBackend
 from abs_core.state.keygroups import GroupRange
-
-if TYPE_CHECKING:
-    from abs_core.runtime.job import Job
 
 _log = logging.getLogger("abs_core.runtime")
 
@@ -50,7 +47,7 @@ class Execution:
         companion: of its checkpoints.
     """
 
-    job: Job
+    job: JobSpec
     keeper: StoreKeeper
     recovered: Recovered
     restore: Restore
@@ -316,7 +313,7 @@ class Execution:
                 copy.state.keyed.close()
 
 
-def _way_of(job: Job) -> SnapshotStrategy:
+def _way_of(job: JobSpec) -> SnapshotStrategy:
     way = STRATEGIES.get(job.way)
     if way is None:
         raise ConfigError(

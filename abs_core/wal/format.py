@@ -210,9 +210,7 @@ def _opened(store: SegmentStore, handle: HandleName) -> Iterator[pa.NativeFile]:
     if opened is None:
         raise NotPreparedError(
             f"The write-ahead log at {store.url} has no such segment.",
-            job=handle.job,
-            epoch=handle.epoch,
-            handle=str(handle),
+            handle=handle,
             remedy="restart the query: an epoch that is not decided is written again. The log must "
             "be seen by every executor and by the driver.",
         )
@@ -254,9 +252,7 @@ def _read_seal(store: SegmentStore, file: pa.NativeFile, handle: HandleName) -> 
                 f"A segment of the write-ahead log at {store.url} has the format "
                 f"{end[-len(MAGIC) :].decode()}, of a newer release; this release reads "
                 f"{MAGIC.decode()}.",
-                job=handle.job,
-                epoch=handle.epoch,
-                handle=str(handle),
+                handle=handle,
                 remedy=f"{NEWER}.",
             )
         raise _damaged(store, handle, "it is cut short: its end is not that of a segment")
@@ -287,9 +283,7 @@ def _decoding(store: SegmentStore, handle: HandleName) -> Iterator[None]:
 def _damaged(store: SegmentStore, handle: HandleName, how: str) -> CorruptionError:
     return CorruptionError(
         f"A segment of the write-ahead log at {store.url} is damaged: {how}.",
-        job=handle.job,
-        epoch=handle.epoch,
-        handle=str(handle),
+        handle=handle,
         remedy="restart the query: nothing of its epoch is visible, and it is written again, unless "
         "it is decided (`abs register show`). Then look at the disk; `abs wal verify` reads all.",
     )

@@ -10,8 +10,9 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from typing import Any, TypeVar, get_type_hints
 
 from abs_core.errors import OptionError
 from abs_core.strictjson import decimal
@@ -34,6 +35,31 @@ class Option:
     read: Callable[[str], Any]
     default: Any = None
     secret: bool = False
+
+
+def options_of(values: type) -> tuple[Option, ...]:
+    """The options that a frozen dataclass is read from: its fields say them.
+
+    ``Annotated[T, read]`` is an option of the field's name and default, ``Annotated[T, Option(...)]``
+    one that has another name or another default. What is not annotated is no option.
+    """
+    return tuple(_by_field(values).values())
+
+
+def fields_from(values: type, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The dataclass's fields that are options, from what ``read_options`` returned."""
+    return {name: given[option.name] for name, option in _by_field(values).items()}
+
+
+@cache
+def _by_field(values: type) -> dict[str, Option]:
+    hints = get_type_hints(values, include_extras=True)
+    found = {}
+    for each in fields(values):
+        for how in getattr(hints[each.name], "__metadata__", ()):
+            default = None if each.default is MISSING else each.default
+            found[each.name] = how if isinstance(how, Option) else Option(each.name, how, default)
+    return found
 
 
 class Problems:
@@ -203,6 +229,23 @@ def whole_number(least: int, most: int) -> Callable[[str], int]:
             return decimal(text.strip(), least, most)
         except ValueError as error:
             raise ValueError(f"a whole number from {least} to {most}") from error
+
+    return read
+
+
+_SIZE = re.compile(r"([0-9]{1,19})\s*(?:([kmgt]?)(?:i?b)?)?")
+_SIZE_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def size(least: int, most: int) -> Callable[[str], int]:
+    """A number of bytes, as ``134217728``, ``128m`` or ``128MiB`` (powers of 1024, as Spark's)."""
+
+    def read(text: str) -> int:
+        found = _SIZE.fullmatch(text.strip().lower())
+        value = int(found[1]) * _SIZE_UNITS[found[2] or ""] if found else -1
+        if not least <= value <= most:
+            raise ValueError(f"a size from {least} to {most} bytes, for instance 128m")
+        return value
 
     return read
 

@@ -67,12 +67,12 @@ def give_up_attempts(url: str | None, state: JobState) -> None:
     Does nothing where the job does not write to a topic that has winners.
 
     Raises:
-        AbsError: see ``abs_sinks.kafka.giving_up.give_up``.
+        AbsError: see ``abs_sinks.kafka.give_up_attempts.give_up``.
     """
     topic = state.target.rpartition("/")[2]
     # What is open is decided: such a job has another protocol, which sends nothing undecided there.
     if url is None or state.open or topic not in topics_with_winners(url):
         return
-    from abs_sinks.kafka.giving_up import give_up
+    from abs_sinks.kafka.give_up_attempts import give_up
 
     give_up(kafka_options(url, topic=topic), state.job)

@@ -7,32 +7,19 @@ server does.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from abs_cli.codes import FAILED
-from abs_cli.output import AsJson, people, print_json
-from abs_core.errors import ConfigError, SchemaError
-from abs_core.model import Finding, Guarantee, Severity, job_key
+from abs_cli.doctor_checks import LOOKS, look_of, show
+from abs_cli.output import AsJson, print_json
+from abs_core.errors import ConfigError
+from abs_core.model import Severity
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from abs_core.formats import SinkFormat
-    from abs_sinks.options import CommonOptions
-
-
-DOCTOR = "doctor"
-"""The job whose register a sink of others is asked for, where the options name no job."""
-
-Look = Callable[[dict[str, str], "pa.Schema | None", "int | None"], tuple[list[Finding], Guarantee]]
-
-_COLOUR = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
 
 def doctor(
@@ -108,99 +95,6 @@ def _check_alone(*others: object) -> None:
         )
 
 
-def postgres(
-    given: dict[str, str],
-    schema: pa.Schema | None,
-    tasks: int | None,
-    *,
-    composes: bool = False,
-) -> tuple[list[Finding], Guarantee]:
-    from abs_sinks.postgres import PostgresOptions
-    from abs_sinks.postgres.guarantee import guarantee
-    from abs_sinks.postgres.preflight import preflight
-
-    options = PostgresOptions.parse(given)
-    findings = preflight(options, schema, _job(options.common), tasks, composes=composes)
-    return findings, guarantee(options)
-
-
-def kafka(
-    given: dict[str, str],
-    schema: pa.Schema | None,
-    tasks: int | None,
-    *,
-    own_register: bool = True,
-) -> tuple[list[Finding], Guarantee]:
-    from abs_sinks.kafka import KafkaOptions
-    from abs_sinks.kafka.guarantee import guarantee
-    from abs_sinks.kafka.preflight import preflight
-    from abs_sinks.kafka.preflight_state import preflight_state
-    from abs_spark.wal_default import with_wal
-
-    options = KafkaOptions.parse(with_wal(given, started=False))
-    job = _job(options.common)
-    findings = [
-        *preflight(options, schema, job, tasks),
-        *preflight_state(options, job, own_register=own_register),
-    ]
-    return findings, guarantee(options)
-
-
-def _s3(
-    given: dict[str, str], schema: pa.Schema | None, tasks: int | None
-) -> tuple[list[Finding], Guarantee]:
-    from abs_sinks.s3 import S3Options, S3Sink
-    from abs_sinks.s3.guarantee import guarantee
-    from abs_sinks.s3.preflight import preflight
-
-    options = S3Options.parse(given)
-    findings = preflight(options, _job(options.common))
-    if schema is not None:
-        try:
-            S3Sink(options, schema)
-        except SchemaError as misfit:
-            findings.append(Finding(Severity.ERROR, misfit.what, misfit.remedy))
-    return findings, guarantee(options)
-
-
-def _other(
-    format_: SinkFormat, given: dict[str, str], schema: pa.Schema | None, tasks: int | None
-) -> tuple[list[Finding], Guarantee]:
-    """A sink of another package: as an engine that builds it."""
-    import pyarrow as pa
-
-    names = {name.lower(): text for name, text in given.items()}
-    sink = format_.sink(given, pa.schema([]) if schema is None else schema)
-    try:
-        job = job_key(names.get("job", DOCTOR), names.get("epoch"))
-        return list(sink.preflight(job, tasks)), sink.guarantee()
-    finally:
-        sink.close()
-
-
-_LOOK: dict[str, Look] = {"abs-postgres": postgres, "abs-kafka": kafka, "abs-s3": _s3}
-
-
-def look_of(name: str) -> Look:
-    """What looks at the format.
-
-    Raises:
-        ConfigError: there is no such format, or it cannot be loaded.
-    """
-    if name in _LOOK:
-        return _LOOK[name]
-    from abs_core.formats import GROUP, format_named, format_names
-
-    found = format_named(name)
-    if found is None:
-        raise ConfigError(
-            f"There is no format {name}.",
-            remedy=f"take one of {', '.join([*_LOOK, *format_names()])}; another package's is found by "
-            f"its entry point of the group {GROUP}.",
-        )
-    return partial(_other, found)
-
-
 def _meant(given: dict[str, str]) -> str:
     """The sink whose options these are.
 
@@ -216,36 +110,8 @@ def _meant(given: dict[str, str]) -> str:
         return "abs-postgres"
     raise ConfigError(
         "The options do not tell what the job writes to.",
-        remedy=f"name it: --format {', '.join(_LOOK)}.",
+        remedy=f"name it: --format {', '.join(LOOKS)}.",
     )
-
-
-def _job(common: CommonOptions) -> str | None:
-    return None if common.job is None else job_key(common.job, common.epoch)
-
-
-def show_findings(findings: Sequence[Finding]) -> None:
-    for finding in findings:
-        colour = _COLOUR[finding.severity]
-        people.print(f"[{colour}]{finding.severity}[/] {escape(finding.what)}", highlight=False)
-        if finding.remedy:
-            people.print(f"  what to do: {escape(finding.remedy)}", highlight=False)
-    if not findings:
-        people.print("[green]nothing to say against it[/]")
-
-
-def show(findings: Sequence[Finding], promise: Guarantee) -> None:
-    show_findings(findings)
-    fails = any(finding.severity is Severity.ERROR for finding in findings)
-    people.print(
-        f"{'once that is mended: ' if fails else ''}protocol {promise.protocol}, "
-        f"write {promise.write}; every row exactly once"
-    )
-    people.print(f"  visible: {promise.visibility}", highlight=False)
-    for limit in promise.limits:
-        people.print(f"  limit: {limit}", highlight=False)
-    for note in promise.notes:
-        people.print(f"  {note}", highlight=False)
 
 
 def _pairs(given: list[str]) -> dict[str, str]:

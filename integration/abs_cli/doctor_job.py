@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 from rich.markup import escape
 
-from abs_cli.doctor import kafka, look_of, postgres, show, show_findings
+from abs_cli.doctor_checks import kafka, look_of, postgres, show, show_findings
 from abs_cli.output import people, print_json
 from abs_cli.places import options_of
 from abs_cli.sinksfile import FiledSink, SinksFile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from abs_core.extras import missing
+from abs_clients.extras import missing
 
 
 def main() -> None:

@@ -223,7 +223,7 @@ def _cluster(url: str | None) -> str:
 
 
 def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: bool) -> None:
-    from abs_sinks.kafka.giving_up import give_up
+    from abs_sinks.kafka.give_up_attempts import give_up
 
     if dry_run:
         raise ConfigError(

@@ -18,8 +18,8 @@ from rich.markup import escape
 from abs_cli import audit, demo, doctor, in_doubt, job, register, services, trace, wal
 from abs_cli.codes import INTERRUPTED, USAGE, exit_code
 from abs_cli.output import errors
+from abs_clients.extras import missing
 from abs_core.errors import AbsError
-from abs_core.extras import missing
 
 app = typer.Typer(
     name="abs",

@@ -119,15 +119,16 @@ def _postgres_at(url: str, schema: str) -> Place:
 
 def _postgres(options: PostgresOptions) -> Place:
     from abs_core.routing import ByProtocol
-    from abs_sinks.postgres.committer import PreparedCommitter, UpsertedCommitter
+    from abs_sinks.postgres.idempotent import IdempotentCommitter
     from abs_sinks.postgres.register import PostgresRegister
     from abs_sinks.postgres.target import identity_at
+    from abs_sinks.postgres.twophase import TwoPhaseCommitter
 
     committer = ByProtocol(
         {
-            "2pc": PreparedCommitter(options),
+            "2pc": TwoPhaseCommitter(options),
             "wal": _staged(options),
-            "idempotent": UpsertedCommitter(),
+            "idempotent": IdempotentCommitter(),
         }
     )
     return Place(PostgresRegister(options), committer, "postgres", partial(identity_at, options))
@@ -136,10 +137,10 @@ def _postgres(options: PostgresOptions) -> Place:
 def _staged(options: PostgresOptions) -> Committer:
     import pyarrow as pa
 
-    from abs_sinks.postgres.committer import StagedCommitter
     from abs_sinks.postgres.tables import Tables
+    from abs_sinks.postgres.wal import WalCommitter
 
-    return _WithoutColumns(StagedCommitter(Tables.only(options, pa.schema([]))))
+    return _WithoutColumns(WalCommitter(Tables.only(options, pa.schema([]))))
 
 
 class _WithoutColumns:
@@ -183,10 +184,10 @@ def _kafka(options: KafkaOptions, check: Callable[[], None] | None = None) -> Pl
     from abs_core.routing import ByProtocol
     from abs_sinks.kafka.ids import identity
     from abs_sinks.kafka.register import KafkaRegister
-    from abs_sinks.kafka.twophase import TransactionCommitter
+    from abs_sinks.kafka.twophase import TwoPhaseCommitter
     from abs_sinks.kafka.wal import WalCommitter, store_of
 
-    committers: dict[str, Committer] = {"2pc": TransactionCommitter(options)}
+    committers: dict[str, Committer] = {"2pc": TwoPhaseCommitter(options)}
     if options.common.wal is not None:
         committers["wal"] = WalCommitter(options, store_of(options))
     register = KafkaRegister(options)

@@ -13,7 +13,7 @@ from importlib import import_module
 
 from pyspark.sql.datasource import DataSource
 
-from abs_core.extras import missing
+from abs_clients.extras import missing
 
 FORMATS = {
     "abs-files": ("abs_spark.files", "FilesDataSource"),

@@ -4,40 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, Self
 
-from abs_clients.options import (
-    Option,
-    Problems,
-    boolean,
-    duration,
-    one_of,
-    read_options,
-    seconds,
-    text,
-    whole_number,
-)
+from abs_clients.options import Option, duration, fields_from, one_of, options_of, text
 from abs_core.model import job_key
 from abs_core.patience import DEFAULT_SECONDS
 
-__all__ = [
-    "COMMON",
-    "PROTOCOLS",
-    "REPLAYS",
-    "CommonOptions",
-    "Option",
-    "Problems",
-    "boolean",
-    "duration",
-    "one_of",
-    "read_options",
-    "seconds",
-    "text",
-    "whole_number",
-]
-
 PROTOCOLS = ("2pc", "wal", "idempotent")
 REPLAYS = ("digest", "count", "token")
+
+
+def _job_name(given: str) -> str:
+    job_key(text(given))
+    return given
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,44 +35,23 @@ class CommonOptions:
             tell: by a ``digest`` of its rows, by their ``count``, or by a batch's ``token`` alone.
     """
 
-    protocol: str = "2pc"
-    job: str | None = None
-    epoch: str | None = None
-    adopt: str | None = None
-    wal: str | None = None
-    checkpoint: str | None = None
-    patience: float = DEFAULT_SECONDS
-    replay: str = "digest"
+    protocol: Annotated[str, one_of(*PROTOCOLS)] = "2pc"
+    job: Annotated[str | None, _job_name] = None
+    epoch: Annotated[str | None, text] = None
+    adopt: Annotated[str | None, text] = None
+    wal: Annotated[str | None, text] = None
+    checkpoint: Annotated[str | None, Option("checkpointLocation", text)] = None
+    patience: Annotated[float, duration(1.0, 86_400.0)] = DEFAULT_SECONDS
+    replay: Annotated[str, one_of(*REPLAYS)] = "digest"
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> CommonOptions:
+    def of(cls, values: Mapping[str, Any]) -> Self:
         """From what ``read_options`` returned for ``COMMON``."""
-        return cls(
-            protocol=values["protocol"],
-            job=values["job"],
-            epoch=values["epoch"],
-            adopt=values["adopt"],
-            wal=values["wal"],
-            checkpoint=values["checkpointLocation"],
-            patience=values["patience"],
-            replay=values["replay"],
-        )
-
-
-def _job_name(given: str) -> str:
-    job_key(text(given))
-    return given
+        return cls(**fields_from(cls, values))
 
 
 COMMON = (
-    Option("protocol", one_of(*PROTOCOLS), "2pc"),
-    Option("job", _job_name),
-    Option("epoch", text),
-    Option("adopt", text),
-    Option("wal", text),
-    Option("checkpointLocation", text),
-    Option("patience", duration(1.0, 86_400.0), DEFAULT_SECONDS),
-    Option("replay", one_of(*REPLAYS), "digest"),
+    *options_of(CommonOptions),
     # Spark adds it to a query that has a name.
     Option("queryName", str),
 )

@@ -33,8 +33,8 @@ from abs_core.state.operator_state import OperatorList
 from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of
 from abs_sinks.kafka.ledger import handles_in_ledger
-from abs_sinks.kafka.prepared import Prepared
-from abs_sinks.kafka.register_cells import Cells
+from abs_sinks.kafka.open_transaction import OpenTransaction
+from abs_sinks.kafka.register_tail import Cells
 from abs_sinks.s3.manifests import manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import Cell
 from abs_sinks.s3.uploads import uploads_from_text
@@ -149,7 +149,7 @@ def _extra(cell: str, name: str) -> Callable[[bytes, Path], None]:
         extra = {**dict(committable.extra), name: _text(content)}
         changed = replace(committable, extra=tuple(sorted(extra.items())))
         if cell.startswith("kafka"):
-            prepared = Prepared.of(changed)
+            prepared = OpenTransaction.of(changed)
             assert prepared is None or prepared.epoch >= 0
         else:
             uploads_from_text(dict(changed.extra)["uploads"])

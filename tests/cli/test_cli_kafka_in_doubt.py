@@ -17,7 +17,7 @@ from abs_core.model import Wrote
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_services import KafkaService
-from abs_sinks.kafka.prepared import Prepared
+from abs_sinks.kafka.open_transaction import OpenTransaction
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_modes import AttemptHarness, open_attempts
 
@@ -77,7 +77,7 @@ def test_a_lost_handle_is_listed_with_what_else_of_its_epoch_is_there_until_the_
     assert lost.committable is not None
     halted = case.run(run=job.who.run, cut=Cut("commit"))
     raises(Halted, lambda: halted.commit(0, [kept, lost]))
-    prepared = Prepared.of(lost.committable)
+    prepared = OpenTransaction.of(lost.committable)
     assert prepared is not None
     end(harness.options.kafka, [prepared.ending], commit=False)  # as its timeout would
 

@@ -37,8 +37,8 @@ from abs_core.state.timers import Timers
 from abs_core.wal import FolderSegments, SegmentWriter
 from abs_core.wal.contracts import name_of
 from abs_sinks.kafka import ledger
-from abs_sinks.kafka.prepared import Prepared
-from abs_sinks.kafka.register_cells import records_of
+from abs_sinks.kafka.open_transaction import OpenTransaction
+from abs_sinks.kafka.register_tail import records_of
 from abs_sinks.s3 import manifests
 from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.options import S3Options
@@ -61,7 +61,7 @@ def handle(epoch: int, partition: int, attempt: str = "c0ffee") -> HandleName:
 def committables() -> dict[str, Committable]:
     """One of each sink and protocol that names handles."""
     held = HandleName(REGISTER, JOB, 3, 10**18 - 1, 0, "abcdef012345")
-    prepared = Prepared(held, 4711, 12, 4, 60_000, 1_795_000_000_123, "orders-0 from 17 (5)")
+    prepared = OpenTransaction(held, 4711, 12, 4, 60_000, 1_795_000_000_123, "orders-0 from 17 (5)")
     upload = Upload(
         "out/day=1/part.x.parquet", "2~upl", 1234, "00ff00ff00ff00ff", ("e1", "e2"), ("c1", "c2")
     )

@@ -31,7 +31,7 @@ from abs_core.model import Committable, JobState, NamedSink, NotedToken, Recent
 from abs_core.parent import parent_key
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.kafka.ledger import Place
-from abs_sinks.kafka.register_cells import Cells, records_of
+from abs_sinks.kafka.register_tail import Cells, records_of
 from abs_sinks.s3.manifests import CommittedFile, manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import Cell
 from tests.golden.make import JOB, REGISTER, full_state, handle

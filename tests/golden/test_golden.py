@@ -39,8 +39,8 @@ from abs_core.wal import FolderSegments, read_segment, verify
 from abs_core.wal.contracts import name_of
 from abs_services import S3Service
 from abs_sinks.kafka.ledger import handles_in_ledger
-from abs_sinks.kafka.prepared import Prepared
-from abs_sinks.kafka.register_cells import Cells
+from abs_sinks.kafka.open_transaction import OpenTransaction
+from abs_sinks.kafka.register_tail import Cells
 from abs_sinks.s3.manifests import CommittedFile, ManifestName, Manifests
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import Cell
@@ -130,7 +130,7 @@ def test_what_committables_say_of_their_targets_is_read(release: Path) -> None:
         written = json.loads((release / f"committable-{cell}.json").read_text())
         found = committable_from_json(written)
         if cell == "kafka-2pc":
-            prepared = Prepared.of(found)
+            prepared = OpenTransaction.of(found)
             assert prepared is not None
             assert prepared.ending.producer_id == 4711
             assert (prepared.epoch, prepared.end_txn) == (12, 4)

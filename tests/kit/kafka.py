@@ -31,7 +31,7 @@ from abs_sinks.kafka.ids import parse_id
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_session import close_session
 from abs_sinks.kafka.sink import KafkaSink
-from abs_sinks.kafka.twophase import TransactionWriter
+from abs_sinks.kafka.twophase import TwoPhaseWriter
 from tests.kit.kafka_log import committed
 
 PARTITIONS = 3
@@ -82,9 +82,9 @@ class _KeyedWriter:
         self._writer.abort()
 
 
-def sending(writer: object) -> TransactionWriter:
+def sending(writer: object) -> TwoPhaseWriter:
     """The writer that sends, below those that hand over to it."""
-    while not isinstance(writer, TransactionWriter):
+    while not isinstance(writer, TwoPhaseWriter):
         writer = writer._writer  # type: ignore[attr-defined]
     return writer
 

@@ -279,9 +279,7 @@ class Winners:
 def _lost(handle: HandleName, why: str) -> CorruptionError:
     return CorruptionError(
         f"{why}: it cannot be told whether the attempt's records count.",
-        job=handle.job,
-        epoch=handle.epoch,
-        handle=str(handle),
+        handle=handle,
         remedy="restore the side topic, and keep it longer than the data (retention.ms); to go on "
         "without these records, begin behind them; winners=false reads the records of every attempt.",
     )

@@ -5,7 +5,19 @@ Importing this does not import boto3. Credentials come by boto3's chain: no valu
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Annotated, Any, Self
+
+from abs_clients.options import Option, boolean, fields_from, seconds, text
+
+
+def endpoint_url(given: str) -> str:
+    """The base URL of a server, without a slash at its end."""
+    if re.fullmatch(r"https?://[^/\s@?#]+/?", given.strip()) is None:
+        raise ValueError("a URL of scheme, host and port, without credentials: http://host:port")
+    return given.strip().rstrip("/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +31,18 @@ class Server:
         timeout: seconds to wait for an answer.
     """
 
-    endpoint: str | None = None
-    region: str | None = None
-    pathstyle: bool = False
-    timeout: float = 60.0
+    endpoint: Annotated[str | None, endpoint_url] = None
+    region: Annotated[str | None, text] = None
+    pathstyle: Annotated[bool, Option("pathstyle", boolean)] = False
+    timeout: Annotated[float, seconds(1.0, 600.0)] = 60.0
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Self:
+        """From what ``read_options`` returned; a server with an endpoint has paths by default."""
+        given = fields_from(cls, values)
+        if given["pathstyle"] is None:
+            given["pathstyle"] = given["endpoint"] is not None
+        return cls(**given)
 
 
 @dataclass(frozen=True, slots=True)

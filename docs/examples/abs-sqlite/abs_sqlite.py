@@ -28,7 +28,6 @@ from abs_core.model import (
     Inspection,
     JobState,
     Outcome,
-    Severity,
 )
 from abs_core.protocol import sweepable
 
@@ -290,17 +289,17 @@ class SqliteSink:
         return SqliteRegister(self._options.path)
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
-        table, error = self._options.table, Severity.ERROR
+        table = self._options.table
         with transaction(self._options.path) as db:
             columns = db.execute(f"PRAGMA table_info({quoted(table)})").fetchall()
         if not columns:
             what = f"There is no table {table} in {self._options.path}."
-            return [Finding(error, what, "create it.")]
+            return [Finding.error(what, "create it.")]
         missing = sorted(set(self._schema.names) - {name for _, name, *_ in columns})
-        findings = [Finding(error, f"Table {table} has no column {c}.", "add it.") for c in missing]
+        findings = [Finding.error(f"Table {table} has no column {c}.", "add it.") for c in missing]
         for other in self.register().others_on(self.target, job):
             what = f"Job {other} has written to table {table}, too."
-            findings.append(Finding(Severity.WARNING, what, "was this job's checkpoint deleted?"))
+            findings.append(Finding.warning(what, "was this job's checkpoint deleted?"))
         return findings
 
     def guarantee(self) -> Guarantee:

@@ -235,8 +235,6 @@ def _gone(number: int, committable: Committable) -> AbsError:
     return ConfigError(
         f"The epoch's sink number {number} is not among this query's, and has yet to commit what is "
         "decided.",
-        job=committable.handle.job,
-        epoch=committable.handle.epoch,
-        handle=str(committable.handle),
+        handle=committable.handle,
         remedy="run the query with that sink once more; then take it out.",
     )

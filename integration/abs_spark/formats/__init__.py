@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from abs_clients.extras import missing
 from abs_core.errors import OptionError
-from abs_core.extras import missing
 from abs_spark.target import Format
 
 _MODULES = {

@@ -18,21 +18,22 @@ from abs_core.contracts import Conflict, Task, Version
 from abs_core.crash import CrashPoint
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.routing import none_to_commit
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.sending import Sending, outside_transactions
+from abs_sinks.kafka.sending import RecordSender, outside_transactions
 from abs_sinks.kafka.side_topic import send_winners, winners_topic
 from abs_sinks.kafka.writer import RecordWriter
 
 
-class AttemptWriter(RecordWriter):
+class IdempotentWriter(RecordWriter):
     """Sends with an idempotent producer of its own, outside any transaction."""
 
     def __init__(self, options: KafkaOptions, schema: pa.Schema, task: Task) -> None:
         self._header = header_of(task.handle)
         super().__init__(options, schema, task, more_bytes=sum(map(len, self._header)))
-        self._sender: Sending | None = None
+        self._sender: RecordSender | None = None
 
     def abort(self) -> None:
         if self._sender is not None:
@@ -50,7 +51,7 @@ class AttemptWriter(RecordWriter):
             self._sender = patience.retry(self._begin)
         self._sender.send(records)
 
-    def _begin(self) -> Sending:
+    def _begin(self) -> RecordSender:
         # Refuse before a record is there for good.
         winners_topic(self._options, self._task.job)
         return outside_transactions(self._options, [self._header])
@@ -67,7 +68,7 @@ class AttemptWriter(RecordWriter):
         )
 
 
-class WinnersCommitter:
+class IdempotentCommitter:
     """A ``CoCommitter``: the register must lie in the same cluster.
 
     Attempts leave nothing that could be aborted: a loser's records stay, and are not read.
@@ -87,16 +88,12 @@ class WinnersCommitter:
         Raises:
             ProtocolError: an attempt was given.
         """
-        for committable in committables:
-            raise ProtocolError(
-                "A decision names an attempt of protocol=idempotent, which only the transaction of "
-                "its epoch's winners commits.",
-                job=committable.handle.job,
-                epoch=committable.handle.epoch,
-                handle=str(committable.handle),
-                remedy="restart the query: its epoch is written again.",
-            )
-        return {}
+        return none_to_commit(
+            committables,
+            "A decision names an attempt of protocol=idempotent, which only the transaction of "
+            "its epoch's winners commits.",
+            "restart the query: its epoch is written again.",
+        )
 
     def abort(self, handles: Sequence[HandleName]) -> None:
         """Nothing: a loser's records stay, and are not read."""

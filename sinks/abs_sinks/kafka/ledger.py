@@ -104,9 +104,7 @@ def gone(committable: Committable, topic: str, segments: str) -> CorruptionError
     return CorruptionError(
         f"The topic {topic} was deleted after this was pre-committed, and with it the ledger that says "
         "whether its records are committed. They are not sent again.",
-        job=committable.handle.job,
-        epoch=committable.handle.epoch,
-        handle=str(committable.handle),
+        handle=committable.handle,
         remedy="look whether the epoch's records are in their topic (one transaction: all or none). "
         f"Then delete its segments in {segments}, and let the job go on by `abs in-doubt accept-loss "
         f"{committable.handle.job} {committable.handle.epoch}`; where its records were not there, "
@@ -124,9 +122,7 @@ def _elsewhere(options: KafkaOptions, committable: Committable, place: Place) ->
     return ConfigError(
         f"The option registertopic is {options.registertopic}, and whether this is committed stands in "
         f"the topic {place.topic}. Nothing was sent.",
-        job=committable.handle.job,
-        epoch=committable.handle.epoch,
-        handle=str(committable.handle),
+        handle=committable.handle,
         remedy=f"set registertopic={place.topic} until the decided epoch is finished; then it may be "
         "another one.",
     )

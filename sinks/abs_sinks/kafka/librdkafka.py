@@ -27,8 +27,8 @@ CHUNK = 16_384
 log = logging.getLogger(__name__)
 
 
-class Sender:
-    """Sends records over one producer; not thread-safe.
+class LibrdkafkaSender:
+    """A ``RecordSender`` over one producer.
 
     Args:
         producer: made with ``failures.report`` as its ``on_delivery``.
@@ -55,15 +55,9 @@ class Sender:
 
     @property
     def digest(self) -> str:
-        """Of keys and values, in the order in which they were sent."""
         return self._digest.text
 
     def send(self, records: Records) -> None:
-        """Queue the records; returns before they are delivered.
-
-        Raises:
-            AbsError: a record cannot be queued, or one before was not delivered.
-        """
         self._digest.feed(records)
         for start in range(0, records.rows, CHUNK):
             part = records if records.rows <= CHUNK else sliced(records, start, CHUNK)
@@ -72,11 +66,6 @@ class Sender:
         self.rows += records.rows
 
     def flush(self) -> None:
-        """Return when every record is acknowledged.
-
-        Raises:
-            AbsError: one was not delivered, or the brokers did not answer in time.
-        """
         deadline = time.monotonic() + self._patience
         while (left := self._serve(self._producer.flush, 1.0)) and time.monotonic() < deadline:
             pass
@@ -87,7 +76,6 @@ class Sender:
             )
 
     def abort(self) -> None:
-        """Send nothing more; what was sent stays, where it is in no transaction."""
         self._producer.purge(in_queue=True, in_flight=False, blocking=False)
 
     def _produce(self, records: Records) -> None:
@@ -130,7 +118,7 @@ class Sender:
         return found
 
 
-class LibrdkafkaTransactions:
+class LibrdkafkaProducer:
     """One of librdkafka's producers, which holds a transactional id and connections of its own.
 
     Opening it fences older ones, and aborts what they left open. When a connection breaks or a reply is
@@ -180,8 +168,8 @@ class LibrdkafkaTransactions:
         with self._named("beginning a transaction"):
             self._producer.begin_transaction()
 
-    def to(self, topic: str | None, patience: float) -> Sender:
-        return Sender(self._producer, self._failures, topic, patience)
+    def to(self, topic: str | None, patience: float) -> LibrdkafkaSender:
+        return LibrdkafkaSender(self._producer, self._failures, topic, patience)
 
     def commit(self) -> None:
         with self._named("committing a transaction"):
@@ -220,7 +208,7 @@ class LibrdkafkaTransactions:
 
 def outside_transactions(
     settings: Settings, topic: str | None, patience: float, more: Sequence[Header]
-) -> Sender:
+) -> LibrdkafkaSender:
     """A sender with an idempotent producer of its own.
 
     Raises:
@@ -229,7 +217,7 @@ def outside_transactions(
     failures = Failures(settings)
     with translate_errors("opening a producer", settings):
         producer = Producer(producer_settings(settings, None, failures.report, patience))
-    return Sender(producer, failures, topic, patience, more)
+    return LibrdkafkaSender(producer, failures, topic, patience, more)
 
 
 def _rows(records: Records, topic: str | None, extra: list[Header]) -> Iterator[tuple[Any, ...]]:

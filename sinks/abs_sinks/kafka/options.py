@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from abs_clients.kafka.settings import PREFIX, Settings
+from abs_clients.options import Problems, fields_from, one_of, options_of, read_options
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.kafka.choice import AUTO, COLUMNAR, PRODUCERS, Choice, choose, refusals_of
-from abs_sinks.options import COMMON, CommonOptions, Option, Problems, one_of, read_options
+from abs_sinks.options import COMMON, CommonOptions
 
 NAME = "abs-kafka"
 
@@ -31,12 +32,6 @@ def topic_name(text: str) -> str:
         )
     return text
 
-
-OPTIONS = (
-    Option("topic", topic_name),
-    Option("registertopic", topic_name, "abs-register"),
-    Option("producer", one_of(*PRODUCERS), AUTO),
-)
 
 _ELSEWHERE = {
     "bootstrap.servers": "write kafka.bootstrap.servers.",
@@ -68,10 +63,10 @@ class KafkaOptions:
     """
 
     kafka: Settings
-    topic: str | None = None
+    topic: Annotated[str | None, topic_name] = None
     common: CommonOptions = field(default_factory=CommonOptions)
-    registertopic: str = "abs-register"
-    producer: str = AUTO
+    registertopic: Annotated[str, topic_name] = "abs-register"
+    producer: Annotated[str, one_of(*PRODUCERS)] = AUTO
 
     @property
     def protocol(self) -> str:
@@ -109,7 +104,10 @@ class KafkaOptions:
             for refusal in refusals_of(values["topic"], kafka):
                 problems.add(f"producer={COLUMNAR} {refusal.what}.", refusal.remedy)
         problems.raise_any()
-        return cls(kafka, values["topic"], common, values["registertopic"], values["producer"])
+        return cls(kafka, common=common, **fields_from(cls, values))
+
+
+OPTIONS = options_of(KafkaOptions)
 
 
 def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:

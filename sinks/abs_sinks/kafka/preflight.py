@@ -16,7 +16,7 @@ from abs_clients.kafka.hanging import find_hanging
 from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS
 from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.errors import AbsError, DataError, RefusedError, TargetError
-from abs_core.model import Finding, Severity
+from abs_core.model import Finding
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
 
@@ -42,12 +42,12 @@ def preflight(
     """
     findings: list[Finding] = []
     if options.choice.warning:
-        findings.append(_warning(options.choice.warning, ""))
+        findings.append(Finding.warning(options.choice.warning, ""))
     if schema is not None:
         try:
             findings += judge_columns(plan_columns(schema, options.topic))
         except DataError as error:
-            findings.append(_error(error.what, error.remedy))
+            findings.append(Finding.of(error))
     cluster = cluster_facts(options.kafka)
     findings += judge_cluster(cluster, options)
     if options.topic is not None:
@@ -64,7 +64,7 @@ def preflight(
 
 def judge_columns(columns: Columns) -> Iterator[Finding]:
     if columns.left_out:
-        yield _warning(
+        yield Finding.warning(
             f"These columns are not written: {', '.join(columns.left_out)}.",
             "put them into value (to_json(struct(...))), or drop them to show that it is meant.",
         )
@@ -72,33 +72,33 @@ def judge_columns(columns: Columns) -> Iterator[Finding]:
 
 def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
     if options.protocol == "2pc" and not cluster.can_end:
-        yield _error(
+        yield Finding.error(
             "The brokers cannot describe or list transactions: protocol 2pc rests on it.",
             "take Kafka 3.0 or newer.",
         )
     if options.protocol != "idempotent":
         yield from _judge_timeouts(cluster, options)
     if not cluster.configs:
-        yield _note(
+        yield Finding.note(
             "The brokers' settings may not be read: timeouts and replication are not checked.",
             "allow DESCRIBE_CONFIGS on the cluster to have them checked.",
         )
     state = cluster.state
     if state is not None and state.replicas < min(3, cluster.brokers):
-        yield _warning(
+        yield Finding.warning(
             f"{STATE_TOPIC} has {state.replicas} replica(s) on {cluster.brokers} brokers: with "
             "them the outcome of transactions would be lost.",
             "raise its replication factor to 3.",
         )
     unclean = dict(cluster.configs).get("unclean.leader.election.enable") == "true"
     if unclean and options.topic is None:  # one that is named is looked at itself
-        yield _warning(
+        yield Finding.warning(
             "unclean.leader.election.enable is true: a broker that lags may become leader, and "
             "committed records are lost.",
             "set it to false, for the topics and for the brokers.",
         )
     if cluster.transaction_version is not None and cluster.transaction_version < 1:
-        yield _note(
+        yield Finding.note(
             "transaction.version is 0: late requests of a fenced producer are not verified by the "
             "brokers (KIP-890).",
             "upgrade the feature transaction.version.",
@@ -109,7 +109,7 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
     timeout = options.kafka.transaction_timeout_ms
     most = cluster.number("transaction.max.timeout.ms")
     if most is not None and timeout > most:
-        yield _error(
+        yield Finding.error(
             f"kafka.transaction.timeout.ms is {timeout}, and the brokers grant {most} at most.",
             "lower it, or raise the brokers' transaction.max.timeout.ms.",
         )
@@ -118,20 +118,20 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
     needed = options.patience.to_decide
     short_ms = round(2 * needed * 1000)  # to be written in, and then to be decided and committed
     if timeout <= needed * 1000:
-        yield _error(
+        yield Finding.error(
             f"kafka.transaction.timeout.ms is {timeout}: no epoch could ever be decided, for which "
             f"{needed:g} s must be left (the option patience, and a minute).",
             f"set it to {short_ms} at least, or lower the option patience.",
         )
     elif timeout < short_ms:
-        yield _warning(
+        yield Finding.warning(
             f"kafka.transaction.timeout.ms is {timeout}: a driver that is down for longer after a "
             "decision loses the records of that epoch.",
             f"set it to {short_ms} at least; as much as an outage may last is better.",
         )
     expiration = cluster.number("transactional.id.expiration.ms")
     if expiration is not None and expiration < SHORT_EXPIRATION_MS:
-        yield _warning(
+        yield Finding.warning(
             f"transactional.id.expiration.ms is {expiration}: a job that is down for longer between "
             "a commit and its next start finds no proof of it, and stops.",
             "raise it to the default of 7 days.",
@@ -140,24 +140,24 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
 
 def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Finding]:
     if topic is None:
-        yield _error(
+        yield Finding.error(
             f"Topic {options.topic} does not exist.",
             "create it, with as many partitions and replicas as it shall have.",
         )
         return
     if topic.operations is not None and "WRITE" not in topic.operations:
-        yield _error(
+        yield Finding.error(
             f"The principal ({options.kafka.principal}) may not write to topic {topic.name}.",
             f"allow it WRITE and DESCRIBE on topic {topic.name}.",
         )
     if topic.operations is not None and "READ" not in topic.operations:
-        yield _note(
+        yield Finding.note(
             f"The principal may not read topic {topic.name}: records are not counted again before "
             "they are pre-committed.",
         )
     yield from _judge_size(topic, options)
     if topic.compacted and options.protocol != "idempotent":  # which ``winners`` refuses
-        yield _note(f"Topic {topic.name} is compacted: each record needs a key.")
+        yield Finding.note(f"Topic {topic.name} is compacted: each record needs a key.")
 
 
 def judge_hanging(
@@ -181,7 +181,7 @@ def judge_hanging(
         return  # who may not read the topic is told so above
     for each in found:
         where = f"{each.topic}-{each.partition}"
-        yield _warning(
+        yield Finding.warning(
             f"A transaction of producer {each.producer_id} hangs in {where} from offset "
             f"{each.start_offset} on: no coordinator knows it, and readers wait there.",
             f"end it: kafka-transactions.sh abort --topic {each.topic} --partition {each.partition} "
@@ -195,27 +195,15 @@ def _judge_size(topic: TopicFacts, options: KafkaOptions) -> Iterator[Finding]:
         return
     batch = options.kafka.batch_size_bytes
     if batch > limit:
-        yield _error(
+        yield Finding.error(
             f"Topic {topic.name} takes {limit} bytes at a time (max.message.bytes), and batches may "
             f"have {batch}: the broker would refuse them.",
             f"set kafka.batch.size={limit * 9 // 10}, or raise max.message.bytes.",
         )
     client = options.kafka.message_max_bytes
     if client > limit:
-        yield _note(f"Records of more than {limit} bytes are refused by topic {topic.name}.")
+        yield Finding.note(f"Records of more than {limit} bytes are refused by topic {topic.name}.")
 
 
 def _refused(error: AbsError) -> Finding:
-    return _error(error.what, error.remedy)
-
-
-def _error(what: str, remedy: str) -> Finding:
-    return Finding(Severity.ERROR, what, remedy)
-
-
-def _warning(what: str, remedy: str) -> Finding:
-    return Finding(Severity.WARNING, what, remedy)
-
-
-def _note(what: str, remedy: str = "") -> Finding:
-    return Finding(Severity.NOTE, what, remedy)
+    return Finding.of(error)

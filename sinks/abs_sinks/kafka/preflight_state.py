@@ -65,18 +65,18 @@ def preflight_state(
     if options.protocol == "idempotent":
         yield from side_findings(options)
         if (lost := side_loss(options, data_topic(options), job)) is not None:
-            yield Finding(Severity.ERROR, lost.what, lost.remedy)
+            yield Finding.of(lost)
 
 
 def _register(options: KafkaOptions) -> Iterator[Finding]:
     try:
         found = find_topic(options.kafka, options.registertopic)
     except ConfigError as error:
-        yield Finding(Severity.ERROR, error.what, error.remedy)
+        yield Finding.of(error)
         return
     if found is None:
         what = f"The register's topic {options.registertopic} does not exist; it will be made."
-        yield Finding(Severity.NOTE, what)
+        yield Finding.note(what)
 
 
 def _others(options: KafkaOptions, job: str) -> Iterator[Finding]:
@@ -86,8 +86,7 @@ def _others(options: KafkaOptions, job: str) -> Iterator[Finding]:
         return
     others = register.others_on(identity(options), job)
     if others:
-        yield Finding(
-            Severity.WARNING,
+        yield Finding.warning(
             f"This job is new, and topic {options.topic} has been written by another one: "
             f"{', '.join(others[:5])}. If that was this job before its checkpoint was deleted, "
             "everything would be written twice.",
@@ -101,11 +100,10 @@ def _log(options: KafkaOptions, job: str | None) -> Iterator[Finding]:
         store = store_of(options)
         store.list(job)
     except AbsError as error:
-        yield Finding(Severity.ERROR, error.what, error.remedy)
+        yield Finding.of(error)
         return
     if isinstance(store, FolderSegments) and not _is_local(options.kafka):
-        yield Finding(
-            Severity.NOTE,
+        yield Finding.note(
             f"The write-ahead log is a folder ({store.url}): every executor and the driver must see "
             "the same one.",
             "on several machines take a shared file system, or wal=s3://bucket/prefix.",
@@ -154,8 +152,7 @@ def judge_replicas(states: Sequence[TopicFacts], data: Sequence[TopicFacts]) -> 
         yield from _judge(topic, Severity.WARNING, "records that are committed can be lost")
     alone = sorted({topic.name for topic in (*states, *data) if topic.replicas == 1})
     if alone:
-        yield Finding(
-            Severity.WARNING,
+        yield Finding.warning(
             f"There is one replica of {', '.join(alone)}: what is committed is lost with its broker's "
             "disk.",
             "raise the replication factor to 3, and min.insync.replicas to 2.",
@@ -216,8 +213,7 @@ def _id(options: KafkaOptions, name: str, prefix: str) -> Iterator[Finding]:
         patience = timeouts.at_most(timeouts.LOOK_SECONDS, options.patience)
         patience.retry(lambda: end(options.kafka, [EndTxn(name, *_NOBODY)], commit=False))
     except RefusedError:
-        yield Finding(
-            Severity.ERROR,
+        yield Finding.error(
             f"{_who(options)} may not write under transactional id {name}.",
             "allow it WRITE and DESCRIBE on transactional ids that begin with "
             f"{prefix} (a prefixed ACL).",
@@ -238,8 +234,7 @@ def _topic(
         if error.retryable:
             raise
         allowed = ", ".join(("DESCRIBE", *needed, *(["CREATE"] if partitions else [])))
-        yield Finding(
-            Severity.ERROR,
+        yield Finding.error(
             f"{_who(options)} may not describe topic {name}.",
             f"allow it {allowed} on topic {name}.",
         )
@@ -258,8 +253,7 @@ def _creation(
     except AbsError as error:
         if error.retryable:
             raise
-        yield Finding(
-            Severity.ERROR,
+        yield Finding.error(
             f"Topic {name} does not exist, and {_who(options)} may not make it: {error.what}",
             f"allow it CREATE, DESCRIBE, {', '.join(needed)} on topic {name}; or make it.",
         )
@@ -272,8 +266,7 @@ def _lacking(
         return
     lacking = [operation for operation in needed if operation not in facts.operations]
     if lacking:
-        yield Finding(
-            Severity.ERROR,
+        yield Finding.error(
             f"{_who(options)} lacks {' and '.join(lacking)} on topic {facts.name}.",
             f"allow it {', '.join(lacking)} on topic {facts.name}.",
         )

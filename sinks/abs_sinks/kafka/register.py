@@ -38,14 +38,20 @@ from abs_core.errors import (
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.register_cells import Cell, Record, records_of, version_after
 from abs_sinks.kafka.register_session import (
     FencedProducer,
     Rows,
     Session,
     session_of,
 )
-from abs_sinks.kafka.register_tail import BlockedError, MissingError
+from abs_sinks.kafka.register_tail import (
+    BlockedError,
+    Cell,
+    MissingError,
+    Record,
+    records_of,
+    version_after,
+)
 from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
 
 TRIES = 8
@@ -59,6 +65,8 @@ class KafkaRegister:
     Args:
         session: this process's clients; its common ones where not given.
     """
+
+    option = "registertopic"
 
     def __init__(self, options: KafkaOptions, session: Session | None = None) -> None:
         self._options = options

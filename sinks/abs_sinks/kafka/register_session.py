@@ -20,17 +20,16 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
-from abs_sinks.kafka.register_cells import Cell, Record
-from abs_sinks.kafka.register_tail import Tail, reading
+from abs_sinks.kafka.register_tail import Cell, Record, Tail, reading
 from abs_sinks.kafka.register_topic import RegisterTopic, find_topic, make_topic
-from abs_sinks.kafka.sending import Transactions, take_over
+from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
 
 log = logging.getLogger(__name__)
 
 KEPT_PRODUCERS = 4
 """Jobs whose producer stays open; a batch job takes one for each token."""
 
-Rows = Callable[[Transactions], None]
+Rows = Callable[[TransactionalProducer], None]
 """Sends records in an open transaction, and returns when each is acknowledged."""
 
 
@@ -57,7 +56,7 @@ class FencedProducer:
         # Where rows or winners of an epoch go through it, it sends them as was chosen: librdkafka would
         # need a new producer for each epoch (``may_carry_rows``), half a second and more.
         columnar = options.protocol in ("wal", "idempotent") and options.choice.columnar
-        self._transactions = take_over(
+        self._transactions = transactional_producer(
             options, name, columnar=columnar, topic=None, timeout_ms=timeout_ms
         )
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from abs_clients.kafka.format.headers import Header
-from abs_sinks.kafka.columnar.transactions import ColumnarTransactions
-from abs_sinks.kafka.columnar.transactions import outside_transactions as by_columns
-from abs_sinks.kafka.librdkafka import LibrdkafkaTransactions
+from abs_sinks.kafka.columnar import ColumnarProducer
+from abs_sinks.kafka.columnar import outside_transactions as by_columns
+from abs_sinks.kafka.librdkafka import LibrdkafkaProducer
 from abs_sinks.kafka.librdkafka import outside_transactions as one_by_one
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records
 
 
-class Sending(Protocol):
+class RecordSender(Protocol):
     """Sends records to one topic, or to those that they name; not thread-safe.
 
     After an error it is of no use any more.
@@ -45,7 +45,7 @@ class Sending(Protocol):
         """Send nothing more; what was sent stays, where it is in no transaction."""
 
 
-class Transactions(Protocol):
+class TransactionalProducer(Protocol):
     """A transactional id that was taken over: no other process holds it, and nothing is open under it.
 
     One transaction at a time; not thread-safe.
@@ -62,7 +62,7 @@ class Transactions(Protocol):
     def begin(self) -> None:
         """Begin a transaction; brokers hear of it with the first record."""
 
-    def to(self, topic: str | None, patience: float) -> Sending:
+    def to(self, topic: str | None, patience: float) -> RecordSender:
         """What sends records to a topic, in the transaction.
 
         Args:
@@ -82,14 +82,14 @@ class Transactions(Protocol):
         """Abort, at best effort; whether another transaction may be begun here."""
 
 
-def take_over(
+def transactional_producer(
     options: KafkaOptions,
     name: str,
     *,
     columnar: bool,
     topic: str | None,
     timeout_ms: int | None = None,
-) -> Transactions:
+) -> TransactionalProducer:
     """Take a transactional id over, and abort what is open under it.
 
     Args:
@@ -101,12 +101,12 @@ def take_over(
         TargetError: the coordinator refuses, or does not answer.
     """
     if columnar:
-        return ColumnarTransactions(options.kafka, name, topic, timeout_ms)
+        return ColumnarProducer(options.kafka, name, topic, timeout_ms)
     patience = options.patience.seconds
-    return LibrdkafkaTransactions(options.kafka, name, topic, patience, timeout_ms)
+    return LibrdkafkaProducer(options.kafka, name, topic, patience, timeout_ms)
 
 
-def outside_transactions(options: KafkaOptions, more: Sequence[Header]) -> Sending:
+def outside_transactions(options: KafkaOptions, more: Sequence[Header]) -> RecordSender:
     """What sends records that are visible at once, to the topic of the options.
 
     Args:

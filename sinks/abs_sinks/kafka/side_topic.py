@@ -30,12 +30,12 @@ from abs_core.errors import (
     PreflightError,
     UnavailableError,
 )
-from abs_core.model import Finding, Severity
+from abs_core.model import Finding
 from abs_sinks.kafka.options import KafkaOptions, topic_name
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_topic import need_two
-from abs_sinks.kafka.sending import Transactions
+from abs_sinks.kafka.sending import TransactionalProducer
 
 TRIES = 5
 
@@ -102,7 +102,7 @@ def _make(options: KafkaOptions, topic: str) -> None:
     need_two(options.kafka, name)
 
 
-def send_winners(transactions: Transactions, topic: str, decided: Decided) -> None:
+def send_winners(transactions: TransactionalProducer, topic: str, decided: Decided) -> None:
     """Write a winners record in the open transaction, and wait until the side topic has it.
 
     Raises:
@@ -123,8 +123,7 @@ def findings(options: KafkaOptions) -> list[Finding]:
         return []  # the first record tells
     if known[topic].compacted:
         return [
-            Finding(
-                Severity.ERROR,
+            Finding.error(
                 f"Topic {topic} is compacted, and protocol=idempotent cannot write to it: what a "
                 "late loser wrote would be the newest value of its key, and the winner's is deleted.",
                 "set protocol=2pc or protocol=wal.",
@@ -146,7 +145,7 @@ def findings(options: KafkaOptions) -> list[Finding]:
     if not wrong:
         return []
     what = f"The side topic {name} would lose winners before the data: {'; '.join(wrong)}."
-    return [Finding(Severity.ERROR, what, "alter its settings.")]
+    return [Finding.error(what, "alter its settings.")]
 
 
 def _needed_ms(data: dict[str, str]) -> int:

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
+from abs_clients.kafka.cluster import cluster
 from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.routing import ByProtocol, by_protocol
 from abs_core.writing import ToldWriter
-from abs_sinks.kafka.giving_up import left_behind
+from abs_sinks.kafka.give_up_attempts import left_behind
 from abs_sinks.kafka.guarantee import guarantee
-from abs_sinks.kafka.idempotent import AttemptWriter, WinnersCommitter
+from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.kafka.ids import identity
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.preflight import preflight
 from abs_sinks.kafka.preflight_state import preflight_state
-from abs_sinks.kafka.producers import Producers
+from abs_sinks.kafka.producer_pool import ProducerPools
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.side_topic import data_topic
-from abs_sinks.kafka.twophase import TransactionCommitter, TransactionWriter
-from abs_sinks.kafka.wal import LogWriter, WalCoCommitter, WalCommitter, store_of
+from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
+from abs_sinks.kafka.wal import WalCoCommitter, WalCommitter, WalWriter, store_of
 
 
 class KafkaSink:
@@ -57,11 +56,7 @@ class KafkaSink:
         self._options = options
         self._schema = schema
         self._co_commit = co_commit
-        self._process = os.getpid()
-        self._producers: dict[tuple[str, str, int], Producers] = {}
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_producers": {}, "_process": 0}
+        self._key = object()  # of this sink alone, and of no copy of it
 
     @property
     def target(self) -> str:
@@ -75,27 +70,27 @@ class KafkaSink:
     def writer(self, task: Task) -> Writer:
         match self._options.protocol:
             case "2pc":
-                pool = self._producers_of(task)
-                transaction = TransactionWriter(self._options, self._schema, task, pool)
+                pool = self._pools().of(self._options, task)
+                transaction = TwoPhaseWriter(self._options, self._schema, task, pool)
                 return ToldWriter(transaction, self._options.patience, task)
             case "wal":
                 store, ledger = store_of(self._options), not self._co_commit
-                return LogWriter(self._options, self._schema, task, store, ledger=ledger)
+                return WalWriter(self._options, self._schema, task, store, ledger=ledger)
             case _:
-                attempt = AttemptWriter(self._options, self._schema, task)
+                attempt = IdempotentWriter(self._options, self._schema, task)
                 return ToldWriter(attempt, self._options.patience, task)
 
     def committer(self) -> ByProtocol:
         """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this cluster."""
         committers: dict[str, Committer] = {
-            "2pc": TransactionCommitter(self._options, self._all_producers)
+            "2pc": TwoPhaseCommitter(self._options, lambda: self._pools().all())
         }
         match self._options.protocol:
             case "wal":
                 kind = WalCoCommitter if self._co_commit else WalCommitter
                 committers["wal"] = kind(self._options, store_of(self._options))
             case "idempotent":
-                committers["idempotent"] = WinnersCommitter(self._options)
+                committers["idempotent"] = IdempotentCommitter(self._options)
         return by_protocol(self._options.protocol, committers)
 
     def register(self) -> RegisterStore:
@@ -119,28 +114,8 @@ class KafkaSink:
             self._options.patience.retry(lambda: left_behind(self._options, state))
 
     def close(self) -> None:
-        for producers in self._all_producers():
-            producers.close()
-        self._producers.clear()
+        cluster(self._options.kafka).drop(self._key)
 
-    def _producers_of(self, task: Task) -> Producers:
-        self._forget_after_fork()
-        key = task.register, task.job, task.generation
-        found = self._producers.get(key)
-        if found is None:
-            for older in [k for k in list(self._producers) if k[:2] == key[:2] and k[2] < key[2]]:
-                if gone := self._producers.pop(older, None):
-                    gone.close()
-            # Tasks of several threads begin at once; a second one has made nothing, and goes.
-            found = Producers(self._options, *key)
-            found = self._producers.setdefault(key, found)
-        return found
-
-    def _all_producers(self) -> list[Producers]:
-        self._forget_after_fork()
-        return list(self._producers.values())
-
-    def _forget_after_fork(self) -> None:
-        """Ids belong to one process: a fork has none of its parent's, nor their threads."""
-        if self._process != os.getpid():
-            self._process, self._producers = os.getpid(), {}
+    def _pools(self) -> ProducerPools:
+        """This process's: ids belong to one process, and a fork has none of its parent's."""
+        return cluster(self._options.kafka).kept(self._key, ProducerPools)

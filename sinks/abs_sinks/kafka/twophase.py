@@ -31,11 +31,11 @@ from abs_core.errors import FencedError, NotPreparedError, TargetError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
 from abs_sinks.kafka.ids import is_id, parse_id, pattern_of
+from abs_sinks.kafka.open_transaction import OpenTransaction, is_ending, offsets_of, outcome
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.prepared import Prepared, is_ending, offsets_of, outcome
-from abs_sinks.kafka.producers import Producers, Slot
+from abs_sinks.kafka.producer_pool import PooledProducer, ProducerPool
 from abs_sinks.kafka.records import Records
-from abs_sinks.kafka.sending import Sending
+from abs_sinks.kafka.sending import RecordSender
 from abs_sinks.kafka.writer import RecordWriter
 
 _SEQUENCES = 1 << 31
@@ -43,7 +43,7 @@ _SEQUENCES = 1 << 31
 _OPEN = (State.ONGOING, State.PREPARE_ABORT, State.PREPARE_COMMIT, State.PREPARE_EPOCH_FENCE)
 
 
-class TransactionWriter(RecordWriter):
+class TwoPhaseWriter(RecordWriter):
     """Sends records in a transaction of its own, which begins with the first row.
 
     It is pre-committed only when every record is acknowledged, no failure was reported, and the
@@ -55,12 +55,12 @@ class TransactionWriter(RecordWriter):
     """
 
     def __init__(
-        self, options: KafkaOptions, schema: pa.Schema, task: Task, pool: Producers
+        self, options: KafkaOptions, schema: pa.Schema, task: Task, pool: ProducerPool
     ) -> None:
         super().__init__(options, schema, task)
         self._pool = pool
-        self._slot: Slot | None = None
-        self._sender: Sending | None = None
+        self._slot: PooledProducer | None = None
+        self._sender: RecordSender | None = None
         self._begun = 0.0
 
     def abort(self) -> None:
@@ -87,7 +87,7 @@ class TransactionWriter(RecordWriter):
         self._slot = None
         return Committable(self._task.handle, sender.rows, sender.digest, prepared.extra)
 
-    def _begin(self) -> Sending:
+    def _begin(self) -> RecordSender:
         slot = self._pool.take(self._task)
         self._slot = slot
         assert slot.producer is not None
@@ -108,14 +108,12 @@ class TransactionWriter(RecordWriter):
             raise NotPreparedError(
                 f"The task has written for {taken:.0f} s, and its broker has ended the transaction: "
                 f"kafka.transaction.timeout.ms is {self._options.kafka.transaction_timeout_ms}.",
-                job=self._task.job,
-                epoch=self._task.epoch,
-                handle=str(self._task.handle),
+                handle=self._task.handle,
                 remedy="raise it, or make epochs smaller; nothing of it is lost, the task is tried "
                 "again.",
             ) from error
 
-    def _look(self, slot: Slot, rows: int) -> Prepared:
+    def _look(self, slot: PooledProducer, rows: int) -> OpenTransaction:
         """The transaction as its coordinator sees it; librdkafka does not tell its producer id."""
         settings, name = self._options.kafka, str(slot.name)
         looked = replace(self._options.patience, job=self._task.job).retry(
@@ -127,16 +125,14 @@ class TransactionWriter(RecordWriter):
                 "The transaction that was just written is not open any more: "
                 f"{'its id is unknown' if now is None else f'it is {now.state}'}. It took longer "
                 "than kafka.transaction.timeout.ms, or a newer run has ended it.",
-                job=self._task.job,
-                epoch=self._task.epoch,
-                handle=str(self._task.handle),
+                handle=self._task.handle,
                 remedy="the task is tried again; raise kafka.transaction.timeout.ms if it comes "
                 "again.",
             )
         found = self._count(now, looked, rows)
         if found is not None:
             self._pool.written = now.partitions
-        return Prepared(
+        return OpenTransaction(
             held_as=slot.name,
             producer_id=now.producer_id,
             epoch=now.epoch,
@@ -165,15 +161,13 @@ class TransactionWriter(RecordWriter):
         if (there := _records(now, found)) != rows:
             raise TargetError(
                 f"{rows} records were sent and acknowledged, and the brokers have {there}.",
-                job=self._task.job,
-                epoch=self._task.epoch,
-                handle=str(self._task.handle),
+                handle=self._task.handle,
                 remedy="nothing of it is committed. Please report it, with the broker's version.",
             )
         return found
 
 
-class TransactionCommitter:
+class TwoPhaseCommitter:
     """A ``Committer`` for open transactions.
 
     A transaction of this process is in doubt under its handle's name, and may be aborted by that
@@ -186,14 +180,14 @@ class TransactionCommitter:
     """
 
     def __init__(
-        self, options: KafkaOptions, own: Callable[[], Iterable[Producers]] = lambda: ()
+        self, options: KafkaOptions, own: Callable[[], Iterable[ProducerPool]] = lambda: ()
     ) -> None:
         self._options = options
         self._own = own
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         """See ``Committer``. The time left is the least by this machine's and the broker's clock."""
-        known = {c.handle: Prepared.of(c) for c in committables}
+        known = {c.handle: OpenTransaction.of(c) for c in committables}
         ids = [str(p.held_as) for p in known.values() if p is not None]
         patience = self._options.patience
         late_by = _late_by([p for p in known.values() if p is not None], patience)
@@ -211,7 +205,7 @@ class TransactionCommitter:
         A commit is durable with its coordinator's reply; the markers that make it visible follow
         within milliseconds and are waited for, at most ``MARKER_SECONDS``.
         """
-        known = {c.handle: Prepared.of(c) for c in committables}
+        known = {c.handle: OpenTransaction.of(c) for c in committables}
         theirs = {handle: p for handle, p in known.items() if p is not None}
         point = CrashPoint.BETWEEN_COMMITS
         replies = end(
@@ -266,7 +260,7 @@ class TransactionCommitter:
     def forget(self, state: JobState) -> None:
         """Nothing to do: the proof is the coordinator's own state of an id, and goes with its reuse."""
 
-    def _ended(self, prepared: Iterable[Prepared]) -> dict[str, Description | None]:
+    def _ended(self, prepared: Iterable[OpenTransaction]) -> dict[str, Description | None]:
         """What the coordinators say once the markers of these are written, or time is up."""
         ids = [str(p.held_as) for p in prepared]
         deadline = time.monotonic() + timeouts.MARKER_SECONDS
@@ -279,7 +273,9 @@ class TransactionCommitter:
             pause = min(2 * pause, 0.1)
 
 
-def _late_by(prepared: Sequence[Prepared], patience: Patience) -> list[tuple[list[int], int]]:
+def _late_by(
+    prepared: Sequence[OpenTransaction], patience: Patience
+) -> list[tuple[list[int], int]]:
     """Producer ids, and the milliseconds after which too little of their timeout is left to decide.
 
     To be compared by the broker's clock: with this machine's alone, one that is slow would decide what
@@ -296,7 +292,7 @@ def _late_by(prepared: Sequence[Prepared], patience: Patience) -> list[tuple[lis
 
 
 def _inspection(
-    prepared: Prepared, now: Description | None, late: frozenset[str], patience: Patience
+    prepared: OpenTransaction, now: Description | None, late: frozenset[str], patience: Patience
 ) -> Inspection:
     found = outcome(prepared, now)
     if found is not Outcome.PREPARED:
@@ -304,7 +300,7 @@ def _inspection(
     left = (prepared.start_ms + prepared.timeout_ms) / 1000 - time.time()
     if str(prepared.held_as) in late:
         left = min(left, patience.to_decide - 1)
-    return Inspection(found, max(0.0, left))
+    return Inspection(found, max(0.0, left), "kafka.transaction.timeout.ms")
 
 
 def _is_ongoing(now: Description | None) -> bool:

@@ -34,7 +34,7 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, plan_columns, records_of
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_session import Rows
-from abs_sinks.kafka.sending import Transactions
+from abs_sinks.kafka.sending import TransactionalProducer
 from abs_sinks.kafka.writer import RecordWriter
 from abs_sinks.wal import segment_store
 
@@ -44,7 +44,7 @@ ROOM = 0.8
 """The part of ``transaction.timeout.ms`` that the records of an epoch may take to send."""
 
 
-class LogWriter(RecordWriter):
+class WalWriter(RecordWriter):
     """Keeps the task's records as a segment of the write-ahead log; no broker sees them yet.
 
     A seal whose reply is lost is not looked for: the attempt's name is its own (I6), so the segment is
@@ -259,7 +259,7 @@ def sending(
     and ``RefusedError`` where there are too many records for the transaction's timeout.
     """
 
-    def send(transactions: Transactions) -> None:
+    def send(transactions: TransactionalProducer) -> None:
         timeout = options.kafka.transaction_timeout_ms / 1000
         deadline = time.monotonic() + ROOM * timeout
         sender = transactions.to(options.topic, ROOM * timeout)

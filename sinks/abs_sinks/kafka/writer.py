@@ -1,17 +1,34 @@
-"""What the writers of all three protocols do alike: check each batch, count, and keep its records."""
+"""What the writers of all three protocols do alike: check each batch, count, and keep its records.
+
+Whether records fit their topics is checked before anything is sent: an error then names its row.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.topics import TopicFacts, topics_in_time
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
+from abs_core.errors import RowError, SchemaError
 from abs_core.model import Committable
-from abs_sinks.kafka.fit import Fit
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.records import Records, plan_columns, records_of
+from abs_sinks.kafka.records import (
+    RECORD_OVERHEAD,
+    Records,
+    most_bytes,
+    plan_columns,
+    records_of,
+    refuse,
+    sizes_of,
+)
 
 
 class RecordWriter(ABC):
@@ -27,14 +44,14 @@ class RecordWriter(ABC):
         self._options = options
         self._task = task
         self._columns = plan_columns(schema, options.topic)
-        self._fit = Fit(options, more_bytes, job=task.job)
+        self._checks = RecordChecks(options, more_bytes, job=task.job)
         self._rows = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
         if batch.num_rows == 0:
             return
         records = records_of(batch, self._columns, self._rows)
-        self._fit.check(records, self._rows)
+        self._checks.check(records, self._rows)
         self._keep(batch, records)
         first, self._rows = self._rows == 0, self._rows + batch.num_rows
         if first:
@@ -63,3 +80,148 @@ class RecordWriter(ABC):
     @abstractmethod
     def _prepared(self) -> Committable:
         """Pre-commit it."""
+
+
+class RecordChecks:
+    """Checks the records of one task.
+
+    Args:
+        more_bytes: that each record gets besides its own key, value and headers.
+        job: for whom brokers that do not answer are waited for.
+    """
+
+    def __init__(
+        self, options: KafkaOptions, more_bytes: int = 0, *, job: str | None = None
+    ) -> None:
+        self._options = options
+        self._patience = replace(options.patience, job=job)
+        self._overhead = RECORD_OVERHEAD + more_bytes
+
+    def check(self, records: Records, first_row: int) -> None:
+        """Refuse what the topics would not take.
+
+        Args:
+            first_row: how many rows of the task came before.
+
+        Raises:
+            SchemaError: the topic of the option does not exist.
+            RowError: a row names a topic that does not exist, or that holds registers or winners, a
+                partition that its topic does not have, is larger than client and topic take, or has
+                no key where its topic is compacted.
+        """
+        if records.topics is None:
+            assert self._options.topic is not None
+            facts = self._of([self._options.topic])
+            if not facts:
+                raise SchemaError(
+                    f"Topic {self._options.topic} does not exist.",
+                    remedy="create it, with as many partitions as it shall have; this sink makes "
+                    "no topics.",
+                )
+            self._check_one(records, facts[self._options.topic], None, first_row)
+            return
+        self._refuse_own(records.topics, first_row)
+        names = pc.unique(records.topics).to_pylist()
+        facts = self._of(names)
+        known = pa.array(list(facts), pa.string())
+        unknown = pc.invert(pc.is_in(records.topics, known))
+        missing = sorted(set(names) - set(facts))
+        refuse(
+            unknown,
+            first_row,
+            f"names a topic that does not exist ({', '.join(missing[:3])})",
+            "create it, or correct the column topic.",
+        )
+        for name in names:
+            self._check_one(records, facts[name], pc.equal(records.topics, name), first_row)
+
+    def _refuse_own(self, topics: pa.StringArray, first_row: int) -> None:
+        """What registers and readers rely on: a copy of all topics would bring such rows along."""
+        register = self._options.registertopic
+        own: Any = pc.or_(pc.equal(topics, register), pc.ends_with(topics, side_topic("")))
+        refuse(
+            own,
+            first_row,
+            f"names a topic that is this sink's own ({register}, or one that ends with "
+            f"{side_topic('')})",
+            "leave out the rows of such topics; what they hold is of use nowhere else.",
+        )
+
+    def _of(self, names: list[str], *, again: bool = False) -> dict[str, TopicFacts]:
+        look = partial(topics_in_time, self._options.kafka, names, again=again)
+        return self._patience.retry(look)
+
+    def _check_one(
+        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
+    ) -> None:
+        self._check_sizes(records, topic, among, first_row)
+        if records.partitions is not None:
+            self._check_partitions(records, topic, among, first_row)
+        if topic.compacted:
+            self._check_keys(records, topic, among, first_row)
+
+    def _limit(self, topic: TopicFacts) -> int:
+        most = self._options.kafka.message_max_bytes
+        return min(most, topic.max_message_bytes or most) - self._overhead
+
+    def _check_sizes(
+        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
+    ) -> None:
+        most, limit = most_bytes(records), self._limit(topic)
+        if most is not None and most <= limit:
+            return  # of small records that is enough to know
+        size = sizes_of(records)
+        if not pc.any(_both(pc.greater(size, limit), among)).as_py():
+            return
+        # The topic may take more since this process looked.
+        limit = self._limit(self._of([topic.name], again=True).get(topic.name, topic))
+        large = _both(pc.greater(size, limit), among)
+        worst = pc.max(size.filter(large)).as_py()
+        refuse(
+            large,
+            first_row,
+            f"is too large for topic {topic.name}: {worst} bytes of {limit}",
+            "raise max.message.bytes of the topic and kafka.message.max.bytes, or shrink it.",
+        )
+
+    def _check_partitions(
+        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
+    ) -> None:
+        count = topic.partitions
+        wrong = _both(pc.greater_equal(records.partitions, count).fill_null(False), among)
+        if not pc.any(wrong).as_py():
+            return
+        # A partition may have been added since this process looked.
+        fresh = self._of([topic.name], again=True).get(topic.name)
+        if fresh is None:
+            raise RowError(f"Topic {topic.name} has gone.", remedy="create it again.")
+        wrong = _both(
+            pc.greater_equal(records.partitions, fresh.partitions).fill_null(False), among
+        )
+        refuse(
+            wrong,
+            first_row,
+            f"names a partition that topic {topic.name} does not have (it has {fresh.partitions})",
+            "correct the column partition, or add partitions.",
+        )
+
+    def _check_keys(
+        self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
+    ) -> None:
+        none = pa.nulls(records.rows) if records.keys is None else records.keys
+        keyless = _both(pc.is_null(none), among)
+        if not pc.any(keyless).as_py():
+            return
+        # It may have ceased to be compacted since this process looked.
+        fresh = self._of([topic.name], again=True).get(topic.name)
+        if fresh is not None and fresh.compacted:
+            refuse(
+                keyless,
+                first_row,
+                f"has no key, and topic {topic.name} is compacted",
+                "give it a key, or set cleanup.policy=delete.",
+            )
+
+
+def _both(wrong: pa.BooleanArray, among: pa.BooleanArray | None) -> pa.BooleanArray:
+    return wrong if among is None else pc.and_(wrong, among)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.pool import leased
-from abs_core.model import Finding, Severity
+from abs_core.model import Finding
 from abs_sinks.postgres.group import transactions_of
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.preparing import RAISE
+from abs_sinks.postgres.prepared import RAISE
 
 _REMEDY = f"{RAISE}, or set protocol=wal, which prepares one for an epoch, whatever its tasks."
 
@@ -91,10 +91,10 @@ def judge_room(shared: Sequence[Shared], room: Room, tasks: int) -> list[Finding
     )
     if room.most < wanted:
         more = f"the server has room for {room.most} (max_prepared_transactions)."
-        return [Finding(Severity.ERROR, what + more, _REMEDY)]
+        return [Finding.error(what + more, _REMEDY)]
     if room.most - room.taken < 2 * wanted:
         more = f"{room.most - room.taken} of {room.most} are free: retried tasks may find none."
-        return [Finding(Severity.WARNING, what + more, _REMEDY)]
+        return [Finding.warning(what + more, _REMEDY)]
     return []
 
 

@@ -6,12 +6,13 @@ from collections.abc import Hashable, Mapping
 
 import pyarrow as pa
 
-from abs_core.contracts import Task
-from abs_core.routing import ByProtocol
-from abs_sinks.postgres.committer import committer_of
+from abs_core.contracts import Committer, Task
+from abs_core.routing import ByProtocol, by_protocol
+from abs_sinks.postgres.idempotent import IdempotentCoCommitter, IdempotentCommitter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.tables import Table, Tables
-from abs_sinks.postgres.twophase import GroupPreparingWriter
+from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseCommitter
+from abs_sinks.postgres.wal import WalCoCommitter, WalCommitter, WalComposer
 
 _PLACE = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
 """Of libpq's parameters those that say which session it is."""
@@ -32,6 +33,28 @@ def transactions_of(options: PostgresOptions) -> Hashable | None:
     return options.protocol, place, options.stateschema
 
 
+def committer_of(tables: Tables, *, co_commit: bool = False) -> ByProtocol:
+    """A committer for the handles of every protocol.
+
+    Args:
+        tables: of all sinks that it is for.
+        co_commit: whether the register lies in this database, and the protocol has it decided in one
+            transaction with the rows: then it is a ``CoCommitter`` for ``wal`` and ``idempotent``.
+            Where it does not, it is a ``Composer`` for ``wal``.
+    """
+    options = tables.options
+    committers: dict[str, Committer] = {
+        "2pc": TwoPhaseCommitter(options),
+        "wal": WalCommitter(tables),
+        "idempotent": IdempotentCommitter(),
+    }
+    if options.protocol == "wal":
+        committers["wal"] = WalCoCommitter(tables) if co_commit else WalComposer(tables)
+    if co_commit and options.protocol == "idempotent":
+        committers["idempotent"] = IdempotentCoCommitter(tables)
+    return by_protocol(options.protocol, committers)
+
+
 class PostgresGroup:
     """A ``SinkGroup``. Under ``2pc`` a task has one transaction, under ``wal`` the commit process has.
 
@@ -48,9 +71,9 @@ class PostgresGroup:
     def by_task(self) -> bool:
         return self.tables.options.protocol == "2pc"
 
-    def writer(self, task: Task) -> GroupPreparingWriter:
+    def writer(self, task: Task) -> GroupTwoPhaseWriter:
         """See ``SinkGroup``; for protocol ``2pc``."""
-        return GroupPreparingWriter(self._by_number, task)
+        return GroupTwoPhaseWriter(self._by_number, task)
 
     def committer(self, *, co_commit: bool) -> ByProtocol:
         """See ``SinkGroup``."""

@@ -9,6 +9,7 @@ moved on the statement finds no row to share, and until it has, nobody else can 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -23,9 +24,9 @@ from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import pool
 from abs_core import births, protocol
 from abs_core.codec import state_from_text
-from abs_core.contracts import Task
+from abs_core.contracts import Conflict, Task, Version
 from abs_core.crash import CrashPoint, reached
-from abs_core.model import Committable
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import Refused
 from abs_sinks.postgres.apply import (
     columns_of,
@@ -36,8 +37,10 @@ from abs_sinks.postgres.apply import (
     union_of,
 )
 from abs_sinks.postgres.copyin import CopyIn, OneCopyWriter
+from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
+from abs_sinks.postgres.tables import Tables
 from abs_sinks.postgres.target import Target, altered, forget, missing_column, resolve
 
 DEADLOCK_TRIES = 5
@@ -59,7 +62,7 @@ select from {register}
 _MAY = "with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
 
-class UpsertingWriter(OneCopyWriter):
+class IdempotentWriter(OneCopyWriter):
     """Rows are visible once ``pre_commit`` has returned; a replay sets them to the same again.
 
     The register must lie in the same database (``stateschema``).
@@ -173,6 +176,38 @@ class UpsertingWriter(OneCopyWriter):
         planned = protocol.plan(state, task.generation, task.epoch, gaps_allowed=True)
         if isinstance(planned, Refused):
             raise planned.error
+
+
+class IdempotentCommitter:
+    """Protocol idempotent: the rows are in the table before a committable exists."""
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        """See ``Committer``. What a task reports is evidence, as good as prepared."""
+        return {c.handle: Inspection(Outcome.PREPARED) for c in committables}
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        return {c.handle: Outcome.COMMITTED for c in committables}
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        """Nothing: a row cannot be taken back; the epoch is written again over it."""
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        return []
+
+    def forget(self, state: JobState) -> None:
+        """Nothing: there is no marker."""
+
+
+class IdempotentCoCommitter(IdempotentCommitter):
+    """Protocol idempotent, a ``CoCommitter``: the register alone is changed."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        return EpochTransaction(self._tables).persistently([], expected, state)
 
 
 def may_write(register: sql.Identifier, task: Task) -> sql.Composed:

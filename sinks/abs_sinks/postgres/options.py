@@ -5,25 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
-from abs_clients.postgres.address import Address
-from abs_clients.postgres.name import TableName, check_identifier
-from abs_clients.postgres.server import Server
-from abs_core.errors import OptionError
-from abs_core.patience import Patience
-from abs_sinks.options import (
-    COMMON,
-    CommonOptions,
+from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    fields_from,
     one_of,
+    options_of,
     read_options,
     seconds,
     text,
     whole_number,
 )
+from abs_clients.postgres.address import Address
+from abs_clients.postgres.name import TableName, check_identifier
+from abs_clients.postgres.server import Server
+from abs_core.errors import OptionError
+from abs_core.patience import Patience
+from abs_sinks.options import COMMON, CommonOptions
 
 NAME = "abs-postgres"
 
@@ -68,21 +69,6 @@ def _identifier(text: str) -> str:
     return text
 
 
-OPTIONS = (
-    Option("url", text, secret=True),
-    Option("dbtable", TableName.parse),
-    Option("user", text),
-    Option("password", str, secret=True),
-    Option("write", one_of("append", "upsert"), "append"),
-    Option("key", column_list, ()),
-    Option("orderby", column_list, ()),
-    Option("batchsize", whole_number(1, 10_000_000), 65_536),
-    Option("createtable", boolean, False),
-    Option("stateschema", _identifier, "abs"),
-    Option("locktimeout", seconds(0.1, 600.0), 10.0),
-    Option("connecttimeout", seconds(1.0, 600.0), 10.0),
-)
-
 _ELSEWHERE = {
     "driver": "leave it out: no JDBC driver is used.",
     "isolationLevel": "leave it out: each epoch is one transaction, or several prepared ones.",
@@ -119,16 +105,16 @@ class PostgresOptions:
     """
 
     address: Address
-    dbtable: TableName
+    dbtable: Annotated[TableName, TableName.parse]
     common: CommonOptions = field(default_factory=CommonOptions)
-    write: str = "append"
-    key: tuple[str, ...] = ()
-    orderby: tuple[str, ...] = ()
-    batchsize: int = 65_536
-    createtable: bool = False
-    stateschema: str = "abs"
-    locktimeout: float = 10.0
-    connecttimeout: float = 10.0
+    write: Annotated[str, one_of("append", "upsert")] = "append"
+    key: Annotated[tuple[str, ...], column_list] = ()
+    orderby: Annotated[tuple[str, ...], column_list] = ()
+    batchsize: Annotated[int, whole_number(1, 10_000_000)] = 65_536
+    createtable: Annotated[bool, boolean] = False
+    stateschema: Annotated[str, _identifier] = "abs"
+    locktimeout: Annotated[float, seconds(0.1, 600.0)] = 10.0
+    connecttimeout: Annotated[float, seconds(1.0, 600.0)] = 10.0
 
     @property
     def patience(self) -> Patience:
@@ -180,19 +166,15 @@ class PostgresOptions:
         _check_together(common, values, problems)
         problems.raise_any()
         assert address is not None
-        return cls(
-            address=address,
-            dbtable=values["dbtable"],
-            common=common,
-            write=values["write"],
-            key=values["key"],
-            orderby=values["orderby"],
-            batchsize=values["batchsize"],
-            createtable=values["createtable"],
-            stateschema=values["stateschema"],
-            locktimeout=values["locktimeout"],
-            connecttimeout=values["connecttimeout"],
-        )
+        return cls(address, common=common, **fields_from(cls, values))
+
+
+OPTIONS = (
+    Option("url", text, secret=True),
+    Option("user", text),
+    Option("password", str, secret=True),
+    *options_of(PostgresOptions),
+)
 
 
 def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from abs_clients.postgres.connection import connect
 from abs_clients.postgres.errors import translate_errors
 from abs_core.errors import AbsError, DataError, PreflightError
-from abs_core.model import Finding, Severity
+from abs_core.model import Finding
 from abs_sinks.postgres.facts import (
     Pooling,
     ServerFacts,
@@ -23,7 +23,7 @@ from abs_sinks.postgres.facts import (
 )
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.plan import CopyPlan
-from abs_sinks.postgres.preparing import OR_ALONE, OR_WAL, RAISE
+from abs_sinks.postgres.prepared import OR_ALONE, OR_WAL, RAISE
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.schema import left_empty
 from abs_sinks.postgres.table import Table, read_table
@@ -86,51 +86,53 @@ def judge_server(
     server: ServerFacts, options: PostgresOptions, tasks: int | None, *, composes: bool = False
 ) -> Iterator[Finding]:
     if server.version < OLDEST_VERSION:
-        yield _error(f"The server is too old ({server.version}).", "take PostgreSQL 14 or newer.")
+        yield Finding.error(
+            f"The server is too old ({server.version}).", "take PostgreSQL 14 or newer."
+        )
     if server.standby:
-        yield _error(
+        yield Finding.error(
             "The server takes no writes: it is a standby.",
             "connect to the primary (target_session_attrs=read-write in the url).",
         )
     elif server.read_only:
-        yield _error(
+        yield Finding.error(
             f"Sessions of role {server.role} are read-only: default_transaction_read_only is on.",
             "ALTER ROLE ... (or DATABASE ...) SET default_transaction_read_only = off.",
         )
     yield from _judge_timeouts(server)
     if not server.fsync or not server.full_page_writes:
-        yield _warning(
+        yield Finding.warning(
             "fsync or full_page_writes is off: a crash of the machine can lose or damage what was "
             "committed.",
             "turn both on, unless the data may be lost.",
         )
     if server.asynchronous:
-        yield _note("synchronous_commit is off by default; this sink's sessions turn it on.")
+        yield Finding.note("synchronous_commit is off by default; this sink's sessions turn it on.")
     yield from _judge_state_schema(server, options)
     if options.protocol == "2pc":
         yield from _judge_prepared(server, tasks, OR_WAL)
     elif options.protocol == "wal" and composes:
         yield from _judge_prepared(server, 1, OR_ALONE)
     if server.oldest_prepared_s > OLD_PREPARED_SECONDS:
-        yield _warning(
+        yield Finding.warning(
             f"The oldest prepared transaction of the server ({server.oldest_prepared}) is "
             f"{server.oldest_prepared_s / 3600:.1f} hours old: it holds locks and holds back vacuum.",
             "find out whose it is, then COMMIT PREPARED or ROLLBACK PREPARED (`abs in-doubt list` "
             "knows ours).",
         )
     if options.protocol == "idempotent" and not server.may_create_temporary:
-        yield _error(
+        yield Finding.error(
             f"Role {server.role} may not create temporary tables.",
             f"GRANT TEMPORARY ON DATABASE ... TO {server.role}.",
         )
     if tasks is not None and tasks + 3 > server.max_connections:
-        yield _warning(
+        yield Finding.warning(
             f"{tasks} tasks take as many connections; the server has {server.max_connections}.",
             "coalesce the data frame, or raise max_connections.",
         )
     needed = LOCKS_PER_STAGING_TABLE * (tasks or 0)
     if options.protocol == "wal" and needed > server.max_locks / 2:
-        yield _warning(
+        yield Finding.warning(
             f"To apply {tasks} staging tables takes about {needed} locks; the server has room for "
             f"{server.max_locks}.",
             "coalesce the data frame, or raise max_locks_per_transaction.",
@@ -143,7 +145,7 @@ def _judge_timeouts(server: ServerFacts) -> Iterator[Finding]:
         ("transaction_timeout", server.transaction_ms, "whole transaction of a task"),
     ):
         if milliseconds:
-            yield _warning(
+            yield Finding.warning(
                 f"{name} is {milliseconds / 1000:g} s for role {server.role}: the server ends the "
                 f"{what} if it takes longer, and the job then fails at every try.",
                 f"ALTER ROLE ... SET {name} = 0 for the job's role, or keep epochs small.",
@@ -152,7 +154,7 @@ def _judge_timeouts(server: ServerFacts) -> Iterator[Finding]:
 
 def _judge_prepared(server: ServerFacts, tasks: int | None, otherwise: str) -> Iterator[Finding]:
     if server.max_prepared == 0:
-        yield _error(
+        yield Finding.error(
             "Prepared transactions are disabled (max_prepared_transactions = 0), and protocol "
             "2pc, or wal with a register elsewhere, rests on them.",
             f"{RAISE}, or {otherwise}.",
@@ -161,14 +163,14 @@ def _judge_prepared(server: ServerFacts, tasks: int | None, otherwise: str) -> I
     wanted = max(1, tasks or 1)
     free = server.max_prepared - server.prepared
     if server.max_prepared < wanted:
-        yield _error(
+        yield Finding.error(
             f"An epoch has {wanted} tasks, and the server has room for {server.max_prepared} "
             "prepared transactions.",
             f"{RAISE}, or {otherwise}. Or coalesce the data frame.",
         )
     elif free < 2 * wanted:
         # Losing attempts stay prepared until their epoch is finished.
-        yield _warning(
+        yield Finding.warning(
             f"An epoch has {wanted} tasks, and {free} of {server.max_prepared} prepared "
             "transactions are free: retried or speculative tasks may find none.",
             f"{RAISE}, or {otherwise}.",
@@ -179,13 +181,13 @@ def _judge_state_schema(server: ServerFacts, options: PostgresOptions) -> Iterat
     name = options.stateschema
     if not server.state_exists:
         if not server.may_create_schema:
-            yield _error(
+            yield Finding.error(
                 f"The schema {name} for registers and markers does not exist, and role "
                 f"{server.role} may not create it.",
                 f"CREATE SCHEMA {name} AUTHORIZATION {server.role}; as the database's owner.",
             )
     elif not (server.may_use_state and server.may_create_in_state):
-        yield _error(
+        yield Finding.error(
             f"Role {server.role} lacks rights on the schema {name}, which holds the registers.",
             f"GRANT USAGE, CREATE ON SCHEMA {name} TO {server.role}, and SELECT, INSERT, UPDATE, "
             "DELETE on the tables in it.",
@@ -194,14 +196,16 @@ def _judge_state_schema(server: ServerFacts, options: PostgresOptions) -> Iterat
 
 def judge_pooling(found: str) -> Iterator[Finding]:
     if found == Pooling.TRANSACTION:
-        yield _error(
+        yield Finding.error(
             "A connection pooler hands out server connections per transaction (pgbouncer's "
             "pool_mode=transaction): lock timeouts, durable commits and the end of zombies rest on "
             "session settings, which are lost then.",
             "connect to the server itself, or to a pool with pool_mode=session.",
         )
     elif found == Pooling.SESSION:
-        yield _note("A connection pooler stands between; it keeps sessions whole, which is enough.")
+        yield Finding.note(
+            "A connection pooler stands between; it keeps sessions whole, which is enough."
+        )
 
 
 def judge_table(
@@ -218,18 +222,18 @@ def judge_table(
         if not granted
     ]
     if lacking:
-        yield _error(
+        yield Finding.error(
             f"Role {server.role} lacks {', '.join(lacking)} on table {table.label}.",
             f"GRANT {', '.join(lacking)} ON {table.label} TO {server.role}.",
         )
     if table.row_security:
-        yield _error(
+        yield Finding.error(
             f"Row-level security of table {table.label} applies to role {server.role}: COPY is "
             "refused then.",
             "take a role that owns the table or has BYPASSRLS.",
         )
     if not table.logged:
-        yield _warning(
+        yield Finding.warning(
             f"Table {table.label} is UNLOGGED: a crash of the server empties it, and what was "
             "committed is not written again.",
             f"ALTER TABLE {table.label} SET LOGGED.",
@@ -237,23 +241,23 @@ def judge_table(
     if facts.insert_triggers:
         names = ", ".join(facts.insert_triggers)
         again = options.protocol == "idempotent"
-        yield (_warning if again else _note)(
+        yield (Finding.warning if again else Finding.note)(
             f"Triggers fire for inserted rows ({names})"
             + ("; they fire again when an epoch is written again." if again else "."),
             "see to it that they can be repeated." if again else "",
         )
         if options.protocol == "2pc":
-            yield _note(
+            yield Finding.note(
                 "A trigger that uses NOTIFY or a temporary table cannot be prepared: then each "
                 "epoch fails, with protocol=wal as the remedy."
             )
     if facts.has_rules and options.protocol == "2pc":
-        yield _note(f"Rules of table {table.label} do not apply to COPY (manual, COPY).")
+        yield Finding.note(f"Rules of table {table.label} do not apply to COPY (manual, COPY).")
 
 
 def judge_plan(plan: CopyPlan) -> Iterator[Finding]:
     if empty := left_empty(plan):
-        yield _note(
+        yield Finding.note(
             f"Columns of table {plan.table.label} that the input does not have stay NULL: "
             f"{', '.join(empty)}.",
             "add them in Spark, if they are meant to be filled.",
@@ -265,9 +269,9 @@ def judge_others(others: Sequence[str], known: bool, table: Table) -> Iterator[F
         return
     names = ", ".join(others[:5])
     if known:
-        yield _note(f"Other jobs write to table {table.label} too: {names}.")
+        yield Finding.note(f"Other jobs write to table {table.label} too: {names}.")
         return
-    yield _warning(
+    yield Finding.warning(
         f"This job is new, and table {table.label} has been written by another one: {names}. If "
         "that was this job before its checkpoint was deleted, everything would be written twice.",
         f"restore its checkpoint; if it is in place and the job had another name, set that again "
@@ -277,17 +281,5 @@ def judge_others(others: Sequence[str], known: bool, table: Table) -> Iterator[F
 
 def _missing_table(error: AbsError, options: PostgresOptions) -> Finding:
     if options.createtable and "does not exist" in error.what:
-        return _note(f"Table {options.dbtable} does not exist; it will be created.")
-    return _error(error.what, error.remedy)
-
-
-def _error(what: str, remedy: str) -> Finding:
-    return Finding(Severity.ERROR, what, remedy)
-
-
-def _warning(what: str, remedy: str) -> Finding:
-    return Finding(Severity.WARNING, what, remedy)
-
-
-def _note(what: str, remedy: str = "") -> Finding:
-    return Finding(Severity.NOTE, what, remedy)
+        return Finding.note(f"Table {options.dbtable} does not exist; it will be created.")
+    return Finding.of(error)

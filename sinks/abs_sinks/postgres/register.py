@@ -52,6 +52,8 @@ class PostgresRegister:
     The table is made by the first write; until then every job is unknown.
     """
 
+    option = "stateschema"
+
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
         self._schema = MetadataSchema(options.server, options.stateschema)

@@ -15,17 +15,17 @@ from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.routing import ByProtocol
 from abs_core.writing import ToldWriter
-from abs_sinks.postgres.committer import committer_of
 from abs_sinks.postgres.fence import terminate_older
+from abs_sinks.postgres.group import committer_of
 from abs_sinks.postgres.guarantee import guarantee
-from abs_sinks.postgres.idempotent import UpsertingWriter
+from abs_sinks.postgres.idempotent import IdempotentWriter
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.preflight import preflight
 from abs_sinks.postgres.register import PostgresRegister
 from abs_sinks.postgres.tables import Tables
 from abs_sinks.postgres.target import resolve
-from abs_sinks.postgres.twophase import PreparingWriter
-from abs_sinks.postgres.wal import StagingWriter
+from abs_sinks.postgres.twophase import TwoPhaseWriter
+from abs_sinks.postgres.wal import WalWriter
 
 log = logging.getLogger(__name__)
 
@@ -82,11 +82,11 @@ class PostgresSink:
         match self._options.protocol:
             case "wal":
                 logged = not self._co_commit
-                return StagingWriter(self._options, self._schema, task, logged=logged)
+                return WalWriter(self._options, self._schema, task, logged=logged)
             case "idempotent":
-                return UpsertingWriter(self._options, self._schema, task)
+                return IdempotentWriter(self._options, self._schema, task)
             case _:
-                return PreparingWriter(self._options, self._schema, task)
+                return TwoPhaseWriter(self._options, self._schema, task)
 
     def committer(self) -> ByProtocol:
         """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this database.

@@ -88,8 +88,6 @@ def _not_ours(handle: HandleName) -> ProtocolError:
     return ProtocolError(
         f"Staged rows are of the sink number {number_of(handle)}, which is not among those that write "
         "to this database now.",
-        job=handle.job,
-        epoch=handle.epoch,
-        handle=str(handle),
+        handle=handle,
         remedy="run the query with that sink once more; then take it out.",
     )

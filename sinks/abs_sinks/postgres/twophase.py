@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -14,17 +16,25 @@ from psycopg import Connection, sql
 from abs_clients.postgres.connection import Tag, or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
-from abs_clients.postgres.pool import pool
+from abs_clients.postgres.pool import leased, pool
+from abs_core.aborting import abort_each
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
-from abs_core.model import Committable
+from abs_core.errors import AbsError
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.writing import writing
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.options import PostgresOptions
-from abs_sinks.postgres.prepared import PreparedTransactions
-from abs_sinks.postgres.preparing import OR_WAL, prepare
+from abs_sinks.postgres.prepared import OR_WAL, PreparedTransactions, prepare
 from abs_sinks.postgres.tables import Table
 from abs_sinks.postgres.target import Target, altered, forget
+
+MANY_HANDLES = 8
+"""From so many on, handles are committed over several connections."""
+
+COMMIT_SESSIONS = 4
+
+log = logging.getLogger(__name__)
 
 
 class _TaskTransaction:
@@ -97,7 +107,7 @@ class _TaskTransaction:
         return f"xxh3_128:{xxhash.xxh3_128(' '.join(self._digests).encode()).hexdigest()}"
 
 
-class PreparingWriter(_TaskTransaction):
+class TwoPhaseWriter(_TaskTransaction):
     """COPY into the table, a marker row, PREPARE TRANSACTION: all in one transaction of its own.
 
     The transaction begins with the first row. Waits at most ``locktimeout`` for a lock: a prepared
@@ -112,8 +122,8 @@ class PreparingWriter(_TaskTransaction):
         self._take(self._table, batch)
 
 
-class GroupPreparingWriter(_TaskTransaction):
-    """A ``GroupWriter``: as ``PreparingWriter``, for the tables of several sinks in one transaction.
+class GroupTwoPhaseWriter(_TaskTransaction):
+    """A ``GroupWriter``: as ``TwoPhaseWriter``, for the tables of several sinks in one transaction.
 
     A row is there for the foreign keys of rows that are written after it.
     """
@@ -131,6 +141,64 @@ class GroupPreparingWriter(_TaskTransaction):
     def pre_commit(self) -> Committable | None:
         with writing(self._patience):
             return super().pre_commit()
+
+
+class TwoPhaseCommitter:
+    """Protocol 2pc: a ``Committer`` for prepared transactions."""
+
+    def __init__(self, options: PostgresOptions) -> None:
+        self._options = options
+        self._prepared = PreparedTransactions(options)
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        with leased(self._options.server) as connection, translate_errors("inspecting handles"):
+            return self._prepared.inspect(connection, [c.handle for c in committables])
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        prepared = [c.handle for c in committables]
+        if len(prepared) < MANY_HANDLES:
+            return self._commit(prepared)
+        done: dict[HandleName, Outcome] = {}
+        # Each waits for the disk; the server flushes for several sessions at once.
+        with ThreadPoolExecutor(COMMIT_SESSIONS) as pool:
+            shares = [prepared[n::COMMIT_SESSIONS] for n in range(COMMIT_SESSIONS)]
+            for outcomes in pool.map(self._commit, shares):
+                done |= outcomes
+        return done
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        with leased(self._options.server) as connection:
+            with translate_errors("looking for handles to abort"):
+                mine = self._prepared.existing(connection, handles)
+
+            def abort(handle: HandleName) -> None:
+                with translate_errors(f"aborting {handle}"):
+                    self._prepared.abort(connection, handle)
+
+            abort_each([handle for handle in handles if handle in mine], abort)
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        with (
+            leased(self._options.server) as connection,
+            translate_errors("listing what is in doubt"),
+        ):
+            return self._prepared.in_doubt(connection, job)
+
+    def forget(self, state: JobState) -> None:
+        """Delete markers. Those of ``wal`` are the same table's."""
+        try:
+            with leased(self._options.server) as connection, translate_errors("deleting markers"):
+                self._prepared.forget(connection, state)
+        except AbsError as error:
+            # They are deleted with the next epoch's.
+            log.debug("markers of job %s stay for now: %s", state.job, error)
+
+    def _commit(self, handles: Sequence[HandleName]) -> dict[HandleName, Outcome]:
+        with (
+            leased(self._options.server) as connection,
+            translate_errors("committing prepared transactions"),
+        ):
+            return self._prepared.commit(connection, handles)
 
 
 def begin_on_planned_shape(connection: Connection[Any], table: Table, target: Target) -> None:

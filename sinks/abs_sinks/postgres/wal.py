@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pyarrow as pa
 from psycopg import sql
 
 from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
-from abs_clients.postgres.pool import pool
-from abs_core.contracts import Task
+from abs_clients.postgres.pool import leased, pool
+from abs_core.aborting import abort_each
+from abs_core.contracts import Conflict, Task, Version
 from abs_core.crash import CrashPoint, reached
-from abs_core.model import Committable
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_sinks.postgres.copyin import CopyIn, OneCopyWriter
+from abs_sinks.postgres.epoch_transaction import EpochTransaction
 from abs_sinks.postgres.options import PostgresOptions
+from abs_sinks.postgres.prepared import PreparedTransactions
 from abs_sinks.postgres.staging import Staging
+from abs_sinks.postgres.tables import Tables
 from abs_sinks.postgres.target import resolve
 
 
-class StagingWriter(OneCopyWriter):
+class WalWriter(OneCopyWriter):
     """Creates a staging table, copies into it, commits.
 
     A commit whose reply is lost is not looked for: the attempt's name is its own (I6), so the table
@@ -56,3 +62,79 @@ class StagingWriter(OneCopyWriter):
             connection.execute(sql.SQL("; ").join([sql.SQL("BEGIN"), creating]))
         statement = plan.copy_statement(staging.table(self._task.handle))
         return CopyIn(connection, plan, statement, self._options)
+
+
+class WalCommitter:
+    """Protocol wal: a ``Committer`` for staging tables, with a marker as the proof of a commit."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._options = options = tables.options
+        self._staging = Staging(options)
+        self._prepared = PreparedTransactions(options)
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        staged = [c.handle for c in committables]
+        with leased(self._options.server) as connection, translate_errors("inspecting handles"):
+            there = self._staging.existing(connection, staged)
+            gone = [handle for handle in staged if handle not in there]
+            seen = self._prepared.inspect(connection, gone)
+        return seen | {handle: Inspection(Outcome.PREPARED) for handle in there}
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        return EpochTransaction(self._tables).apply_with_markers(committables)
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        with leased(self._options.server) as connection:
+            with translate_errors("looking for handles to abort"):
+                # A decided epoch's staging tables go with the transaction that was composed of them.
+                mine = self._staging.existing(connection, handles)
+                mine -= self._staging.held(connection, handles)
+
+            def abort(handle: HandleName) -> None:
+                with translate_errors(f"aborting {handle}"):
+                    self._staging.abort(connection, handle)
+
+            abort_each([handle for handle in handles if handle in mine], abort)
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        with (
+            leased(self._options.server) as connection,
+            translate_errors("listing what is in doubt"),
+        ):
+            return self._staging.in_doubt(connection, job)
+
+    def forget(self, state: JobState) -> None:
+        """Nothing: its markers are deleted with those of ``2pc``."""
+
+
+class WalComposer(WalCommitter):
+    """Protocol wal, a ``Composer``: the register lies elsewhere, so the decision is made before.
+
+    What is composed is a prepared transaction, and from then on a handle like those of ``2pc``.
+    """
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        """See ``Composer``.
+
+        Raises:
+            DataError, SchemaError, RefusedError: the table does not take the rows.
+            PreflightError, ContentionError: the server has no room for a prepared transaction.
+        """
+        if not committables:
+            return []
+        return [EpochTransaction(self._tables).compose(committables)]
+
+
+class WalCoCommitter(WalCommitter):
+    """Protocol wal, a ``CoCommitter``: the register lies in the same database."""
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        """See ``CoCommitter``.
+
+        Raises:
+            DataError: under ``upsert``, two rows of the epoch have one key.
+        """
+        return EpochTransaction(self._tables).persistently(committables, expected, state)

@@ -60,9 +60,7 @@ def is_gone(path: Location, key: str) -> CorruptionError | None:
     return CorruptionError(
         f"A manifest names the file s3://{path.bucket}/{key} as committed, and it is not there: "
         "somebody deleted it, or a lifecycle rule did.",
-        job=name.handle.job,
-        epoch=name.handle.epoch,
-        handle=str(name.handle),
+        handle=name.handle,
         remedy="restore the object. If it is gone for good, its rows are missing: read those files of "
         "abs_sinks.s3.committed_files() that are there.",
     )

@@ -1,45 +1,171 @@
-"""Protocol idempotent: objects are put at once, under names of their attempt."""
+"""Protocol idempotent: objects are put at once, under names of their attempt.
+
+An epoch is finished by one compare-and-set that lists its manifest.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
+from abs_core.aborting import abort_each
+from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
-from abs_core.errors import FencedError
-from abs_core.model import Committable, HandleName, Outcome
-from abs_core.patience import Patience
+from abs_core.errors import FencedError, NotPreparedError
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.routing import none_to_commit
+from abs_sinks.s3.manifests import CommittedFile, Manifests
 from abs_sinks.s3.markers import Markers
 from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.register import S3Register
 from abs_sinks.s3.taskfiles import TaskFiles
-from abs_sinks.s3.twophase import digest_of
+from abs_sinks.s3.twophase import digest_of, inspected
 from abs_sinks.s3.upload_commit import PendingUploads
-from abs_sinks.s3.uploads import uploads_to_text
+from abs_sinks.s3.uploads import uploads_of, uploads_to_text
+from abs_sinks.s3.writer import StreamingWriter
 
 
-def publish(
-    options: S3Options, handle: HandleName, files: TaskFiles, patience: Patience
-) -> Committable:
-    """Pre-commit: the objects are there, behind a marker; a manifest makes them count, or a sweep
-    deletes them by the marker.
+class IdempotentWriter(StreamingWriter):
+    """Makes the objects, behind a marker, by which a sweep finds them; a manifest makes them count."""
 
-    Raises:
-        FencedError: a newer run has swept the uploads.
-        TargetError: the server refused or went away; what is there already is left to the sweep.
+    def _seal(self, files: TaskFiles) -> Committable:
+        """See ``StreamingWriter``.
+
+        Raises:
+            FencedError: a newer run has swept the uploads.
+        """
+        uploads = files.finish()
+        self._patience.retry(partial(Markers(self._options).put, self._handle, uploads))
+        reached(CrashPoint.BEFORE_PRE_COMMIT)
+        pending = PendingUploads(self._options)
+        for upload in uploads:
+            outcome = self._patience.retry(partial(pending.complete, self._handle, upload))
+            if outcome is not Outcome.COMMITTED:
+                raise FencedError(
+                    "An upload was ended while its task was at work: a newer run has swept it.",
+                    handle=str(self._handle),
+                    remedy="none, if the job was restarted.",
+                )
+        # The objects are there: their parts are of no use any more.
+        lean = tuple(replace(upload, etags=(), crcs=()) for upload in uploads)
+        extra = (("protocol", "idempotent"), ("uploads", uploads_to_text(lean)))
+        return Committable(self._handle, files.rows, digest_of(uploads), extra)
+
+
+class IdempotentCommitter:
+    """A ``CoCommitter``: objects are there since pre-commit; the register's list makes them count.
+
+    Args:
+        sized: as for ``TwoPhaseCommitter``.
     """
-    uploads = files.finish()
-    patience.retry(partial(Markers(options).put, handle, uploads))
-    reached(CrashPoint.BEFORE_PRE_COMMIT)
-    pending = PendingUploads(options)
-    for upload in uploads:
-        outcome = patience.retry(partial(pending.complete, handle, upload))
-        if outcome is not Outcome.COMMITTED:
-            raise FencedError(
-                "An upload was ended while its task was at work: a newer run has swept it.",
-                handle=str(handle),
-                remedy="none, if the job was restarted.",
-            )
-    # The objects are there: their parts are of no use any more.
-    lean = tuple(replace(upload, etags=(), crcs=()) for upload in uploads)
-    extra = (("protocol", "idempotent"), ("uploads", uploads_to_text(lean)))
-    return Committable(handle, files.rows, digest_of(uploads), extra)
+
+    def __init__(self, options: S3Options, *, sized: bool = False) -> None:
+        self._options = options
+        self._sized = sized
+        self._pending = PendingUploads(options)
+        self._register = S3Register(options)
+        self._markers = Markers(options)
+
+    def co_commit(
+        self, committables: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        """See ``CoCommitter``.
+
+        Raises:
+            NotPreparedError: an object is not there with the content that was sent.
+        """
+        found = self._register.cell(state.job)
+        # The version first: where a newer run has swept the objects, being fenced is the reason.
+        if found is None or found[1] != expected:
+            return Conflict()
+        self._require_all(committables)
+        manifests = Manifests(self._options, state.job)
+        files = [
+            CommittedFile(upload.key, upload.size, upload.crc)
+            for committable in committables
+            for upload in uploads_of(committable)
+        ]
+        before = found[0].manifests
+        epochs = [c.handle.epoch for c in committables] or [0]
+        listed = manifests.add(before, state, max(epochs), files, min(epochs))
+        reached(CrashPoint.INSIDE_CO_COMMIT)
+        # A conflict says nothing of who won: the request may have come twice, and the first one listed
+        # these manifests. They are left to ``forget``, which knows what the register will never list.
+        return self._register.swap(state.job, expected, state, listed)
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        return inspected(committables, self._inspect)
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        """See ``Committer``. For none: an epoch's objects are committed by ``co_commit``.
+
+        Raises:
+            ProtocolError: objects of this protocol were given.
+        """
+        return none_to_commit(
+            committables,
+            "A decision names objects of protocol=idempotent, which only the register's list of "
+            "manifests commits.",
+            "restart the query: its epoch is written again.",
+        )
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        marked = {doubt.handle for doubt in self._markers.list(None)}
+        mine = [handle for handle in handles if handle in marked]
+        abort_each(mine, lambda handle: self._markers.undo(handle, self._committed(handle)))
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        marked = self._markers.list(job)
+        return [self._measured(doubt) for doubt in marked] if self._sized else list(marked)
+
+    def forget(self, state: JobState) -> None:
+        """Delete the markers of committed handles, and manifests that were folded or never counted."""
+        manifests = Manifests(self._options, state.job)
+        # Listed first, and the register read after: what is not in it then never will be.
+        names, marked = manifests.all(), self._markers.list(state.job)
+        found = self._register.cell(state.job)
+        if found is None:
+            return
+        manifests.forget(names, found[0])
+        committed = {
+            epoch: manifests.names_of(found[0].manifests, epoch)
+            for epoch in {doubt.handle.epoch for doubt in marked}
+        }
+        self._markers.delete(
+            [
+                doubt.handle
+                for doubt in marked
+                if self._markers.is_committed(doubt.handle, committed[doubt.handle.epoch])
+            ]
+        )
+
+    def _inspect(self, committable: Committable) -> Outcome:
+        """Prepared where all of its objects are there, as they were sent."""
+        uploads = uploads_of(committable)
+        there = all(self._pending.is_there(committable.handle, u) for u in uploads)
+        return Outcome.PREPARED if there and uploads else Outcome.UNKNOWN
+
+    def _measured(self, marked: InDoubt) -> InDoubt:
+        """What a marker stands for; nothing where its objects are committed and it is left over."""
+        if self._markers.is_committed(marked.handle, self._committed(marked.handle)):
+            return replace(marked, size=0, detail=f"a marker only; committed: {marked.detail}")
+        return replace(marked, size=self._markers.size(marked.handle))
+
+    def _committed(self, handle: HandleName) -> set[str]:
+        """The keys that are committed, of the handle's epoch."""
+        found = self._register.cell(handle.job)
+        if found is None:
+            return set()
+        return Manifests(self._options, handle.job).names_of(found[0].manifests, handle.epoch)
+
+    def _require_all(self, committables: Sequence[Committable]) -> None:
+        seen = self.inspect(committables)
+        for committable in committables:
+            outcome = seen[committable.handle].outcome
+            if outcome is not Outcome.PREPARED:
+                raise NotPreparedError(
+                    f"The objects of a handle are {outcome} before its epoch is decided.",
+                    handle=committable.handle,
+                    remedy="restart the query: the epoch is written again.",
+                )

@@ -5,20 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    fields_from,
     one_of,
+    options_of,
     read_options,
     seconds,
+    size,
     text,
     whole_number,
 )
 from abs_clients.s3.location import OURS, Location
-from abs_clients.s3.server import Bucket, Server
+from abs_clients.s3.server import Bucket, Server, endpoint_url
 from abs_core.errors import OptionError
 from abs_core.patience import Patience
 from abs_sinks.options import COMMON, CommonOptions
@@ -37,21 +40,7 @@ COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
 }
 """What each format can be compressed with; the first is the default."""
 
-_SIZE = re.compile(r"([0-9]{1,19})\s*(b|k|kb|kib|m|mb|mib|g|gb|gib)?")
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": MIB, "g": 1 << 30}
-
-
-def size(least: int, most: int) -> Any:
-    """A number of bytes, as ``134217728``, ``128m`` or ``128MiB`` (powers of 1024, as Spark's)."""
-
-    def read(text: str) -> int:
-        found = _SIZE.fullmatch(text.strip().lower())
-        value = int(found[1]) * _UNITS[(found[2] or "")[:1]] if found else -1
-        if not least <= value <= most:
-            raise ValueError(f"a size from {least} to {most} bytes, for instance 128m")
-        return value
-
-    return read
+_CODECS = ("none", "uncompressed", "snappy", "zstd", "gzip", "lz4", "brotli")
 
 
 def _columns(text: str) -> tuple[str, ...]:
@@ -59,12 +48,6 @@ def _columns(text: str) -> tuple[str, ...]:
     if not all(names) or len(set(names)) < len(names):
         raise ValueError("column names, separated by commas, each once")
     return names
-
-
-def _endpoint(text: str) -> str:
-    if re.fullmatch(r"https?://[^/\s@?#]+/?", text.strip()) is None:
-        raise ValueError("a URL of scheme, host and port, without credentials: http://host:port")
-    return text.strip().rstrip("/")
 
 
 def _lead(text: str) -> str:
@@ -82,30 +65,6 @@ def _sse(text: str) -> str:
         raise ValueError("AES256, aws:kms or aws:kms:dsse")
     return words[text.strip().lower()]
 
-
-OPTIONS = (
-    Option("path", Location.parse),
-    Option("fileformat", one_of(*COMPRESSIONS), "parquet"),
-    Option("partitionby", _columns, ()),
-    Option(
-        "compression", one_of("none", "uncompressed", "snappy", "zstd", "gzip", "lz4", "brotli")
-    ),
-    Option("endpoint", _endpoint),
-    Option("region", text),
-    Option("pathstyle", boolean),
-    Option("sse", _sse),
-    Option("ssekmskeyid", text),
-    Option("filename", _lead, "part"),
-    Option("partsize", size(LEAST_PART, 1 << 30), 8 * MIB),
-    Option("uploadthreads", whole_number(1, 64), 4),
-    Option("rowgroupsize", size(MIB, 1 << 30), 32 * MIB),
-    Option("maxfilesize", size(MIB, 1 << 40), 1 << 30),
-    Option("maxopenfiles", whole_number(1, 1000), 8),
-    Option("targetfilesize", size(MIB, 1 << 40), 128 * MIB),
-    Option("header", boolean, True),
-    Option("statepath", Location.parse),
-    Option("timeout", seconds(1.0, 600.0), 60.0),
-)
 
 _ELSEWHERE = {
     "accessKey": "leave it out: credentials come by boto3's chain (AWS_ACCESS_KEY_ID, a profile, "
@@ -154,26 +113,26 @@ class S3Options:
         timeout: seconds to wait for an answer.
     """
 
-    path: Location
+    path: Annotated[Location, Location.parse]
     common: CommonOptions = field(default_factory=CommonOptions)
-    fileformat: str = "parquet"
-    partitionby: tuple[str, ...] = ()
-    compression: str = "snappy"
-    endpoint: str | None = None
-    region: str | None = None
-    pathstyle: bool = False
-    sse: str | None = None
-    ssekmskeyid: str | None = None
-    filename: str = "part"
-    partsize: int = 8 * MIB
-    uploadthreads: int = 4
-    rowgroupsize: int = 32 * MIB
-    maxfilesize: int = 1 << 30
-    maxopenfiles: int = 8
-    targetfilesize: int = 128 * MIB
-    header: bool = True
-    statepath: Location | None = None
-    timeout: float = 60.0
+    fileformat: Annotated[str, one_of(*COMPRESSIONS)] = "parquet"
+    partitionby: Annotated[tuple[str, ...], _columns] = ()
+    compression: Annotated[str, Option("compression", one_of(*_CODECS))] = "snappy"
+    endpoint: Annotated[str | None, endpoint_url] = None
+    region: Annotated[str | None, text] = None
+    pathstyle: Annotated[bool, Option("pathstyle", boolean)] = False
+    sse: Annotated[str | None, _sse] = None
+    ssekmskeyid: Annotated[str | None, text] = None
+    filename: Annotated[str, _lead] = "part"
+    partsize: Annotated[int, size(LEAST_PART, 1 << 30)] = 8 * MIB
+    uploadthreads: Annotated[int, whole_number(1, 64)] = 4
+    rowgroupsize: Annotated[int, size(MIB, 1 << 30)] = 32 * MIB
+    maxfilesize: Annotated[int, size(MIB, 1 << 40)] = 1 << 30
+    maxopenfiles: Annotated[int, whole_number(1, 1000)] = 8
+    targetfilesize: Annotated[int, size(MIB, 1 << 40)] = 128 * MIB
+    header: Annotated[bool, boolean] = True
+    statepath: Annotated[Location | None, Location.parse] = None
+    timeout: Annotated[float, seconds(1.0, 600.0)] = 60.0
 
     @property
     def patience(self) -> Patience:
@@ -215,9 +174,11 @@ class S3Options:
         values["compression"] = _compression(values, problems)
         _check_together(common, values, problems)
         problems.raise_any()
-        if values["pathstyle"] is None:
-            values["pathstyle"] = values["endpoint"] is not None
-        return cls(common=common, **{option.name: values[option.name] for option in OPTIONS})
+        values["pathstyle"] = Server.of(values).pathstyle
+        return cls(common=common, **fields_from(cls, values))
+
+
+OPTIONS = options_of(S3Options)
 
 
 def _compression(values: Mapping[str, Any], problems: Problems) -> str:

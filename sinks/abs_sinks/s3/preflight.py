@@ -18,7 +18,7 @@ from abs_clients.s3.errors import code_of, status_of, translate_errors
 from abs_clients.s3.location import Location
 from abs_clients.s3.objects import Objects
 from abs_core.errors import RefusedError
-from abs_core.model import Finding, Severity
+from abs_core.model import Finding
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import S3Register
 from abs_sinks.s3.uploads import Uploads
@@ -38,8 +38,7 @@ def preflight(options: S3Options, job: str | None) -> list[Finding]:
     if not _exists(options):
         # Before anything is put: some servers make a bucket for it.
         return [
-            Finding(
-                Severity.ERROR,
+            Finding.error(
                 f"There is no bucket {options.path.bucket}.",
                 "create it, or check the options path and endpoint.",
             )
@@ -47,7 +46,7 @@ def preflight(options: S3Options, job: str | None) -> list[Finding]:
     try:
         findings = [*_conditions(options), *_open_uploads(options)]
     except RefusedError as refused:
-        return [Finding(Severity.ERROR, refused.what, refused.remedy)]
+        return [Finding.of(refused)]
     findings += [*judge_rules(_rules(options), options), *_bucket(options), *_state(options)]
     if job is not None:
         findings += _others(options, job)
@@ -96,8 +95,7 @@ def _put(objects: Objects, key: str, data: bytes, expected: str | None) -> str |
 
 
 def _ignores(header: str) -> Finding:
-    return Finding(
-        Severity.ERROR,
+    return Finding.error(
         f"The server does not honour {header} on put: two runs could both change the register.",
         "use a server that does (Amazon S3, and current versions of most others).",
     )
@@ -114,8 +112,7 @@ def _open_uploads(options: S3Options) -> Iterator[Finding]:
     finally:
         uploads.abort(key, upload)
     if not listed:
-        yield Finding(
-            Severity.WARNING,
+        yield Finding.warning(
             "The server does not list unfinished uploads below a folder: those that a crash leaves "
             "behind are not swept.",
             "set a lifecycle rule that ends unfinished uploads after some weeks.",
@@ -130,15 +127,13 @@ def judge_rules(rules: list[dict[str, Any]], options: S3Options) -> Iterator[Fin
         name = rule.get("ID", "without a name")
         days = rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation")
         if days is not None and _touches(rule, options.path) and options.protocol != "idempotent":
-            yield Finding(
-                Severity.WARNING,
+            yield Finding.warning(
                 f"The lifecycle rule {name} ends unfinished uploads after {days} day(s): an epoch that "
                 "is decided, and whose job is down for longer, loses its rows.",
                 "let the rule leave out this folder, or wait longer than the job is ever down.",
             )
         if rule.get("Expiration") and _touches(rule, options.state):
-            yield Finding(
-                Severity.WARNING,
+            yield Finding.warning(
                 f"The lifecycle rule {name} deletes objects in {options.state}: with the register "
                 "goes the memory of what is committed.",
                 "let the rule leave out that folder, or set the option statepath to another one.",
@@ -159,15 +154,13 @@ def _rules(options: S3Options) -> list[dict[str, Any]]:
 
 def _bucket(options: S3Options) -> Iterator[Finding]:
     if _ask(options, "get_bucket_versioning").get("Status") == "Enabled":
-        yield Finding(
-            Severity.NOTE,
+        yield Finding.note(
             "The bucket keeps versions: each change of the register leaves one.",
             f"a rule on {options.state} that expires noncurrent versions keeps that small.",
         )
     lock = _ask(options, "get_object_lock_configuration").get("ObjectLockConfiguration", {})
     if lock.get("Rule"):
-        yield Finding(
-            Severity.WARNING,
+        yield Finding.warning(
             "The bucket locks new objects by default: segments, probes and manifests that the job "
             "deletes stay as versions, and cost room, until that ends.",
             "use a bucket without a default retention.",
@@ -185,15 +178,13 @@ def _state(options: S3Options) -> Iterator[Finding]:
     )
     # A job that has begun there goes on: to look for its register elsewhere would be to lose it.
     if any(True for _ in S3Register(options).names()):
-        yield Finding(
-            Severity.WARNING,
+        yield Finding.warning(
             what,
             "stop its jobs, take each register to a folder whose name begins with _ by `abs register "
             "move`, and set statepath to that; or let readers leave this folder out.",
         )
         return
-    yield Finding(
-        Severity.ERROR,
+    yield Finding.error(
         what,
         "leave statepath out; or name a folder outside of the path, or one that begins with _.",
     )
@@ -205,8 +196,7 @@ def _others(options: S3Options, job: str) -> Iterator[Finding]:
         return
     others = register.others_on(str(options.path), job)
     if others:
-        yield Finding(
-            Severity.WARNING,
+        yield Finding.warning(
             f"This job is new to {options.path}, where {', '.join(others[:5])} has written: if its "
             "checkpoint was deleted, what it reads again is written again.",
             "restore the checkpoint; or, if this is another job, go on.",

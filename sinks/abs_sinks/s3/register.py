@@ -71,6 +71,8 @@ class Cell:
 class S3Register:
     """A ``RegisterStore`` in the folder ``register`` of the state location."""
 
+    option = "statepath"
+
     def __init__(self, options: S3Options) -> None:
         self._options = options
         self._objects = Objects(options.bucket)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 import pyarrow as pa
 
@@ -12,18 +11,15 @@ from abs_clients.s3.objects import Objects
 from abs_core.contracts import Committer, Task, Writer
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.routing import ByProtocol, by_protocol
-from abs_sinks.s3.committer import SegmentCommitter, UploadCommitter
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.guarantee import guarantee
-from abs_sinks.s3.idempotent import publish
-from abs_sinks.s3.manifest_commit import ManifestCommitter
+from abs_sinks.s3.idempotent import IdempotentCommitter, IdempotentWriter
 from abs_sinks.s3.options import S3Options, check_partitioning
 from abs_sinks.s3.partitions import Partitioning
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.register import S3Register
-from abs_sinks.s3.twophase import leave_open
-from abs_sinks.s3.wal import SegmentingWriter
-from abs_sinks.s3.writer import StreamingWriter
+from abs_sinks.s3.twophase import TwoPhaseCommitter, TwoPhaseWriter
+from abs_sinks.s3.wal import WalCommitter, WalWriter
 
 
 class S3Sink:
@@ -54,21 +50,20 @@ class S3Sink:
     def writer(self, task: Task) -> Writer:
         match self._options.protocol:
             case "wal":
-                return SegmentingWriter(self._options, self._schema, task)
+                return WalWriter(self._options, self._schema, task)
             case "idempotent":
-                seal = partial(publish, self._options)
-                return StreamingWriter(self._options, self._schema, task, seal)
+                return IdempotentWriter(self._options, self._schema, task)
             case _:
-                return StreamingWriter(self._options, self._schema, task, leave_open)
+                return TwoPhaseWriter(self._options, self._schema, task)
 
     def committer(self) -> ByProtocol:
         """A ``Composer`` for ``wal``, a ``CoCommitter`` for ``idempotent``."""
         committers: dict[str, Committer] = {
-            "2pc": UploadCommitter(self._options),
-            "wal": SegmentCommitter(self._options, self._schema),
+            "2pc": TwoPhaseCommitter(self._options),
+            "wal": WalCommitter(self._options, self._schema),
         }
         if self._options.protocol == "idempotent":
-            committers["idempotent"] = ManifestCommitter(self._options)
+            committers["idempotent"] = IdempotentCommitter(self._options)
         return by_protocol(self._options.protocol, committers)
 
     def register(self) -> S3Register:
@@ -97,12 +92,12 @@ def looking_after_any(options: S3Options, *, sized: bool = False) -> ByProtocol:
     """A committer for what any job left under any protocol, for commands.
 
     Args:
-        sized: as for ``UploadCommitter``.
+        sized: as for ``TwoPhaseCommitter``.
     """
     return ByProtocol(
         {
-            "2pc": UploadCommitter(options, sized=sized),
-            "wal": SegmentCommitter(options, pa.schema([])),
-            "idempotent": ManifestCommitter(options, sized=sized),
+            "2pc": TwoPhaseCommitter(options, sized=sized),
+            "wal": WalCommitter(options, pa.schema([])),
+            "idempotent": IdempotentCommitter(options, sized=sized),
         }
     )

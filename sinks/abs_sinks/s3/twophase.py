@@ -2,28 +2,132 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
+from typing import TypeVar
 
+from abs_core.aborting import abort_each
 from abs_core.crash import CrashPoint, reached
-from abs_core.model import Committable, HandleName
-from abs_core.patience import Patience
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_sinks.s3.layout import handle_of
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.segments import segment_handle
 from abs_sinks.s3.taskfiles import TaskFiles
-from abs_sinks.s3.uploads import Upload, uploads_to_text
+from abs_sinks.s3.upload_commit import PendingUploads
+from abs_sinks.s3.uploads import Pending, Upload, Uploads, uploads_of, uploads_to_text
+from abs_sinks.s3.writer import StreamingWriter
+
+MANY_HANDLES = 4
+"""From so many on, handles are acted on by several threads."""
+
+THREADS = 16
+
+T = TypeVar("T")
 
 
-def leave_open(handle: HandleName, files: TaskFiles, patience: Patience) -> Committable:
-    """Pre-commit: every part is acknowledged, so the server has all that Complete needs.
+class TwoPhaseWriter(StreamingWriter):
+    """Leaves uploads open: every part is acknowledged, so the server has all that Complete needs.
 
     What it has is invisible to every reader, and stays until it is completed or aborted: no timeout
     but a lifecycle rule of the bucket (preflight reads those).
-
-    Raises:
-        TargetError: a part could not be uploaded.
     """
-    uploads = files.finish()
-    reached(CrashPoint.BEFORE_PRE_COMMIT)
-    return committable(handle, files.rows, uploads)
+
+    def _seal(self, files: TaskFiles) -> Committable:
+        uploads = files.finish()
+        reached(CrashPoint.BEFORE_PRE_COMMIT)
+        return committable(self._handle, files.rows, uploads)
+
+
+class TwoPhaseCommitter:
+    """Protocol 2pc: a ``Committer`` for open uploads. A handle's files appear one by one, each whole.
+
+    It aborts open uploads of every kind: also that of a segment larger than a part.
+
+    Args:
+        sized: whether ``in_doubt`` says how large everything is, by a request for each upload: for
+            people, not for a sweep.
+    """
+
+    def __init__(self, options: S3Options, *, sized: bool = False) -> None:
+        self._options = options
+        self._sized = sized
+        self._pending = PendingUploads(options)
+        self._uploads = Uploads(options)
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        return inspected(committables, self._inspect)
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        if len(committables) >= MANY_HANDLES:
+            found = _each(committables, self._commit)
+            return {c.handle: o for c, o in zip(committables, found, strict=True)}
+        outcomes: dict[HandleName, Outcome] = {}
+        for committable in committables:
+            if outcomes:
+                reached(CrashPoint.BETWEEN_COMMITS)
+            outcomes[committable.handle] = self._commit(committable)
+        return outcomes
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        wanted = set(handles)
+        pending: dict[HandleName, list[Pending]] = defaultdict(list)
+        for each in self._list():
+            owner = _owner(each.key)
+            if owner in wanted:
+                pending[owner].append(each)
+        abort_each([h for h in handles if h in pending], lambda h: self._abort(pending[h]))
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        by_handle: dict[HandleName, list[Pending]] = defaultdict(list)
+        for pending in self._list():
+            handle = _owner(pending.key)
+            if handle is not None and job in (None, handle.job):
+                by_handle[handle].append(pending)
+        return [self._doubt(handle, found) for handle, found in by_handle.items()]
+
+    def forget(self, state: JobState) -> None:
+        """Nothing: the object itself is the proof of its commit."""
+
+    def _abort(self, open_uploads: Sequence[Pending]) -> None:
+        for number, pending in enumerate(open_uploads):
+            if number:
+                reached(CrashPoint.BETWEEN_ABORTS)
+            self._uploads.abort(pending.key, pending.upload_id)
+
+    def _inspect(self, committable: Committable) -> Outcome:
+        """Prepared where some of its files still are, and none is lost."""
+        uploads = uploads_of(committable)
+        return _together({self._pending.inspect(committable.handle, u) for u in uploads})
+
+    def _commit(self, committable: Committable) -> Outcome:
+        outcomes: set[Outcome] = set()
+        for upload in uploads_of(committable):
+            if outcomes:
+                reached(CrashPoint.BETWEEN_COMMITS)
+            # Also where one is lost: what can be committed is.
+            outcomes.add(self._pending.complete(committable.handle, upload))
+        return _together(outcomes)
+
+    def _doubt(self, handle: HandleName, found: Sequence[Pending]) -> InDoubt:
+        ages = [pending.age_seconds for pending in found if pending.age_seconds is not None]
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        where = f"s3://{self._options.path.bucket}/{found[0].key}{more}"
+        size = sum(self._size(pending) for pending in found) if self._sized else None
+        detail = f"upload {found[0].upload_id} of {where}"
+        return InDoubt(handle, max(ages, default=None), detail, size)
+
+    def _size(self, pending: Pending) -> int:
+        """Bytes of the parts that are there; an upload that has gone meanwhile has none."""
+        parts = self._uploads.parts(pending.key, pending.upload_id)
+        return sum((parts or {}).values())
+
+    def _list(self) -> Iterator[Pending]:
+        path, state = self._options.path.folder, self._options.state.folder
+        yield from self._uploads.list(path)
+        if not state.startswith(path):
+            yield from self._uploads.list(state)
 
 
 def committable(handle: HandleName, rows: int, uploads: Sequence[Upload]) -> Committable:
@@ -36,3 +140,30 @@ def digest_of(uploads: Sequence[Upload]) -> str:
     """Of the files' checksums, in order of their keys."""
     lines = sorted(f"{upload.key} {upload.size} {upload.crc}" for upload in uploads)
     return f"sha256:{sha256(chr(10).join(lines).encode()).hexdigest()}"
+
+
+def inspected(
+    committables: Sequence[Committable], outcome_of: Callable[[Committable], Outcome]
+) -> dict[HandleName, Inspection]:
+    """What each is, by several threads where there are many. Nothing here expires on its own."""
+    found = _each(committables, outcome_of)
+    return {c.handle: Inspection(o) for c, o in zip(committables, found, strict=True)}
+
+
+def _owner(key: str) -> HandleName | None:
+    """Whose upload it is: of a data file, or of a segment that is larger than a part."""
+    return handle_of(key) or segment_handle(key)
+
+
+def _together(outcomes: set[Outcome]) -> Outcome:
+    for outcome in (Outcome.UNKNOWN, Outcome.ABORTED, Outcome.PREPARED, Outcome.COMMITTED):
+        if outcome in outcomes:
+            return outcome
+    return Outcome.UNKNOWN  # no file at all
+
+
+def _each(committables: Sequence[Committable], call: Callable[[Committable], T]) -> list[T]:
+    if len(committables) < MANY_HANDLES:
+        return [call(committable) for committable in committables]
+    with ThreadPoolExecutor(min(THREADS, len(committables))) as pool:
+        return list(pool.map(call, committables))

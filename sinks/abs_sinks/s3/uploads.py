@@ -15,6 +15,7 @@ from abs_clients.s3.client import client
 from abs_clients.s3.errors import code_of, message_of, status_of, translate_errors
 from abs_clients.s3.objects import checksum_header, checksum_text
 from abs_core.errors import CorruptionError
+from abs_core.model import Committable
 from abs_core.strictjson import NEWER, of, parse, shown, text, whole
 from abs_sinks.s3 import direct_uploads
 from abs_sinks.s3.options import S3Options
@@ -76,6 +77,11 @@ def uploads_from_text(written: str) -> tuple[Upload, ...]:
             f"The uploads of a handle cannot be read: {error}.",
             remedy=f"do not delete the register: restore it from a backup; or {NEWER}.",
         ) from error
+
+
+def uploads_of(committable: Committable) -> tuple[Upload, ...]:
+    """The uploads that a committable names; none where it names none."""
+    return uploads_from_text(dict(committable.extra).get("uploads", "[]"))
 
 
 @dataclass(frozen=True, slots=True)

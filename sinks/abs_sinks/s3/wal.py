@@ -1,18 +1,28 @@
-"""Protocol wal: a task's rows as one segment of the write-ahead log."""
+"""Protocol wal: a task's rows as one segment of the write-ahead log, an epoch's segments as files."""
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+
 import pyarrow as pa
 
+from abs_core.aborting import abort_each
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
-from abs_core.model import Committable
-from abs_core.wal import SegmentWriter
+from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
+from abs_core.routing import none_to_commit
+from abs_core.wal import SegmentWriter, read_segment
+from abs_sinks.s3.ahead import Batches, reading_ahead
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.segments import S3Segments
+from abs_sinks.s3.taskfiles import TaskFiles
+from abs_sinks.s3.twophase import committable, inspected
 
 
-class SegmentingWriter:
+class WalWriter:
     """Streams rows into a segment; invisible to readers, for ever: the commit composes files of it."""
 
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
@@ -35,3 +45,91 @@ class SegmentingWriter:
 
     def abort(self) -> None:
         self._segment.abort()
+
+
+class WalCommitter:
+    """Protocol wal: a ``Composer`` of segments. What it composes is committed as ``2pc``'s uploads are.
+
+    Args:
+        schema: of the batches.
+    """
+
+    def __init__(self, options: S3Options, schema: pa.Schema) -> None:
+        self._options = options
+        self._schema = schema
+        self._segments = S3Segments(options)
+
+    def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
+        """See ``Composer``: the segments become the uploads of one handle.
+
+        Raises:
+            NotPreparedError: a segment is not there any more.
+            CorruptionError: a segment is not what was pre-committed.
+        """
+        return compose(self._options, self._schema, committables)
+
+    def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
+        return inspected(committables, self._inspect)
+
+    def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        """See ``Committer``. For none: a decision names what was composed of segments.
+
+        Raises:
+            ProtocolError: a segment was given.
+        """
+        return none_to_commit(
+            committables,
+            "A decision names a segment of the write-ahead log, not the files composed of it.",
+            "this is a defect of the engine, which must call `compose` before it decides.",
+        )
+
+    def abort(self, handles: Sequence[HandleName]) -> None:
+        # A segment is under one key: it is deleted unseen. To list a job's costs more.
+        abort_each(handles, lambda handle: self._segments.delete([handle]))
+
+    def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
+        url = self._segments.url
+        return [
+            InDoubt(e.handle, e.age_seconds, f"segment of {e.size} bytes in {url}", e.size)
+            for e in self._segments.list(job)
+        ]
+
+    def forget(self, state: JobState) -> None:
+        """Nothing: segments of finished epochs are in doubt until they are swept."""
+
+    def _inspect(self, committable: Committable) -> Outcome:
+        there = self._segments.has(committable.handle)
+        return Outcome.PREPARED if there else Outcome.UNKNOWN
+
+
+def compose(
+    options: S3Options, schema: pa.Schema, segments: Sequence[Committable]
+) -> list[Committable]:
+    """One handle that holds the rows of all these segments, in files of ``targetfilesize``.
+
+    Its name is new (I6): another try of the same epoch composes other uploads, and what is not
+    decided is swept like any other upload.
+
+    Raises:
+        NotPreparedError: a segment is not there any more.
+        CorruptionError: a segment is not what was pre-committed.
+        TargetError: the server refused or went away; nothing is decided.
+    """
+    if not segments:
+        return []
+    name = replace(min(c.handle for c in segments), attempt=secrets.token_hex(8))
+    files = TaskFiles(replace(options, maxfilesize=options.targetfilesize), schema, name)
+    try:
+        with closing(reading_ahead(_batches(options, segments))) as batches:
+            for batch in batches:
+                files.write(batch)
+        return [committable(name, files.rows, files.finish())]
+    except BaseException:
+        files.discard()
+        raise
+
+
+def _batches(options: S3Options, segments: Sequence[Committable]) -> Batches:
+    """The rows of all segments, each of which is checked whole before its first row comes."""
+    for segment in sorted(segments, key=lambda c: c.handle):
+        yield from read_segment(S3Segments(options), segment)

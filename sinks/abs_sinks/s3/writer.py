@@ -2,37 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
 from dataclasses import replace
 
 import pyarrow as pa
 
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
-from abs_core.model import Committable, HandleName
-from abs_core.patience import Patience
+from abs_core.model import Committable
 from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.taskfiles import TaskFiles
 
-Seal = Callable[[HandleName, TaskFiles, Patience], Committable]
-"""Ends the files and pre-commits them. Where it raises, the files are given up by ``abort``."""
 
-
-class StreamingWriter:
+class StreamingWriter(ABC):
     """A ``Writer``. The first row begins the first file; no row, no handle.
 
     A server that does not answer is waited for, request by request.
-
-    Args:
-        seal: of the protocol: ``twophase.leave_open``, ``idempotent.publish``.
     """
 
-    def __init__(self, options: S3Options, schema: pa.Schema, task: Task, seal: Seal) -> None:
+    def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
         self._options = options
         self._schema = schema
         self._handle = task.handle
         self._patience = replace(options.patience, job=task.job)
-        self._seal = seal
         self._files: TaskFiles | None = None
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -48,7 +40,7 @@ class StreamingWriter:
     def pre_commit(self) -> Committable | None:
         if self._files is None:
             return None
-        committable = self._seal(self._handle, self._files, self._patience)
+        committable = self._seal(self._files)
         self._files = None
         reached(CrashPoint.AFTER_PRE_COMMIT)
         return committable
@@ -57,3 +49,11 @@ class StreamingWriter:
         if self._files is not None:
             self._files.discard()
             self._files = None
+
+    @abstractmethod
+    def _seal(self, files: TaskFiles) -> Committable:
+        """End the files and pre-commit them. Where it raises, ``abort`` gives the files up.
+
+        Raises:
+            TargetError: the server refused or went away; what is there already is left to the sweep.
+        """

@@ -9,13 +9,14 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
+from abs_clients.options import Option, boolean
 from abs_core.errors import RowError, SchemaError
 from abs_sources.files.columnar import Progress, Step, malformed
 from abs_sources.files.jsontypes import from_json, json_schema
@@ -30,6 +31,17 @@ _OVER = 65_536
 Parse = Callable[[bytes], pa.RecordBatch | None]
 
 
+def one_character(text: str) -> str:
+    unescaped = {"\\t": "\t"}.get(text, text)
+    if len(unescaped) != 1 or unescaped in "\r\n":
+        raise ValueError("one character")
+    return unescaped
+
+
+def one_or_none(text: str) -> str:
+    return one_character(text) if text else ""
+
+
 @dataclass(frozen=True, slots=True)
 class CsvForm:
     """How a CSV file is written; the names are Spark's.
@@ -42,11 +54,11 @@ class CsvForm:
         nullvalue: what stands for null, where it is not quoted.
     """
 
-    header: bool = False
-    sep: str = ","
-    quote: str = '"'
-    escape: str = ""
-    nullvalue: str = ""
+    header: Annotated[bool, boolean] = False
+    sep: Annotated[str, one_character] = ","
+    quote: Annotated[str, one_or_none] = '"'
+    escape: Annotated[str, one_or_none] = ""
+    nullvalue: Annotated[str, Option("nullValue", str, "")] = ""
 
 
 def is_compressed(path: str) -> bool:

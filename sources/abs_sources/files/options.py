@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    fields_from,
     one_of,
+    options_of,
     read_options,
-    seconds,
+    size,
     text,
     whole_number,
 )
@@ -35,8 +37,6 @@ MIB = 1 << 20
 _S3 = re.compile(r"s3[an]?://([^/]+)(?:/(.*))?", re.DOTALL)
 _FILE = re.compile(r"file:(?://[^/]*)?(/.*)", re.DOTALL)
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_SIZE = re.compile(r"([0-9]{1,19})\s*(b|k|kb|kib|m|mb|mib|g|gb|gib|t|tb|tib)?")
-_UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": MIB, "g": 1 << 30, "t": 1 << 40}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,56 +81,8 @@ class Place:
         )
 
 
-def _size(text: str) -> int:
-    found = _SIZE.fullmatch(text.strip().lower())
-    value = int(found[1]) * _UNITS[(found[2] or "")[:1]] if found else 0
-    if value < 1:
-        raise ValueError("a size in bytes, for instance 10485760 or 10m")
-    return value
-
-
-def _one_character(text: str) -> str:
-    unescaped = {"\\t": "\t"}.get(text, text)
-    if len(unescaped) != 1 or unescaped in "\r\n":
-        raise ValueError("one character")
-    return unescaped
-
-
-def _or_none(read: Callable[[str], str]) -> Callable[[str], str]:
-    return lambda text: read(text) if text else ""
-
-
-def _endpoint(text: str) -> str:
-    if re.fullmatch(r"https?://[^/\s@?#]+/?", text.strip()) is None:
-        raise ValueError("a URL of scheme, host and port, without credentials: http://host:port")
-    return text.strip().rstrip("/")
-
-
 _COUNT = whole_number(1, 1 << 40)
-OPTIONS = (
-    Option("path", Place.parse),
-    Option("fileformat", one_of(*FORMATS), "parquet"),
-    Option("log", Place.parse),
-    Option("checkpointLocation", Place.parse),
-    Option("maxFilesPerTrigger", _COUNT),
-    Option("maxBytesPerTrigger", _size),
-    Option("latestFirst", boolean, False),
-    Option("pathGlobFilter", text),
-    Option("recursiveFileLookup", boolean, False),
-    Option("changedFiles", one_of("error", "ignore"), "error"),
-    Option("maxPartitionBytes", _size, 128 * MIB),
-    Option("minPartitions", whole_number(1, 100_000), 8),
-    Option("batchsize", whole_number(1, 10_000_000), 65_536),
-    Option("header", boolean, False),
-    Option("sep", _one_character, ","),
-    Option("quote", _or_none(_one_character), '"'),
-    Option("escape", _or_none(_one_character), ""),
-    Option("nullValue", str, ""),
-    Option("endpoint", _endpoint),
-    Option("region", text),
-    Option("pathstyle", boolean),
-    Option("timeout", seconds(1.0, 600.0), 60.0),
-)
+_BYTES = size(1, 1 << 62)
 
 _CREDENTIALS = (
     "leave it out: credentials come by boto3's chain (AWS_ACCESS_KEY_ID, a profile, a role)."
@@ -188,17 +140,17 @@ class FileOptions:
         readers: into how many splits what has no end is cut.
     """
 
-    path: Place
-    fileformat: str = "parquet"
-    log: Place | None = None
+    path: Annotated[Place, Place.parse]
+    fileformat: Annotated[str, one_of(*FORMATS)] = "parquet"
+    log: Annotated[Place | None, Place.parse] = None
     limit: Limit = field(default_factory=Limit)
-    latest_first: bool = False
-    names: str | None = None
-    recursive: bool = False
+    latest_first: Annotated[bool, Option("latestFirst", boolean, False)] = False
+    names: Annotated[str | None, Option("pathGlobFilter", text)] = None
+    recursive: Annotated[bool, Option("recursiveFileLookup", boolean, False)] = False
     ignore_changed: bool = False
-    partition_bytes: int = 128 * MIB
-    partitions: int = 8
-    batchsize: int = 65_536
+    partition_bytes: Annotated[int, Option("maxPartitionBytes", _BYTES, 128 * MIB)] = 128 * MIB
+    partitions: Annotated[int, Option("minPartitions", whole_number(1, 100_000), 8)] = 8
+    batchsize: Annotated[int, whole_number(1, 10_000_000)] = 65_536
     chunk: int = 4 * MIB
     csv: CsvForm = field(default_factory=CsvForm)
     server: Server = field(default_factory=Server)
@@ -229,32 +181,13 @@ class FileOptions:
                 "then in it.",
             )
         problems.raise_any()
-        endpoint, style = values["endpoint"], values["pathstyle"]
+        given_fields = fields_from(cls, values) | {"log": log}
         return cls(
-            path=values["path"],
-            fileformat=values["fileformat"],
-            log=log,
+            **given_fields,
             limit=Limit(files=values["maxFilesPerTrigger"], bytes=values["maxBytesPerTrigger"]),
-            latest_first=values["latestFirst"],
-            names=values["pathGlobFilter"],
-            recursive=values["recursiveFileLookup"],
             ignore_changed=values["changedFiles"] == "ignore",
-            partition_bytes=values["maxPartitionBytes"],
-            partitions=values["minPartitions"],
-            batchsize=values["batchsize"],
-            csv=CsvForm(
-                header=values["header"],
-                sep=values["sep"],
-                quote=values["quote"],
-                escape=values["escape"],
-                nullvalue=values["nullValue"],
-            ),
-            server=Server(
-                endpoint,
-                values["region"],
-                endpoint is not None if style is None else style,
-                values["timeout"],
-            ),
+            csv=CsvForm(**fields_from(CsvForm, values)),
+            server=Server.of(values),
         )
 
     def store(self) -> Store:
@@ -275,6 +208,17 @@ class FileOptions:
         with _needs_boto3():
             from abs_sources.files.bucket_cells import BucketCells
         return BucketCells(Bucket(self.server, self.log.bucket), self.log.path)
+
+
+OPTIONS = (
+    *options_of(FileOptions),
+    Option("checkpointLocation", Place.parse),
+    Option("maxFilesPerTrigger", _COUNT),
+    Option("maxBytesPerTrigger", _BYTES),
+    Option("changedFiles", one_of("error", "ignore"), "error"),
+    *options_of(CsvForm),
+    *options_of(Server),
+)
 
 
 @contextmanager

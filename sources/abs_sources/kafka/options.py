@@ -6,11 +6,20 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from abs_clients.kafka.setting_rules import SOURCE
 from abs_clients.kafka.settings import PREFIX, Settings
-from abs_clients.options import Option, Problems, boolean, one_of, read_options, whole_number
+from abs_clients.options import (
+    Option,
+    Problems,
+    boolean,
+    fields_from,
+    one_of,
+    options_of,
+    read_options,
+    whole_number,
+)
 from abs_core.source import Limit
 from abs_sources.kafka.bounds import (
     EARLIEST,
@@ -26,7 +35,9 @@ from abs_sources.kafka.bounds import names as topic_names
 from abs_sources.kafka.offsets import Partition
 
 NAME = "abs-kafka"
-_MANY = 2**62
+_COUNT = whole_number(1, 2**62)
+
+HEADERS = Option("includeHeaders", boolean, False)
 
 
 def _pattern(text: str) -> str:
@@ -43,25 +54,6 @@ _STARTS = ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets")
 _ENDS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 """Of each of them the first that is given counts, as in Spark."""
 
-OPTIONS = (
-    Option("subscribe", topic_names),
-    Option("assign", assigned),
-    Option("subscribePattern", _pattern),
-    Option("startingOffsets", a_start),
-    Option("startingTimestamp", timestamp),
-    Option("startingOffsetsByTimestamp", times),
-    Option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error"),
-    Option("endingOffsets", end_offset),
-    Option("endingTimestamp", timestamp),
-    Option("endingOffsetsByTimestamp", times),
-    Option("maxOffsetsPerTrigger", whole_number(1, _MANY)),
-    Option("minPartitions", whole_number(1, 1_000_000)),
-    Option("maxRecordsPerPartition", whole_number(1, _MANY)),
-    Option("failOnDataLoss", boolean, True),
-    Option("includeHeaders", boolean, False),
-    Option("winners", boolean),
-    Option("batchsize", whole_number(1, 10_000_000), 10_000),
-)
 _ELSEWHERE = {
     "minOffsetsPerTrigger": "use a longer processingTime trigger: an epoch takes all that is there.",
     "maxTriggerDelay": "use a longer processingTime trigger.",
@@ -102,19 +94,21 @@ class KafkaSourceOptions:
     """
 
     client: Settings
-    subscribe: tuple[str, ...] | None = None
-    assign: tuple[Partition, ...] | None = None
-    pattern: str | None = None
+    subscribe: Annotated[tuple[str, ...] | None, topic_names] = None
+    assign: Annotated[tuple[Partition, ...] | None, assigned] = None
+    pattern: Annotated[str | None, Option("subscribePattern", _pattern)] = None
     start: Bound = field(default_factory=lambda: Bound(everywhere=LATEST))
     end: Bound | None = None
     without_time: int | None = None
-    most_offsets: int | None = None
-    min_partitions: int | None = None
-    most_records: int | None = None
-    fail_on_data_loss: bool = True
-    headers: bool = False
-    winners: bool | None = None
-    batchsize: int = 10_000
+    most_offsets: Annotated[int | None, Option("maxOffsetsPerTrigger", _COUNT)] = None
+    min_partitions: Annotated[int | None, Option("minPartitions", whole_number(1, 1_000_000))] = (
+        None
+    )
+    most_records: Annotated[int | None, Option("maxRecordsPerPartition", _COUNT)] = None
+    fail_on_data_loss: Annotated[bool, Option("failOnDataLoss", boolean, True)] = True
+    headers: Annotated[bool, HEADERS] = False
+    winners: Annotated[bool | None, boolean] = None
+    batchsize: Annotated[int, whole_number(1, 10_000_000)] = 10_000
 
     @property
     def limit(self) -> Limit:
@@ -139,22 +133,28 @@ class KafkaSourceOptions:
         problems.raise_any()
         start = _first(values, _STARTS)
         strategy = values["startingOffsetsByTimestampStrategy"]
+        read = fields_from(cls, values)
+        if batch:
+            read["most_offsets"] = None
         return cls(
-            client=client,
-            subscribe=values["subscribe"],
-            assign=values["assign"],
-            pattern=values["subscribePattern"],
+            client,
+            **read,
             start=start or Bound(everywhere=EARLIEST if batch else LATEST),
             end=_first(values, _ENDS),
             without_time=LATEST if strategy == "latest" else None,
-            most_offsets=None if batch else values["maxOffsetsPerTrigger"],
-            min_partitions=values["minPartitions"],
-            most_records=values["maxRecordsPerPartition"],
-            fail_on_data_loss=values["failOnDataLoss"],
-            headers=values["includeHeaders"],
-            winners=values["winners"],
-            batchsize=values["batchsize"],
         )
+
+
+OPTIONS = (
+    *options_of(KafkaSourceOptions),
+    Option("startingOffsets", a_start),
+    Option("startingTimestamp", timestamp),
+    Option("startingOffsetsByTimestamp", times),
+    Option("startingOffsetsByTimestampStrategy", one_of("error", "latest"), "error"),
+    Option("endingOffsets", end_offset),
+    Option("endingTimestamp", timestamp),
+    Option("endingOffsetsByTimestamp", times),
+)
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
@@ -165,7 +165,7 @@ def includes_headers(given: Mapping[str, str]) -> bool:
     """
     problems = Problems(NAME)
     mine = {name: text for name, text in given.items() if name.lower() == "includeheaders"}
-    values = read_options(mine, [Option("includeHeaders", boolean, False)], problems)
+    values = read_options(mine, [HEADERS], problems)
     problems.raise_any()
     return bool(values["includeHeaders"])
 

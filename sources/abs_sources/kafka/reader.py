@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from abs_clients.kafka.attempts import HEADER, side_topic
+from abs_clients.kafka.attempts import HEADER, Judged, attempt_of, side_topic
 from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
 from abs_clients.kafka.errors import to_abs_error, translate_errors
-from abs_core.errors import AbsError, ReplayMismatchError, UnavailableError
+from abs_core.errors import AbsError, CorruptionError, ReplayMismatchError, UnavailableError
 from abs_core.model import HandleName
 from abs_core.source import Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY
@@ -22,7 +23,6 @@ from abs_sources.kafka.columns import batch_of
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Partition, Range
 from abs_sources.kafka.options import KafkaSourceOptions
-from abs_sources.kafka.verdicts import refuse_attempts, verdicts
 
 _LOOK_SECONDS = 0.05
 """How long one call into librdkafka waits for the rest of a batch: it returns what has come by then."""
@@ -36,6 +36,9 @@ SILENT_SECONDS = 60.0
 """For how long nothing may come of a range whose records are there."""
 _PIECE = 1000
 """Messages that are turned into columns at a time: so many are still in the processor's cache."""
+
+
+Judge = Callable[[Sequence[Message]], Judged]
 
 
 class KafkaReader:
@@ -52,6 +55,7 @@ class KafkaReader:
     record that is not decided yet.
 
     Args:
+        judge: which records count, where ``winners`` is set (``verdicts.reader_of``).
         waits: whether such a record is waited for; in a range it is an error otherwise, because the
             range was planned up to what was decided.
 
@@ -60,14 +64,19 @@ class KafkaReader:
     """
 
     def __init__(
-        self, options: KafkaSourceOptions, part: Range, *, waits: bool | None = None
+        self,
+        options: KafkaSourceOptions,
+        part: Range,
+        judge: Judge | None = None,
+        *,
+        waits: bool | None = None,
     ) -> None:
         self._options = options
         self._part = part
         self._at = part.start
         self._fitting = min(_PIECE, options.batchsize)
         self._short_since: float | None = None
-        self._verdicts = verdicts(options, part.topic) if options.winners else None
+        self._judge = judge
         self._waits = part.end is None if waits is None else waits
         self.waiting = False
         """Whether the next record is not decided yet."""
@@ -154,7 +163,7 @@ class KafkaReader:
         self._short_since = None
         if self._options.winners is None:
             refuse_attempts(found, self._part.topic)
-        judged = None if self._verdicts is None else self._verdicts.judge(found)
+        judged = None if self._judge is None else self._judge(found)
         if judged is not None and judged.undecided is not None:
             found, stopped = found[: judged.stop], int(offsets[judged.stop])
             offsets = offsets[: judged.stop]
@@ -177,9 +186,7 @@ class KafkaReader:
         if not self._waits:
             raise ReplayMismatchError(
                 f"Kafka: at {offset} of {self._name}, an epoch is not decided any more.",
-                job=undecided.job,
-                epoch=undecided.epoch,
-                handle=str(undecided),
+                handle=undecided,
                 remedy=f"look for the topic {side_topic(self._part.topic)}: were its records lost?",
             )
         log.info(
@@ -290,21 +297,6 @@ class KafkaReader:
             self._consumer.assign([place])
 
 
-def decided_until(options: KafkaSourceOptions, part: Range) -> int:
-    """The offset of a range's first record that is not decided yet, or the range's end.
-
-    Raises:
-        ReplayMismatchError, CorruptionError, UnavailableError: as a reader's ``read``.
-    """
-    reader = KafkaReader(options, part, waits=True)
-    try:
-        for _ in rest_of(reader):
-            pass
-        return Range.of(reader.position).start
-    finally:
-        reader.close()
-
-
 def rest_of(reader: KafkaReader) -> Iterator[pa.RecordBatch]:
     """The batches of what is left of a range, up to a record that is not decided yet.
 
@@ -326,3 +318,30 @@ def rest_of(reader: KafkaReader) -> Iterator[pa.RecordBatch]:
                 f"of a range that ends at {before.end}.",
                 remedy="look whether the partition has a leader; then start again.",
             )
+
+
+def refuse_attempts(messages: Sequence[Message], topic: str) -> None:
+    """See that none of the records is an attempt's, where it was not said how those are to be read.
+
+    Raises:
+        CorruptionError: one is. Where there is a side topic, planning refuses the topic before.
+    """
+    if not any(map(Message.headers, messages)):
+        return
+    for message in messages:
+        if (value := attempt_header(message)) is not None:
+            attempt = attempt_of(value)
+            raise CorruptionError(
+                f"The topic {topic} was written by protocol=idempotent: of the records of several "
+                f"attempts one counts, and the side topic {side_topic(topic)}, which says which, was "
+                "not there when this was planned.",
+                handle=attempt,
+                remedy="restore the side topic, and set winners=true; winners=false reads the records "
+                "of every attempt.",
+            )
+
+
+def attempt_header(message: Message) -> bytes | None:
+    """The value of the attempt's header, the last one if there are several."""
+    found: Any = message.headers()
+    return dict(found).get(HEADER) if found else None

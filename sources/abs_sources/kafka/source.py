@@ -18,7 +18,7 @@ from abs_sources.kafka.lookup import Lookup, lookup
 from abs_sources.kafka.offsets import Partition, Place, Range
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges
-from abs_sources.kafka.reader import KafkaReader, decided_until
+from abs_sources.kafka.verdicts import decided_until, reader_of
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class KafkaSource:
         """Raises:
         ReplayMismatchError: the topic is gone, or was made anew.
         """
-        return KafkaReader(self.options, Range.of(split))
+        return reader_of(self.options, Range.of(split))
 
     def until_now(self) -> Source:
         """As ``abs_core.source.Bounded``."""

@@ -6,17 +6,17 @@ import threading
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 from confluent_kafka import Message
 
-from abs_clients.kafka.attempts import HEADER, Judged, Winners, attempt_of, side_topic
+from abs_clients.kafka.attempts import Judged, Winners, side_topic
 from abs_clients.kafka.cluster import cluster
-from abs_core.errors import CorruptionError, ReplayMismatchError
+from abs_core.errors import ReplayMismatchError
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
+from abs_sources.kafka.reader import KafkaReader, attempt_header, rest_of
 
 
 class Verdicts:
@@ -50,7 +50,7 @@ class Verdicts:
             CorruptionError: a winners record is deleted, or is none; or the side topic is gone.
             ReplayMismatchError: the side topic was made anew.
         """
-        attempts = pa.array(list(map(_attempt, messages)), pa.binary())
+        attempts = pa.array(list(map(attempt_header, messages)), pa.binary())
         if attempts.null_count == len(attempts):
             return Winners().judge(attempts)
         with self._lock:
@@ -69,8 +69,6 @@ class Verdicts:
             return self._read_on()
 
     def _read_on(self) -> Winners:
-        from abs_sources.kafka.reader import KafkaReader, rest_of
-
         ask, place = lookup(self._options.client), (self._side, 0)
         # A broker that does not know it is not believed at once.
         found = ask.topics([self._side], {self._side: None}).get(self._side)
@@ -97,33 +95,32 @@ class Verdicts:
         return self._winners
 
 
-def refuse_attempts(messages: Sequence[Message], topic: str) -> None:
-    """See that none of the records is an attempt's, where it was not said how those are to be read.
-
-    Raises:
-        CorruptionError: one is. Where there is a side topic, planning refuses the topic before.
-    """
-    if not any(map(Message.headers, messages)):
-        return
-    for message in messages:
-        if (value := _attempt(message)) is not None:
-            attempt = attempt_of(value)
-            raise CorruptionError(
-                f"The topic {topic} was written by protocol=idempotent: of the records of several "
-                f"attempts one counts, and the side topic {side_topic(topic)}, which says which, was "
-                "not there when this was planned.",
-                handle=str(attempt),
-                remedy="restore the side topic, and set winners=true; winners=false reads the records "
-                "of every attempt.",
-            )
-
-
-def _attempt(message: Message) -> bytes | None:
-    """The value of the attempt's header, the last one if there are several."""
-    found: Any = message.headers()
-    return dict(found).get(HEADER) if found else None
-
-
 def verdicts(options: KafkaSourceOptions, topic: str) -> Verdicts:
     """The process's one judge of a topic; a process that was forked has its own."""
     return cluster(options.client).kept(("verdicts", topic), lambda: Verdicts(options, topic))
+
+
+def reader_of(
+    options: KafkaSourceOptions, part: Range, *, waits: bool | None = None
+) -> KafkaReader:
+    """A reader of the range, which leaves out what lost where the options say ``winners``.
+
+    Args, Raises: as ``KafkaReader``.
+    """
+    judge = verdicts(options, part.topic).judge if options.winners else None
+    return KafkaReader(options, part, judge, waits=waits)
+
+
+def decided_until(options: KafkaSourceOptions, part: Range) -> int:
+    """The offset of a range's first record that is not decided yet, or the range's end.
+
+    Raises:
+        ReplayMismatchError, CorruptionError, UnavailableError: as a reader's ``read``.
+    """
+    reader = reader_of(options, part, waits=True)
+    try:
+        for _ in rest_of(reader):
+            pass
+        return Range.of(reader.position).start
+    finally:
+        reader.close()

@@ -169,14 +169,14 @@ def test_keys_lie_where_our_own_partitioner_puts_them(
 ) -> None:
     from abs_clients.kafka.format.murmur2 import partitions_of
     from abs_clients.kafka.producer_ids import describe_producers
-    from abs_sinks.kafka.prepared import Prepared
+    from abs_sinks.kafka.open_transaction import OpenTransaction
 
     keys = [f"key-{n}" for n in range(200)] + ["", "ä"]
     writer = writer_of(pa.schema([("key", pa.string()), ("value", pa.string())]))
     writer.write(batch(key=keys, value=["v"] * len(keys)))
     committable = writer.pre_commit()
     assert committable is not None
-    prepared = Prepared.of(committable)
+    prepared = OpenTransaction.of(committable)
     assert prepared is not None
     places = [(harness.topic, n) for n in range(PARTITIONS)]
     found = describe_producers(harness.options.kafka, places, prepared.producer_id)

@@ -19,7 +19,7 @@ from abs_core.testing.engine import Run
 from abs_core.testing.harness import Row
 from abs_services.native.kafka import NativeKafka
 from abs_services.native.kafka_cluster import NativeKafkaCluster
-from abs_sinks.kafka.prepared import Prepared
+from abs_sinks.kafka.open_transaction import OpenTransaction
 from abs_sinks.kafka.register_topic import need_two
 from abs_sinks.kafka.sink import KafkaSink
 from tests import daily
@@ -99,7 +99,7 @@ def test_an_epoch_is_committed_and_the_next_one_written_while_a_broker_is_dead(
         case = Case(harness)
         run = _run(case)
         shares = run.tasks(0, LEFT, RIGHT)
-        prepared = [Prepared.of(c) for s in shares if (c := getattr(s, "committable", None))]
+        prepared = [OpenTransaction.of(c) for s in shares if (c := getattr(s, "committable", None))]
         ids = [str(p.held_as) for p in prepared if p is not None]
         dead = _coordinator(brokers, harness, ids[0]) if ids else _leader(brokers, harness)
         dead.kill()

@@ -19,7 +19,7 @@ from abs_clients.kafka.format.varints import lengths_of, varints, zigzag
 from abs_core.errors import OptionError
 from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.choice import compression_of
-from abs_sinks.kafka.columnar.encoder import PIECE_BYTES, RUN, batch_bytes, cuts, pieces, placed
+from abs_sinks.kafka.encoder import PIECE_BYTES, RUN, batch_bytes, cuts, pieces, placed
 from abs_sinks.kafka.records import Records
 
 WHO = Identity("id", 2**40 + 7, 12)

@@ -29,9 +29,8 @@ from abs_core.model import HandleName
 from abs_core.testing.calls import Loss
 from abs_core.testing.case import within
 from abs_services import KafkaService
-from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.columnar import encoder
-from abs_sinks.kafka.columnar.transactions import ColumnarTransactions
+from abs_sinks.kafka import KafkaOptions, encoder
+from abs_sinks.kafka.columnar import ColumnarProducer
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.records import plan_columns, records_of
 from tests.fault_proxy.kafka import Api, LossyBroker
@@ -48,7 +47,7 @@ class Line:
 
     def __init__(self, options: KafkaOptions, name: HandleName, patience: float) -> None:
         self.options = options
-        self.producer = ColumnarTransactions(options.kafka, str(name), options.topic)
+        self.producer = ColumnarProducer(options.kafka, str(name), options.topic)
         self.sender = self.producer.to(options.topic, patience)
 
     @property

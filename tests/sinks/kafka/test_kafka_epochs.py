@@ -16,7 +16,7 @@ from abs_clients.kafka.transactions import describe
 from abs_core.model import Outcome, Share, Wrote
 from abs_core.testing.case import Case, rows
 from abs_services import KafkaService
-from abs_sinks.kafka.prepared import Prepared
+from abs_sinks.kafka.open_transaction import OpenTransaction
 from abs_sinks.kafka.register_session import register_id
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 
@@ -124,11 +124,11 @@ def _until_it_holds(run: Any, name: str) -> list[Share]:
     raise AssertionError("the id was not used again")
 
 
-def _prepared(shares: Sequence[Share]) -> Prepared:
+def _prepared(shares: Sequence[Share]) -> OpenTransaction:
     (share,) = shares
     assert isinstance(share, Wrote)
     assert share.committable is not None
-    prepared = Prepared.of(share.committable)
+    prepared = OpenTransaction.of(share.committable)
     assert prepared is not None
     return prepared
 

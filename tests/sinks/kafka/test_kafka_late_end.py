@@ -14,9 +14,9 @@ from abs_services import KafkaService
 from abs_sinks.kafka.choice import LIBRDKAFKA
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_cells import Cells, Record
 from abs_sinks.kafka.register_session import FencedProducer, Rows, register_id
-from abs_sinks.kafka.sending import Transactions
+from abs_sinks.kafka.register_tail import Cells, Record
+from abs_sinks.kafka.sending import TransactionalProducer
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 
 pytestmark = pytest.mark.services
@@ -38,7 +38,7 @@ def rows(
 ) -> Rows:
     """Sends a record for each value; ``between`` happens when the first is held."""
 
-    def send(transactions: Transactions) -> None:
+    def send(transactions: TransactionalProducer) -> None:
         sender = transactions.to(harness.topic, 10.0)
         for number, value in enumerate(values):
             sender.send(single(value.encode(), value.encode(), partition=number % 2))

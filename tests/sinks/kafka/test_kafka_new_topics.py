@@ -18,12 +18,12 @@ from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.topics import configs_in_time, topic_facts, topics_in_time
 from abs_core.errors import RowError, SchemaError, UnavailableError
 from abs_sinks.kafka import side_topic as winners
-from abs_sinks.kafka.columnar.encoder import Encoder
-from abs_sinks.kafka.fit import Fit
+from abs_sinks.kafka.encoder import Encoder
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, plan_columns, records_of
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_tail import MissingError
+from abs_sinks.kafka.writer import RecordChecks
 
 OPTIONS = KafkaOptions.parse(
     {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "protocol": "idempotent"}
@@ -153,14 +153,14 @@ def test_a_topic_that_the_first_brokers_have_not_heard_of_is_written_to(
     brokers: list[Broker],
 ) -> None:
     brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
-    Fit(OPTIONS).check(_record(None), 0)
+    RecordChecks(OPTIONS).check(_record(None), 0)
 
 
 def test_a_row_may_name_a_topic_that_the_first_brokers_have_not_heard_of(
     brokers: list[Broker],
 ) -> None:
     brokers += [NEVER_HEARD, NEVER_HEARD, Broker(["t"])]
-    Fit(replace(OPTIONS, topic=None)).check(_record("t"), 0)
+    RecordChecks(replace(OPTIONS, topic=None)).check(_record("t"), 0)
 
 
 def test_a_transaction_is_encoded_although_its_topic_is_not_seen_at_once(
@@ -183,9 +183,9 @@ def test_a_compacted_topic_is_refused_although_it_is_not_seen_at_once(
 def test_a_topic_that_no_broker_knows_is_told_after_a_while(brokers: list[Broker]) -> None:
     brokers += [NEVER_HEARD]
     with pytest.raises(SchemaError, match="Topic t does not exist"):
-        Fit(OPTIONS).check(_record(None), 0)
+        RecordChecks(OPTIONS).check(_record(None), 0)
     with pytest.raises(RowError, match="names a topic that does not exist"):
-        Fit(replace(OPTIONS, topic=None)).check(_record("t"), 0)
+        RecordChecks(replace(OPTIONS, topic=None)).check(_record("t"), 0)
 
 
 @dataclass

@@ -24,8 +24,8 @@ from abs_services import KafkaService
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.orphans import Claim, Left, end_orphans
-from abs_sinks.kafka.producers import Producers
-from abs_sinks.kafka.twophase import TransactionWriter
+from abs_sinks.kafka.producer_pool import ProducerPool
+from abs_sinks.kafka.twophase import TwoPhaseWriter
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 
 REGISTER = "0123456789abcdef"
@@ -182,7 +182,7 @@ def test_the_transaction_of_a_killed_worker_ends_when_its_epoch_is_over_and_not_
     harness: TopicHarness, prepared: bool
 ) -> None:
     _killed(harness.options, prepared=prepared)
-    pool = Producers(harness.options, REGISTER, "job", 1)
+    pool = ProducerPool(harness.options, REGISTER, "job", 1)
     pool.prepared(pool.take(TASK))
     assert not within(2.0, lambda: not _open(harness)), "its epoch may be decided yet"
     pool.take(NEXT)
@@ -221,8 +221,8 @@ def _killed(options: KafkaOptions, *, prepared: bool) -> None:
 
 
 def _work(options: KafkaOptions, prepared: bool, done: Connection) -> None:
-    pool = Producers(options, REGISTER, "job", 1)
-    writer = TransactionWriter(options, SCHEMA, replace(TASK, partition=1), pool)
+    pool = ProducerPool(options, REGISTER, "job", 1)
+    writer = TwoPhaseWriter(options, SCHEMA, replace(TASK, partition=1), pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     assert writer._sender is not None
     writer._sender.flush()

@@ -1,4 +1,4 @@
-"""What became of a transaction is told by proof only; see ``abs_sinks.kafka.prepared``."""
+"""What became of a transaction is told by proof only; see ``abs_sinks.kafka.open_transaction``."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from abs_core.errors import ProtocolError
 from abs_core.model import NO_EPOCH, Committable, Decision, HandleName, JobState, Outcome
 from abs_core.protocol import sweepable
 from abs_sinks.kafka.ids import id_name, is_id, parse_id, pattern_of
-from abs_sinks.kafka.prepared import Prepared, offsets_of, outcome
+from abs_sinks.kafka.open_transaction import OpenTransaction, offsets_of, outcome
 
 NAME = id_name("0123456789abcdef", "job", 3, 1, "ab12")
-MINE = Prepared(NAME, 7, 5, 4, 60_000, 1000, "")
-NEWER = Prepared(NAME, 7, 5, 5, 60_000, 1000, "")
+MINE = OpenTransaction(NAME, 7, 5, 4, 60_000, 1000, "")
+NEWER = OpenTransaction(NAME, 7, 5, 5, 60_000, 1000, "")
 
 
 def seen(state: State, epoch: int = 5, *, producer: int = 7, start: int = 1000) -> Description:
@@ -48,7 +48,7 @@ def seen(state: State, epoch: int = 5, *, producer: int = 7, start: int = 1000) 
     ],
 )
 def test_an_outcome_is_told_by_producer_epoch_and_state(
-    prepared: Prepared, now: Description | None, expected: Outcome
+    prepared: OpenTransaction, now: Description | None, expected: Outcome
 ) -> None:
     assert outcome(prepared, now) is expected
 
@@ -56,12 +56,12 @@ def test_an_outcome_is_told_by_producer_epoch_and_state(
 def test_what_is_written_down_is_read_back() -> None:
     handle = HandleName("0123456789abcdef", "job", 3, 9, 0, "aa")
     committable = Committable(handle, 1, "x:0", MINE.extra)
-    assert Prepared.of(committable) == MINE
+    assert OpenTransaction.of(committable) == MINE
     assert committable.held_as == NAME
-    assert Prepared.of(Committable(handle, 1, "x:0")) is None
+    assert OpenTransaction.of(Committable(handle, 1, "x:0")) is None
     broken = tuple(pair for pair in MINE.extra if pair[0] != "epoch")
     with pytest.raises(ProtocolError):
-        Prepared.of(Committable(handle, 1, "x:0", broken))
+        OpenTransaction.of(Committable(handle, 1, "x:0", broken))
 
 
 def test_an_id_is_matched_whole_and_never_by_its_beginning() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from abs_clients.kafka.failures import Failures
 from abs_core.errors import RowError, SchemaError
-from abs_sinks.kafka.librdkafka import Sender
+from abs_sinks.kafka.librdkafka import LibrdkafkaSender
 from abs_sinks.kafka.records import (
     header_lists,
     most_bytes,
@@ -41,7 +41,7 @@ class Recorder:
 
 def sent(batch: pa.RecordBatch, topic: str | None = "t") -> list[tuple[Any, ...]]:
     producer = Recorder()
-    sender = Sender(producer, Failures(), topic, 1.0)  # type: ignore[arg-type]
+    sender = LibrdkafkaSender(producer, Failures(), topic, 1.0)  # type: ignore[arg-type]
     sender.send(records_of(batch, plan_columns(batch.schema, topic)))
     rows = [row + _LEFT_OUT[len(row) :] for row in producer.sent]
     return [(t, v, k, p, ts, h) for t, v, k, p, _, _, ts, h in rows]
@@ -209,7 +209,7 @@ def test_equal_content_has_an_equal_digest_whatever_its_layout() -> None:
 
 
 def _digest(batch: pa.RecordBatch) -> str:
-    sender = Sender(Recorder(), Failures(), "t", 1.0)  # type: ignore[arg-type]
+    sender = LibrdkafkaSender(Recorder(), Failures(), "t", 1.0)  # type: ignore[arg-type]
     sender.send(records_of(batch, plan_columns(batch.schema, "t")))
     return sender.digest
 

@@ -24,7 +24,7 @@ from abs_core.errors import (
 )
 from abs_services import KafkaService
 from abs_sinks.kafka import KafkaOptions
-from abs_sinks.kafka.librdkafka import CHUNK, Sender
+from abs_sinks.kafka.librdkafka import CHUNK, LibrdkafkaSender
 from abs_sinks.kafka.records import plan_columns, records_of
 from tests.kit.kafka import PARTITIONS, make_topic
 
@@ -41,7 +41,7 @@ class Line:
 
     topic: str
     producer: Producer
-    sender: Sender
+    sender: LibrdkafkaSender
     bootstrap: str
 
     def send(self, *batches: pa.RecordBatch) -> None:
@@ -92,7 +92,9 @@ def line_of(kafka: KafkaService, topic: str) -> Iterator[LineOf]:
         if name is not None:
             producer.init_transactions(30)
             producer.begin_transaction()
-        return Line(at, producer, Sender(producer, failures, at, patience), kafka.bootstrap)
+        return Line(
+            at, producer, LibrdkafkaSender(producer, failures, at, patience), kafka.bootstrap
+        )
 
     yield make
     cluster(options.kafka).client().delete_topics(made)

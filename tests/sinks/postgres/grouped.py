@@ -20,7 +20,7 @@ from abs_core.testing.case import JOB, rows
 from abs_core.testing.harness import batch_of
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant
-from abs_sinks.postgres.twophase import GroupPreparingWriter
+from abs_sinks.postgres.twophase import GroupTwoPhaseWriter
 
 GROUPED = {
     name: VARIANTS[name]
@@ -132,7 +132,7 @@ class TwoTables:
 class _EvenAndOdd:
     """A ``Writer`` of a group's writer."""
 
-    def __init__(self, writer: GroupPreparingWriter) -> None:
+    def __init__(self, writer: GroupTwoPhaseWriter) -> None:
         self._writer = writer
 
     def write(self, batch: pa.RecordBatch) -> None:

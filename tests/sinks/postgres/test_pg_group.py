@@ -23,7 +23,7 @@ from abs_sinks.postgres import PostgresGroup, PostgresOptions, transactions_of
 from abs_sinks.postgres import group as of_groups
 from abs_sinks.postgres.tables import Table
 from abs_sinks.postgres.testing import Variant
-from abs_sinks.postgres.twophase import GroupPreparingWriter, PreparingWriter
+from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseWriter
 from tests.sinks.postgres.grouped import (
     GROUPED,
     GroupHarness,
@@ -117,7 +117,7 @@ def in_two_transactions(patch: pytest.MonkeyPatch) -> None:
 
         def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
             self._writers = [
-                PreparingWriter(table.options, table.schema, replace(task, attempt=f"{n:x}"))
+                TwoPhaseWriter(table.options, table.schema, replace(task, attempt=f"{n:x}"))
                 for n, table in tables.items()
             ]
 
@@ -128,17 +128,17 @@ def in_two_transactions(patch: pytest.MonkeyPatch) -> None:
             first, _ = (writer.pre_commit() for writer in self._writers)
             return first
 
-    patch.setattr(of_groups, "GroupPreparingWriter", Two)
+    patch.setattr(of_groups, "GroupTwoPhaseWriter", Two)
 
 
 def without_one_tables_rows(patch: pytest.MonkeyPatch) -> None:
-    right = GroupPreparingWriter.write
+    right = GroupTwoPhaseWriter.write
 
-    def write(self: GroupPreparingWriter, sink: int, batch: pa.RecordBatch) -> None:
+    def write(self: GroupTwoPhaseWriter, sink: int, batch: pa.RecordBatch) -> None:
         if sink == 0:
             right(self, sink, batch)
 
-    patch.setattr(GroupPreparingWriter, "write", write)
+    patch.setattr(GroupTwoPhaseWriter, "write", write)
 
 
 @pytest.mark.parametrize(

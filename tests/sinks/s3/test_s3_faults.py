@@ -18,10 +18,9 @@ from abs_core.testing.case import Case, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Sink, twophase
-from abs_sinks.s3.committer import uploads_of
 from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.testing import FolderHarness
-from abs_sinks.s3.uploads import Uploads
+from abs_sinks.s3.uploads import Uploads, uploads_of
 from tests.sinks.s3.proxy import Fault, Plan, Proxy, running
 
 pytestmark = pytest.mark.services

@@ -23,9 +23,8 @@ from abs_core.errors import SchemaError, TargetError
 from abs_core.model import HandleName, JobState, Outcome
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Register, S3Sink
-from abs_sinks.s3.committer import UploadCommitter
 from abs_sinks.s3.taskfiles import TaskFiles
-from abs_sinks.s3.twophase import committable
+from abs_sinks.s3.twophase import TwoPhaseCommitter, committable
 from abs_sinks.s3.uploads import Uploads
 
 pytestmark = pytest.mark.services
@@ -57,7 +56,7 @@ class Written:
             for batch in table.to_batches():
                 files.write(batch)
         made = committable(HANDLE, files.rows, files.finish())
-        committer = UploadCommitter(self.options)
+        committer = TwoPhaseCommitter(self.options)
         assert committer.inspect([made])[HANDLE].outcome is Outcome.PREPARED
         assert self.keys() == []
         assert committer.commit([made]) == {HANDLE: Outcome.COMMITTED}

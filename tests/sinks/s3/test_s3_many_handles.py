@@ -17,9 +17,9 @@ from abs_core.model import Committable, Outcome
 from abs_core.testing import SCHEMA
 from abs_services import S3Service
 from abs_sinks.s3 import S3Options, S3Sink
-from abs_sinks.s3.committer import UploadCommitter, uploads_of
 from abs_sinks.s3.testing import FolderHarness
-from abs_sinks.s3.uploads import Uploads
+from abs_sinks.s3.twophase import TwoPhaseCommitter
+from abs_sinks.s3.uploads import Uploads, uploads_of
 from tests.sinks.s3.proxy import Fault, Plan, Proxy, running
 
 pytestmark = pytest.mark.services
@@ -41,9 +41,9 @@ def proxy(store: S3Service) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def committer(harness: FolderHarness, proxy: Proxy) -> Iterator[UploadCommitter]:
+def committer(harness: FolderHarness, proxy: Proxy) -> Iterator[TwoPhaseCommitter]:
     """Acts through the proxy."""
-    yield UploadCommitter(replace(harness.options, endpoint=proxy.endpoint, timeout=5.0))
+    yield TwoPhaseCommitter(replace(harness.options, endpoint=proxy.endpoint, timeout=5.0))
     proxy.plan = None
     proxy.order.clear()
 
@@ -61,7 +61,7 @@ def prepared(options: S3Options, count: int) -> list[Committable]:
     return found
 
 
-def outcomes(committer: UploadCommitter, handles: list[Committable]) -> set[Outcome]:
+def outcomes(committer: TwoPhaseCommitter, handles: list[Committable]) -> set[Outcome]:
     return {seen.outcome for seen in committer.inspect(handles).values()}
 
 
@@ -81,7 +81,7 @@ def parts_of(
 
 
 def test_every_handle_is_looked_at_and_completed_by_one_request_each(
-    harness: FolderHarness, committer: UploadCommitter, proxy: Proxy
+    harness: FolderHarness, committer: TwoPhaseCommitter, proxy: Proxy
 ) -> None:
     handles = prepared(harness.options, HANDLES)
     assert outcomes(committer, handles) == {Outcome.PREPARED}
@@ -101,7 +101,7 @@ def test_a_request_that_fails_is_sent_by_boto3(
     fault: Fault,
     position: int,
     harness: FolderHarness,
-    committer: UploadCommitter,
+    committer: TwoPhaseCommitter,
     proxy: Proxy,
 ) -> None:
     handles = prepared(harness.options, HANDLES)
@@ -124,7 +124,7 @@ LISTS: Mapping[str, Callable[[Committable], bytes]] = {
 
 @pytest.mark.parametrize("lie", LISTS)
 def test_a_list_that_is_not_this_uploads_whole_list_proves_nothing(
-    lie: str, harness: FolderHarness, committer: UploadCommitter, proxy: Proxy
+    lie: str, harness: FolderHarness, committer: TwoPhaseCommitter, proxy: Proxy
 ) -> None:
     (handle,) = prepared(harness.options, 1)
     body = LISTS[lie](handle)
@@ -138,7 +138,7 @@ def test_a_list_that_is_not_this_uploads_whole_list_proves_nothing(
 
 
 def test_an_answer_without_the_checksum_is_proven_by_the_object(
-    harness: FolderHarness, committer: UploadCommitter, proxy: Proxy
+    harness: FolderHarness, committer: TwoPhaseCommitter, proxy: Proxy
 ) -> None:
     done, lied = prepared(harness.options, 2)
     body = f"{XML}\n<CompleteMultipartUploadResult></CompleteMultipartUploadResult>".encode()
@@ -159,7 +159,7 @@ def test_keys_of_any_characters_are_signed_as_boto3_does(
     handle = writer.pre_commit()
     assert handle is not None
     proxy.order.clear()
-    committer = UploadCommitter(options)
+    committer = TwoPhaseCommitter(options)
     assert outcomes(committer, [handle]) == {Outcome.PREPARED}
     assert committer.commit([handle]) == {handle.handle: Outcome.COMMITTED}
     assert proxy.order == [LIST, COMPLETE]

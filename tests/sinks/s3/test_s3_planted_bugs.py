@@ -9,17 +9,14 @@ import pytest
 
 from abs_clients.s3.objects import Objects
 from abs_core.model import Committable, HandleName, Outcome
-from abs_core.patience import Patience
 from abs_core.testing import run_check
 from abs_core.testing.check_register import CHECKS as REGISTER_CHECKS
 from abs_core.testing.checks import CHECKS
 from abs_services import S3Service
-from abs_sinks.s3 import S3Register, sink
-from abs_sinks.s3.committer import UploadCommitter
+from abs_sinks.s3 import S3Register
 from abs_sinks.s3.markers import Markers
-from abs_sinks.s3.taskfiles import TaskFiles
 from abs_sinks.s3.testing import open_folder
-from abs_sinks.s3.twophase import leave_open
+from abs_sinks.s3.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.s3.upload_commit import PendingUploads
 from abs_sinks.s3.uploads import Upload, Uploads
 from tests.daily import cut
@@ -33,12 +30,15 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def completes_too_early(patch: pytest.MonkeyPatch) -> None:
     """Rows are there at pre-commit, before any decision."""
 
-    def early(handle: HandleName, files: TaskFiles, patience: Patience) -> Committable:
-        committable = leave_open(handle, files, patience)
-        UploadCommitter(files._options).commit([committable])
+    pre_commit = TwoPhaseWriter.pre_commit
+
+    def early(self: TwoPhaseWriter) -> Committable | None:
+        committable = pre_commit(self)
+        if committable is not None:
+            TwoPhaseCommitter(self._options).commit([committable])
         return committable
 
-    patch.setattr(sink, "leave_open", early)
+    patch.setattr(TwoPhaseWriter, "pre_commit", early)
 
 
 def takes_what_is_gone_for_committed(patch: pytest.MonkeyPatch) -> None:
@@ -53,11 +53,11 @@ def takes_what_is_gone_for_committed(patch: pytest.MonkeyPatch) -> None:
 def sweeps_whatever_it_finds(patch: pytest.MonkeyPatch) -> None:
     """Not by the exact handle: uploads of other jobs and of later runs go as well."""
 
-    def abort(self: UploadCommitter, handles: Sequence[HandleName]) -> None:
+    def abort(self: TwoPhaseCommitter, handles: Sequence[HandleName]) -> None:
         for pending in self._list():
             Uploads(self._options).abort(pending.key, pending.upload_id)
 
-    patch.setattr(UploadCommitter, "abort", abort)
+    patch.setattr(TwoPhaseCommitter, "abort", abort)
 
 
 def puts_the_register_on_no_condition(patch: pytest.MonkeyPatch) -> None:

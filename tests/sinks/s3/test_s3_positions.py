@@ -16,7 +16,7 @@ from abs_core.testing import SCHEMA, Calls, Harness, Position, PositionOpener, c
 from abs_core.testing.calls import Loss
 from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
-from abs_sinks.s3.manifest_commit import ManifestCommitter
+from abs_sinks.s3.idempotent import IdempotentCommitter
 from abs_sinks.s3.manifests import Manifests
 from tests.daily import cut
 from tests.sinks.s3.conftest import FolderOpener
@@ -86,10 +86,10 @@ def test_no_request_at_any_position_can_be_lost(
 
 def takes_a_conflict_for_another_winner(patch: pytest.MonkeyPatch) -> None:
     """The register's put came twice and won; what it lists is deleted at the second answer."""
-    right = ManifestCommitter.co_commit
+    right = IdempotentCommitter.co_commit
 
     def co_commit(
-        self: ManifestCommitter,
+        self: IdempotentCommitter,
         committables: Sequence[Committable],
         expected: Version | None,
         state: JobState,
@@ -102,7 +102,7 @@ def takes_a_conflict_for_another_winner(patch: pytest.MonkeyPatch) -> None:
             manifests._objects.delete([f"{manifests._folder}{name}" for name in mine])
         return answer
 
-    patch.setattr(ManifestCommitter, "co_commit", co_commit)
+    patch.setattr(IdempotentCommitter, "co_commit", co_commit)
 
 
 def first_epochs_decision(found: Sequence[Position]) -> list[Position]:

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 
 import pyarrow as pa
 
+from abs_clients.options import Option, Problems, read_options, text
 from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.crash import CrashPoint, reached
 from abs_core.model import (
@@ -28,7 +29,7 @@ from abs_core.model import (
 )
 from abs_core.patience import Patience
 from abs_core.registers.file import FileRegister
-from abs_sinks.options import COMMON, CommonOptions, Option, Problems, read_options, text
+from abs_sinks.options import COMMON, CommonOptions
 from abs_spark.source import AbsDataSource
 from abs_spark.target import Format
 

@@ -2,8 +2,8 @@
 
 To initialise a producer takes 55 to 500 ms, and CPU time of client and broker that records on their way
 need. It is done in the background, after the one before was written with; where writers follow one
-another at once, while it is. See ``ids`` for whose an id is, and ``prepared`` for why each transaction
-gets a producer that is initialised anew.
+another at once, while it is. See ``ids`` for whose an id is, and ``open_transaction`` for why each
+transaction gets a producer that is initialised anew.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from abs_core.patience import Patience
 from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.orphans import Claim, end_orphans
-from abs_sinks.kafka.sending import Transactions, take_over
+from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
 
 HURRIED = 20
 """For so many transactions after one had to wait for its producer, they are made while it writes."""
@@ -45,7 +45,7 @@ class Use(Enum):
 
 
 @dataclass(slots=True)
-class Slot:
+class PooledProducer:
     """One transactional id, and the producer that holds it.
 
     Args:
@@ -56,12 +56,12 @@ class Slot:
 
     name: HandleName
     use: Use = Use.MAKING
-    producer: Transactions | None = None
+    producer: TransactionalProducer | None = None
     handle: HandleName | None = None
     aborting: bool = False
 
 
-class Producers:
+class ProducerPool:
     """Those of one job and generation in this process. Thread-safe.
 
     ``written`` says where the transaction has its records that was looked at last: those of the next
@@ -79,26 +79,28 @@ class Producers:
         job: str,
         generation: int,
         *,
-        opener: Callable[[HandleName], Transactions] | None = None,
+        opener: Callable[[HandleName], TransactionalProducer] | None = None,
     ) -> None:
         self._options = options
         columnar = options.choice.columnar
         self._opener = opener or (
-            lambda name: take_over(options, str(name), columnar=columnar, topic=options.topic)
+            lambda name: transactional_producer(
+                options, str(name), columnar=columnar, topic=options.topic
+            )
         )
         self._whose = register, job, generation
         self._incarnation = secrets.token_hex(6)
         self._claim = Claim(*self._whose, self._incarnation)
-        self._slots: list[Slot] = []
+        self._slots: list[PooledProducer] = []
         self._changed = threading.Condition()
-        self._work: queue.SimpleQueue[Slot | None] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[PooledProducer | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._closed = False
         self._made = 0
         self._hurried = 0
         self.written: Sequence[tuple[str, int]] = ()
 
-    def take(self, task: Task) -> Slot:
+    def take(self, task: Task) -> PooledProducer:
         """A producer that has begun no transaction, for one writer; sees to the next one, too.
 
         Raises:
@@ -123,13 +125,13 @@ class Producers:
             threading.Thread(target=look, name="abs-kafka-orphans", daemon=True).start()
         return slot
 
-    def prepared(self, slot: Slot) -> None:
+    def prepared(self, slot: PooledProducer) -> None:
         """The slot's transaction is complete: from now on only a decision, or its absence, ends it."""
         with self._changed:
             slot.use = Use.PREPARED
             self._changed.notify_all()
 
-    def give_up(self, slot: Slot) -> None:
+    def give_up(self, slot: PooledProducer) -> None:
         """The slot's transaction was never pre-committed: abort it.
 
         Waits until it is done, ``GIVE_UP_SECONDS`` at most: Spark ends the process of a task that has
@@ -159,9 +161,7 @@ class Producers:
                 return True
         raise UnavailableError(
             "The abort of what was pre-committed here is not done yet.",
-            job=handle.job,
-            epoch=handle.epoch,
-            handle=str(handle),
+            handle=handle,
             remedy="it is tried again with the next sweep; readers wait at it until then, or until "
             "its timeout.",
         )
@@ -180,10 +180,10 @@ class Producers:
             self._changed.notify_all()
         self._work.put(None)
 
-    def _await_abort(self, slot: Slot, seconds: float) -> None:
+    def _await_abort(self, slot: PooledProducer, seconds: float) -> None:
         self._changed.wait_for(lambda: self._closed or not slot.aborting, seconds)
 
-    def _make_now(self, slot: Slot, job: str) -> None:
+    def _make_now(self, slot: PooledProducer, job: str) -> None:
         """The first one: its writer has to wait for it."""
         try:
             replace(self._options.patience, job=job).retry(lambda: self._make(slot))
@@ -191,7 +191,7 @@ class Producers:
             self._drop(slot)
             raise
 
-    def _drop(self, slot: Slot) -> None:
+    def _drop(self, slot: PooledProducer) -> None:
         """Give the id up; what it was to abort stays known, for who aborts or recycles it next."""
         with self._changed:
             if slot.aborting:
@@ -206,7 +206,7 @@ class Producers:
             if slot.use is Use.PREPARED and slot.handle and task.knows_over(slot.handle.epoch):
                 self._renew(slot)
 
-    def _await_ready(self) -> Slot | None:
+    def _await_ready(self) -> PooledProducer | None:
         """A ready slot, waited for where one is in the making; None: none is."""
         seconds = self._options.patience.seconds
         deadline = time.monotonic() + seconds
@@ -227,13 +227,13 @@ class Producers:
                     remedy="see whether the brokers are up, and the state of __transaction_state.",
                 )
 
-    def _new_slot(self) -> Slot:
-        slot = Slot(id_name(*self._whose, self._made, self._incarnation))
+    def _new_slot(self) -> PooledProducer:
+        slot = PooledProducer(id_name(*self._whose, self._made, self._incarnation))
         self._made += 1
         self._slots.append(slot)
         return slot
 
-    def _renew(self, slot: Slot, *, aborting: bool = False) -> None:
+    def _renew(self, slot: PooledProducer, *, aborting: bool = False) -> None:
         """Initialise the id again: that aborts what is open under it, and raises its epoch."""
         slot.use, slot.aborting = Use.MAKING, aborting
         if not aborting:
@@ -241,7 +241,7 @@ class Producers:
         self._later(slot)
         self._changed.notify_all()  # an abort waits for no writer
 
-    def _later(self, slot: Slot) -> None:
+    def _later(self, slot: PooledProducer) -> None:
         self._work.put(slot)
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="abs-kafka-init", daemon=True)
@@ -275,7 +275,7 @@ class Producers:
                 )
             )
 
-    def _make(self, slot: Slot) -> None:
+    def _make(self, slot: PooledProducer) -> None:
         """Initialise a producer for the slot; blocks.
 
         Raises:
@@ -295,3 +295,30 @@ class Producers:
             if slot.use is Use.MAKING:
                 slot.use = Use.READY
             self._changed.notify_all()
+
+
+class ProducerPools:
+    """The pools of one sink in one process, one for each job and generation. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._pools: dict[tuple[str, str, int], ProducerPool] = {}
+
+    def of(self, options: KafkaOptions, task: Task) -> ProducerPool:
+        """The task's; those of lower generations of its job are closed."""
+        key = task.register, task.job, task.generation
+        found = self._pools.get(key)
+        if found is None:
+            for older in [k for k in list(self._pools) if k[:2] == key[:2] and k[2] < key[2]]:
+                if gone := self._pools.pop(older, None):
+                    gone.close()
+            # Tasks of several threads begin at once; a second one has made nothing, and goes.
+            found = self._pools.setdefault(key, ProducerPool(options, *key))
+        return found
+
+    def all(self) -> list[ProducerPool]:
+        return list(self._pools.values())
+
+    def close(self) -> None:
+        for pool in self.all():
+            pool.close()
+        self._pools.clear()

@@ -42,7 +42,7 @@ _ABORTING = (State.PREPARE_ABORT, State.COMPLETE_ABORT, State.PREPARE_EPOCH_FENC
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class OpenTransaction:
     """An open transaction, as it is written down in a committable's ``extra``.
 
     Args:
@@ -106,7 +106,7 @@ class Prepared:
             ) from error
 
 
-def outcome(prepared: Prepared, now: Description | None) -> Outcome:
+def outcome(prepared: OpenTransaction, now: Description | None) -> Outcome:
     """What became of a transaction, from what its coordinator says now; see the module's text."""
     if now is None or now.producer_id != prepared.producer_id:
         return Outcome.UNKNOWN

@@ -1,7 +1,14 @@
-"""Sends records of one producer to one topic, column by column, in transactions or in none."""
+"""Sends records column by column, to one topic: what ``producer=auto`` takes where it can.
+
+librdkafka touches every message several times, whoever calls it. For records of about 100 bytes that
+is most of what a task costs. Here whole columns become record batches of Kafka's format in a few
+vectorised steps (``encoder``, ``abs_clients.kafka.format``), and go out over the connections of
+kafka-python (``abs_clients.kafka.producer``): about a third of the CPU time.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import NoReturn
@@ -9,16 +16,20 @@ from typing import NoReturn
 import kafka.errors
 
 from abs_clients.kafka import timeouts
+from abs_clients.kafka.cluster import Lane, cluster
 from abs_clients.kafka.errors import to_abs_error
 from abs_clients.kafka.format.headers import Header
 from abs_clients.kafka.format.recordbatch import Identity
 from abs_clients.kafka.producer.outbox import Batch, Outbox, Verdict
 from abs_clients.kafka.producer.transport import NO_ANSWER, Answer, Transport
+from abs_clients.kafka.producer_ids import init_producer_id, new_producer_id
 from abs_clients.kafka.routing import MissingPartitionError
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import forget, topic_facts
+from abs_clients.kafka.transactions import EndTxn, Reply, end
 from abs_core.errors import AbsError, SchemaError, TargetError, UnavailableError
-from abs_sinks.kafka.columnar.encoder import Encoder, pieces
+from abs_core.patience import Patience
+from abs_sinks.kafka.encoder import Encoder, pieces
 from abs_sinks.kafka.records import Digest, Records
 
 REQUEST_BYTES = 8 << 20
@@ -33,9 +44,11 @@ WAITING_BYTES = 16 << 20
 TOO_LARGE = 10
 """MESSAGE_TOO_LARGE: of a whole batch."""
 
+log = logging.getLogger(__name__)
+
 
 class ColumnarSender:
-    """A ``Sending`` to one topic.
+    """A ``RecordSender`` to one topic.
 
     Args:
         who: no other sender of it may write to the topic: sequence numbers are counted here.
@@ -66,15 +79,10 @@ class ColumnarSender:
 
     @property
     def digest(self) -> str:
-        """Of keys and values, in the order in which they were given."""
         return self._digest.text
 
     def send(self, records: Records) -> None:
-        """Take the records; returns before they are delivered, or sent.
-
-        Raises:
-            AbsError: one before was refused, or the brokers do not answer.
-        """
+        """See ``RecordSender``. Where much is waiting to be sent, it waits for answers."""
         self._digest.feed(records)
         for part in pieces(records):
             self._encoder.gather(part)
@@ -84,11 +92,6 @@ class ColumnarSender:
         self.rows += records.rows
 
     def flush(self) -> None:
-        """Return when every record is acknowledged.
-
-        Raises:
-            AbsError: one was refused, or the brokers did not answer in time.
-        """
         self._outbox.add(self._encoder.batches())
         self._serve(lambda: self._outbox.unfinished == 0)
 
@@ -98,7 +101,7 @@ class ColumnarSender:
         self._added.clear()
 
     def abort(self) -> None:
-        """Send nothing more, and wait a moment for the answers to what is on its way.
+        """See ``RecordSender``. It waits a moment for the answers to what is on its way.
 
         A request that comes after its transaction's end could hang in a partition (KIP-890).
         """
@@ -228,6 +231,90 @@ class ColumnarSender:
                     raise
                 return error
         return None
+
+
+class ColumnarProducer:
+    """A ``TransactionalProducer`` under an id that is initialised here; what was open is aborted.
+
+    It holds no connection: the process's own carries the records of all. Producer id and epoch are
+    the same in all of its transactions, as with librdkafka. So after a commit or an abort that was
+    not answered at once it is of no use any more: that request may come late, and must then meet
+    another epoch.
+
+    Args:
+        topic: that is written to, where it is known: it is looked at now, not while a task waits, and
+            anew for each producer, since partitions may have been added.
+        timeout_ms: after which the broker ends a transaction on its own; None: as the settings say.
+
+    Raises:
+        TargetError: the coordinator refuses, or does not answer in ``INIT_SECONDS``.
+    """
+
+    def __init__(
+        self, settings: Settings, name: str, topic: str | None, timeout_ms: int | None = None
+    ) -> None:
+        patience = Patience(seconds=timeouts.INIT_SECONDS)
+        made = patience.retry(lambda: init_producer_id(settings, name, timeout_ms))
+        cluster(settings).client(Lane.DATA)
+        if topic is not None:
+            topic_facts(settings, [topic], again=True)
+        self.who = Identity(name, *made)
+        self._settings = settings
+        self._senders: dict[str, ColumnarSender] = {}
+
+    @property
+    def may_end_late(self) -> bool:
+        """See the contract: each request is sent once, and one without an answer is an error."""
+        return False
+
+    def begin(self) -> None:
+        for sender in self._senders.values():
+            sender.begin()
+
+    def to(self, topic: str | None, patience: float) -> ColumnarSender:
+        assert topic is not None, "who is chosen for one topic is given it"
+        # One for each topic: sequence numbers go on over all transactions of this epoch.
+        if topic not in self._senders:
+            self._senders[topic] = ColumnarSender(self._settings, topic, self.who, patience)
+        found = self._senders[topic]
+        found.patience = patience
+        return found
+
+    def commit(self) -> None:
+        reply = self._end(commit=True)
+        if reply is not Reply.DONE:
+            raise UnavailableError(
+                f"The commit under {self.who.transactional_id} was not taken: {reply}.",
+                remedy="nothing of the epoch is lost: what became of it is looked up.",
+            )
+
+    def abort(self) -> bool:
+        for sender in self._senders.values():
+            sender.abort()
+        try:
+            self._end(commit=False)
+        except AbsError as error:  # whoever opens it next aborts what is open
+            log.debug("aborting under %s: %s", self.who.transactional_id, error)
+        return False  # a request of this epoch may still be under way
+
+    def _end(self, *, commit: bool) -> Reply:
+        who = self.who
+        assert who.transactional_id is not None
+        ending = EndTxn(who.transactional_id, who.producer_id, who.epoch)
+        return end(self._settings, [ending], commit=commit)[who.transactional_id]
+
+
+def outside_transactions(
+    settings: Settings, topic: str, patience: float, more: Sequence[Header]
+) -> ColumnarSender:
+    """A sender with a producer id of its own, whose records are visible at once.
+
+    Raises:
+        TargetError: no broker gives a producer id in ``INIT_SECONDS``.
+    """
+    trying = Patience(seconds=timeouts.INIT_SECONDS)
+    who = Identity(None, *trying.retry(lambda: new_producer_id(settings)))
+    return ColumnarSender(settings, topic, who, patience, more)
 
 
 def _says_missing(error: AbsError) -> bool:

@@ -24,15 +24,13 @@ from abs_core.testing.calls import Loss
 from abs_core.testing.case import within
 from abs_services import KafkaService
 from abs_sinks.kafka import librdkafka, twophase
-from abs_sinks.kafka import producers as pools
-from abs_sinks.kafka import sink as sinks
-from abs_sinks.kafka.columnar.transactions import ColumnarTransactions
-from abs_sinks.kafka.librdkafka import LibrdkafkaTransactions
+from abs_sinks.kafka import producer_pool as pools
+from abs_sinks.kafka.columnar import ColumnarProducer
+from abs_sinks.kafka.librdkafka import LibrdkafkaProducer
 from abs_sinks.kafka.options import KafkaOptions
-from abs_sinks.kafka.producers import Producers, Use
+from abs_sinks.kafka.producer_pool import ProducerPool, Use
 from abs_sinks.kafka.records import plan_columns, records_of
-from abs_sinks.kafka.sink import KafkaSink
-from abs_sinks.kafka.twophase import TransactionWriter
+from abs_sinks.kafka.twophase import TwoPhaseWriter
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic, send_now
 
@@ -49,27 +47,27 @@ def harness(kafka: KafkaService) -> Iterator[TopicHarness]:
 
 
 @pytest.fixture
-def pool(harness: TopicHarness) -> Iterator[Producers]:
-    pool = Producers(harness.options, TASK.register, TASK.job, TASK.generation)
+def pool(harness: TopicHarness) -> Iterator[ProducerPool]:
+    pool = ProducerPool(harness.options, TASK.register, TASK.job, TASK.generation)
     yield pool
     pool.close()
 
 
-def test_while_a_task_writes_no_producer_is_made(pool: Producers) -> None:
+def test_while_a_task_writes_no_producer_is_made(pool: ProducerPool) -> None:
     slot = pool.take(TASK)
     assert not within(0.3, lambda: _uses(pool)[Use.READY] > 0)
     pool.prepared(slot)
     assert within(20, lambda: _uses(pool)[Use.READY] == 1)
 
 
-def test_a_writer_that_waits_gets_one_although_another_writes(pool: Producers) -> None:
+def test_a_writer_that_waits_gets_one_although_another_writes(pool: ProducerPool) -> None:
     first, second = pool.take(TASK), pool.take(replace(TASK, partition=1))
     assert first.name != second.name
     # Writers follow one another here: from now on the next one is made ahead.
     assert within(20, lambda: _uses(pool)[Use.READY] > 0)
 
 
-def test_an_abort_waits_for_no_writer(pool: Producers) -> None:
+def test_an_abort_waits_for_no_writer(pool: ProducerPool) -> None:
     first = pool.take(TASK)
     pool.prepared(first)
     assert within(20, lambda: _uses(pool)[Use.READY] == 1)
@@ -81,9 +79,9 @@ def test_an_abort_waits_for_no_writer(pool: Producers) -> None:
 
 
 def test_what_a_failed_task_wrote_is_aborted_before_its_process_may_end(
-    harness: TopicHarness, pool: Producers
+    harness: TopicHarness, pool: ProducerPool
 ) -> None:
-    writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
+    writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     send_now(writer)
     assert harness.open_ids()
@@ -92,8 +90,8 @@ def test_what_a_failed_task_wrote_is_aborted_before_its_process_may_end(
     assert harness.hidden() == 0, "readers would wait at its first record"
 
 
-def test_what_was_guessed_wrong_is_looked_up(harness: TopicHarness, pool: Producers) -> None:
-    writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
+def test_what_was_guessed_wrong_is_looked_up(harness: TopicHarness, pool: ProducerPool) -> None:
+    writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     (slot,) = [s for s in pool._slots if s.use is Use.WRITING]
     pool.written = [("there is no such topic", 0), (harness.topic, 0)]
@@ -106,7 +104,7 @@ def test_what_was_guessed_wrong_is_looked_up(harness: TopicHarness, pool: Produc
 
 
 def test_records_of_an_older_transaction_stand_in_for_none_of_this_one(
-    harness: TopicHarness, pool: Producers, monkeypatch: pytest.MonkeyPatch
+    harness: TopicHarness, pool: ProducerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The producer id is the same: a partition that lost records still has those of before."""
 
@@ -127,7 +125,7 @@ def test_records_of_an_older_transaction_stand_in_for_none_of_this_one(
 
     monkeypatch.setattr(twophase, "describe_open", looked)
     monkeypatch.setattr(twophase, "describe_producers", asked)
-    writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
+    writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     with pytest.raises(TargetError, match=r"3 records were sent and .* brokers have 0"):
         writer.pre_commit()
@@ -143,9 +141,9 @@ def test_no_failure_to_make_a_producer_keeps_the_next_task_from_one(
     def opener(name: HandleName) -> Any:
         if next(fails):
             raise RuntimeError("can't start new thread")
-        return ColumnarTransactions(harness.options.kafka, str(name), harness.topic)
+        return ColumnarProducer(harness.options.kafka, str(name), harness.topic)
 
-    pool = Producers(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
+    pool = ProducerPool(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
     pool.prepared(pool.take(TASK))
     assert within(20, lambda: _uses(pool)[Use.MAKING] == 0), "it waits for one that nobody makes"
     assert pool.take(replace(TASK, partition=1)).producer is not None
@@ -160,9 +158,9 @@ def test_tasks_that_wait_for_their_producers_do_not_wake_each_other(
 
     def opener(name: HandleName) -> Any:
         assert may_be_made.wait(20)
-        return ColumnarTransactions(harness.options.kafka, str(name), harness.topic)
+        return ColumnarProducer(harness.options.kafka, str(name), harness.topic)
 
-    pool = Producers(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
+    pool = ProducerPool(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
     pool.take(TASK)
     may_be_made.clear()
     waits: list[float | None] = []
@@ -188,9 +186,9 @@ def test_a_coordinator_that_is_away_for_a_moment_does_not_leave_readers_waiting(
 ) -> None:
     with LossyBroker(harness.bootstrap) as broker:
         options = _through(broker, harness)
-        pool = Producers(options, TASK.register, TASK.job, TASK.generation)
+        pool = ProducerPool(options, TASK.register, TASK.job, TASK.generation)
         pool.take(replace(TASK, partition=1))
-        writer = TransactionWriter(options, SCHEMA, TASK, pool)
+        writer = TwoPhaseWriter(options, SCHEMA, TASK, pool)
         writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
         send_now(writer)
         assert within(20, lambda: _uses(pool)[Use.READY] == 1), "the abort's request is the next"
@@ -205,9 +203,9 @@ def test_a_coordinator_that_is_away_for_a_moment_does_not_leave_readers_waiting(
 
 
 def test_an_abort_that_is_not_done_says_so_and_can_be_repeated(
-    harness: TopicHarness, pool: Producers, monkeypatch: pytest.MonkeyPatch
+    harness: TopicHarness, pool: ProducerPool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    writer = TransactionWriter(harness.options, SCHEMA, TASK, pool)
+    writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
     writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
     assert writer.pre_commit() is not None
     with monkeypatch.context() as away:
@@ -225,23 +223,24 @@ def test_an_abort_that_is_not_done_says_so_and_can_be_repeated(
 def test_tasks_that_begin_at_once_share_the_producers_of_their_process(
     harness: TopicHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sink = KafkaSink(harness.options, SCHEMA)
-    found: list[Producers] = []
+    found: list[ProducerPool] = []
+    mine = pools.ProducerPools()
 
-    class Slow(Producers):
+    class Slow(ProducerPool):
         def __init__(self, *args: Any, **more: Any) -> None:
             super().__init__(*args, **more)
             if threading.current_thread() is threading.main_thread():
-                faster = threading.Thread(target=lambda: found.append(sink._producers_of(TASK)))
+                options = harness.options
+                faster = threading.Thread(target=lambda: found.append(mine.of(options, TASK)))
                 faster.start()
                 faster.join(5)
 
-    monkeypatch.setattr(sinks, "Producers", Slow)
-    found.append(sink._producers_of(replace(TASK, partition=1)))
+    monkeypatch.setattr(pools, "ProducerPool", Slow)
+    found.append(mine.of(harness.options, replace(TASK, partition=1)))
     assert within(5, lambda: len(found) == 2)
     assert found[0] is found[1], "what one has pre-committed the sink's committer must find"
-    assert sink._all_producers() == found[:1]
-    sink.close()
+    assert mine.all() == found[:1]
+    mine.close()
 
 
 def _through(broker: LossyBroker, harness: TopicHarness) -> KafkaOptions:
@@ -264,7 +263,7 @@ def test_a_broker_that_stops_when_its_producer_is_initialised_ends_no_task(
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
 
     monkeypatch.setattr(librdkafka, "Producer", Stopping)
-    producer = LibrdkafkaTransactions(harness.options.kafka, str(TASK.handle), harness.topic, 60.0)
+    producer = LibrdkafkaProducer(harness.options.kafka, str(TASK.handle), harness.topic, 60.0)
     producer.begin()
     sending = producer.to(harness.topic, 20.0)
     batch = pa.record_batch({"value": ["v"]})
@@ -273,6 +272,6 @@ def test_a_broker_that_stops_when_its_producer_is_initialised_ends_no_task(
     assert sending.rows == 1
 
 
-def _uses(pool: Producers) -> dict[Use, int]:
+def _uses(pool: ProducerPool) -> dict[Use, int]:
     with pool._changed:
         return {use: sum(slot.use is use for slot in pool._slots) for use in Use}

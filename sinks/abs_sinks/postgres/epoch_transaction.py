@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -19,9 +20,8 @@ from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError, NotPreparedError, SchemaError
 from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
-from abs_sinks.postgres.prepared import PreparedTransactions
-from abs_sinks.postgres.preparing import OR_ALONE, prepare
-from abs_sinks.postgres.register import swapping
+from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, prepare
+from abs_sinks.postgres.register import persistently, swapping
 from abs_sinks.postgres.staging import Staging
 from abs_sinks.postgres.tables import Part, Tables
 from abs_sinks.postgres.target import Target, altered, forget, missing_column
@@ -53,6 +53,13 @@ class EpochTransaction:
         self._state = MetadataSchema(options.server, options.stateschema)
         self._staging = Staging(options)
         self._prepared = PreparedTransactions(options)
+
+    def persistently(
+        self, staged: Sequence[Committable], expected: Version | None, state: JobState
+    ) -> Version | Conflict:
+        """As ``co_commit``; tried again where sessions collide."""
+        again = partial(self.co_commit, staged, expected, state)
+        return persistently(self._options, state, again)
 
     def co_commit(
         self, staged: Sequence[Committable], expected: Version | None, state: JobState
@@ -279,9 +286,7 @@ class EpochTransaction:
                 return NotPreparedError(
                     f"A staging table holds {found} of {committable.rows} rows; nothing of the "
                     "epoch is applied. A crash of the server empties staging tables.",
-                    job=committable.handle.job,
-                    epoch=committable.handle.epoch,
-                    handle=str(committable.handle),
+                    handle=committable.handle,
                     remedy="restart the query: the epoch is written again.",
                 )
         return None

@@ -34,7 +34,7 @@ from abs_sinks.kafka.ids import identity
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.sending import Transactions, outside_transactions
+from abs_sinks.kafka.sending import TransactionalProducer, outside_transactions
 from abs_sinks.kafka.side_topic import data_topic, send_winners, was_written, winners_topic
 
 TRIES = 5
@@ -127,7 +127,7 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
         place = raised.generation, NO_DECISION
         none = Decided(raised.register, job, *place, (), trail(), after)
 
-        def send(transactions: Transactions, none: Decided = none) -> None:
+        def send(transactions: TransactionalProducer, none: Decided = none) -> None:
             send_winners(transactions, topic, none)
 
         if not isinstance(register.swap(job, stored.version, raised, send), Conflict):

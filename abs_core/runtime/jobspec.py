@@ -1,0 +1,62 @@
+"""What a job is given: its graph, and how it is to run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from abs_core.contracts import RegisterStore
+from abs_core.events import Observer, ignore
+from abs_core.patience import DEFAULT_PATIENCE, Patience
+from abs_core.runtime.checkpoint_rules import Settings
+from abs_core.runtime.elements import Observe, unobserved
+from abs_core.runtime.graph import Graph
+from abs_core.state.contracts import NewBackend, SnapshotStore
+from abs_core.state.heap import HeapBackend
+
+if TYPE_CHECKING:
+    # Loaded by jobs that use it: queries bring Arrow Flight.
+    from abs_core.state.query import QueryServer
+
+
+@dataclass(slots=True)
+class JobSpec:
+    """A graph with all that it needs to run.
+
+    Args:
+        store: where snapshots go.
+        register: holds the job's register; None: the one sink's own does, which a sink needs that
+            commits rows and register at once (``wal``, ``idempotent``).
+        backend: keeps keyed state.
+        way: how snapshots are taken; see ``alignment``.
+        savepoints: where a savepoint goes.
+        retain: how many checkpoints are kept; always one more than may be in flight.
+        restarts: how often regions are restored, with no checkpoint decided in between, before an
+            error ends the job.
+        capacity: elements in a channel.
+        rows: in a channel; a barrier waits for them, so a job that works row by row at a slow pace may
+            want fewer.
+        hang_after: seconds; a task that is in one step for longer is given up. A function that hangs
+            would else stop checkpoints, restores and the job's end for good. None: it is waited for.
+        trust_pickles: consent to states that are kept as pickles (``PICKLE``) although others may be
+            able to write to the snapshot store: who can write there can then run code in this job.
+        queries: serves the keyed state of the running job, read-only.
+    """
+
+    graph: Graph
+    store: SnapshotStore
+    register: RegisterStore | None = None
+    backend: NewBackend = HeapBackend
+    way: str = "aligned"
+    settings: Settings = field(default_factory=Settings)
+    savepoints: SnapshotStore | None = None
+    retain: int = 3
+    restarts: int = 3
+    capacity: int = 16
+    rows: int = 65_536
+    hang_after: float | None = None
+    patience: Patience = DEFAULT_PATIENCE
+    observe: Observe = unobserved
+    events: Observer = ignore
+    trust_pickles: bool = False
+    queries: QueryServer | None = None
