@@ -54,7 +54,7 @@ def test_the_format_is_told_by_the_options_and_never_guessed() -> None:
 
 
 def test_a_job_that_would_not_run_is_promised_nothing(table: str) -> None:
-    assert "once that is mended" in doctor("-o", f"url={table}", "-o", "dbtable=paiments").stdout
+    assert "once that is corrected" in doctor("-o", f"url={table}", "-o", "dbtable=paiments").stdout
     assert "once that is" not in doctor("-o", f"url={table}", "-o", "dbtable=payments").stdout
 
 

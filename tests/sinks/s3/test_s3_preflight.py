@@ -109,8 +109,8 @@ DELETES = {"Expiration": {"Days": 9}}
         ("other/", ENDS_UPLOADS, "2pc", []),
         # It leaves nothing undone behind a decision.
         ("", ENDS_UPLOADS, "idempotent", []),
-        ("rows/_abs/", DELETES, "2pc", ["with the register goes the memory"]),
-        ("", DELETES, "idempotent", ["with the register goes the memory"]),
+        ("rows/_abs/", DELETES, "2pc", ["the record of what is committed is lost"]),
+        ("", DELETES, "idempotent", ["the record of what is committed is lost"]),
         ("rows/k=1/", DELETES, "2pc", []),
     ],
 )
