@@ -110,7 +110,7 @@ def _print_elsewhere(state: JobState, targets: Sequence[str]) -> None:
 
 @app.command()
 def commit(job: Job, url: Url = None, stateschema: Schema = "abs", sinks: Sinks = None) -> None:
-    """Commit what is decided and not yet committed, as the next start of the job would."""
+    """Commit the decided handles of a job, as its next start would."""
     state = State.at(url, stateschema, sinks)
     before = state.of(job)
     with noted("commit", job, state.url, epochs=[decision.epoch for decision in before.open]):

@@ -41,8 +41,8 @@ def reset(
 ) -> None:
     """Let a job start from nothing. Stop the job first, and clean its target.
 
-    Commits what is decided, aborts the rest, and deletes the register. Rows in the target stay: the
-    query writes its rows in addition to them.
+    Commits the decided handles, aborts the others, and deletes the register. Rows in the target stay:
+    the query writes its rows in addition to them.
     """
     from abs_core.moving import reset as begin_again
 

@@ -171,9 +171,9 @@ def rename(
 ) -> None:
     """Give a job another name and keep what it has committed. Stop the job first.
 
-    Raises the generation, so a live run is fenced; commits what is decided, and aborts the rest. Then
-    start the query with the new name, on the same checkpoint. If the command is interrupted, run it
-    again.
+    Raises the generation, so a live run is fenced; commits the decided handles and aborts the others.
+    Then start the query with the new name, on the same checkpoint. If the command is interrupted, run
+    it again.
     """
     from abs_core.moving import rename as move
 
@@ -210,10 +210,10 @@ def move(
 ) -> None:
     """Move the register of a job to another place and keep what it has committed. Stop the job first.
 
-    Raises the generation, so a live run is fenced; commits what is decided in every target, and aborts
-    the rest. All systems must answer; for a job with several, name them with --sinks. The old place
-    then says where the register is now, and no query can start with it. If the command is interrupted,
-    run it again.
+    Raises the generation, so a live run is fenced; commits the decided handles in every target and
+    aborts the others. All systems must answer; for a job with several, name them with --sinks. The old
+    place then says where the register is now, and no query can start with it. If the command is
+    interrupted, run it again.
     """
     from abs_core.moving import move as move_state
 
