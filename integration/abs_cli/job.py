@@ -14,7 +14,7 @@ from abs_cli.state import Job, Schema, Sinks, State, Url
 from abs_cli.trail import noted
 from abs_core.model import JobState
 
-app = typer.Typer(help="Acts on a whole job.", no_args_is_help=True)
+app = typer.Typer(help="Let a job start from nothing.", no_args_is_help=True)
 
 
 @app.callback()

@@ -80,7 +80,7 @@ def _outcomes(
 
 def _strange(job: str, decision: Decision, committable: Committable) -> Lost:
     """Listed, not judged: whoever made the handle can tell what became of it."""
-    what = f"protocol {committable.protocol!r:.50} is unknown to this version"
+    what = f"protocol {committable.protocol!r:.50} is not known to this version"
     text = (
         f"{committable.rows} rows of epoch {decision.epoch} of job {job}: handle "
         f"{committable.handle} was decided, but {what}. What to do: {NEWER}."

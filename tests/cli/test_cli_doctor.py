@@ -12,8 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+from abs_cli.doctor import show
 from abs_cli.main import app
+from abs_cli.output import people
 from abs_core.errors import ConfigError, OptionError
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.guarantee import guarantee as kafka_guarantee
 
 pytestmark = pytest.mark.services
 
@@ -41,6 +45,18 @@ def test_a_job_that_would_run_is_shown_with_its_guarantee(table: str) -> None:
     with psycopg.connect(table) as connection:
         made = connection.execute("select to_regnamespace('abs')").fetchone()
     assert made == (None,)
+
+
+def test_people_are_told_what_readers_must_set() -> None:
+    options = KafkaOptions.parse({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
+    with people.capture() as shown:
+        show([], kafka_guarantee(options))
+    assert "readers: set isolation.level=read_committed" in " ".join(shown.get().split())
+
+
+def test_help_shows_what_stands_in_square_brackets() -> None:
+    # Rich's own markup would swallow it as the name of a style.
+    assert "[sinks.NAME]" in doctor("--help").stdout
 
 
 def test_the_format_is_told_by_the_options_and_never_guessed() -> None:
