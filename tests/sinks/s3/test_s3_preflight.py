@@ -103,9 +103,9 @@ DELETES = {"Expiration": {"Days": 9}}
 @pytest.mark.parametrize(
     ("prefix", "action", "protocol", "said"),
     [
-        ("", ENDS_UPLOADS, "2pc", ["ends unfinished uploads after 3 day"]),
-        ("rows/", ENDS_UPLOADS, "wal", ["ends unfinished uploads after 3 day"]),
-        ("rows/k=1/", ENDS_UPLOADS, "2pc", ["ends unfinished uploads after 3 day"]),
+        ("", ENDS_UPLOADS, "2pc", ["aborts unfinished uploads after 3 day"]),
+        ("rows/", ENDS_UPLOADS, "wal", ["aborts unfinished uploads after 3 day"]),
+        ("rows/k=1/", ENDS_UPLOADS, "2pc", ["aborts unfinished uploads after 3 day"]),
         ("other/", ENDS_UPLOADS, "2pc", []),
         # It leaves nothing undone behind a decision.
         ("", ENDS_UPLOADS, "idempotent", []),
