@@ -97,7 +97,7 @@ class Wait:
         """Tell that it is over, if anything was told."""
         if self._told:
             seconds = time.monotonic() - self._began
-            how = "answers again" if well else "was waited for in vain"
+            how = "answers again" if well else "did not answer in time"
             _log.warning("%s%s %s, after %.0f s", self._job, self._system, how, seconds)
 
 

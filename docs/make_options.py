@@ -25,15 +25,15 @@ UNSHOWN = {"queryName"}
 
 HEAD = """# Options
 
-This page is written by `python docs/make_options.py`. Names are matched without regard to case. An unknown or contradictory
-option is an error that names the nearest valid one, before anything is written.
+`python docs/make_options.py` writes this page. Upper and lower case of option names do not matter. An unknown or contradictory
+option is an error that suggests the nearest valid one, before anything is written.
 """
 
 BUCKET = {
-    "endpoint": "`http://host:port` of another server than Amazon's (boto3's `AWS_ENDPOINT_URL` works too)",
-    "region": "boto3's by default",
-    "pathstyle": "`true` or `false`; true by default where there is an `endpoint`",
-    "timeout": "how long one request may take",
+    "endpoint": "`http://host:port` of a server other than Amazon's (boto3's `AWS_ENDPOINT_URL` works too)",
+    "region": "default: that of boto3",
+    "pathstyle": "`true` or `false`; default: true if there is an `endpoint`",
+    "timeout": "the longest time of one request",
 }
 
 Sections = tuple[tuple[str, str, Iterable[Option], Mapping[str, str]], ...]
@@ -46,18 +46,18 @@ SECTIONS: Sections = (
         COMMON,
         {
             "protocol": "`2pc`, `wal` or `idempotent`",
-            "job": "a stable name of the job; the query's id by default. Only a job with a name of its own notices a "
+            "job": "a stable name of the job; default: the query's id. Only a named job always detects a "
             "deleted checkpoint",
-            "epoch": "batch writes: names this batch; written again under the same name, it changes nothing",
-            "adopt": "a token that an error message names: consent to take over a register",
-            "wal": "Kafka under `protocol=wal`: `file:///folder` (from the root on), seen by all machines, or "
-            "`s3://bucket/prefix` (`?endpoint=http://host:port&region=...`). A stream's default is "
+            "epoch": "batch writes: the name of this batch. A second write under the same name changes nothing",
+            "adopt": "a token that an error message names: your consent to take over a register",
+            "wal": "Kafka with `protocol=wal`: `file:///folder` (an absolute path that all machines see), or "
+            "`s3://bucket/prefix` (`?endpoint=http://host:port&region=...`). Default of a stream: "
             "`<checkpointLocation>/abs/wal`",
-            "checkpointLocation": "Spark's; set it here too if it is set in the session's configuration",
-            "patience": "for how long a server that does not answer is waited for: a number of seconds, or `3m`; "
+            "checkpointLocation": "Spark's option; set it here too if you set it in the session's configuration",
+            "patience": "how long to retry while a server does not answer: a number of seconds, or `3m`; "
             "see [operations](../how-to/operations.md#how-long-a-server-may-be-away)",
-            "replay": "what tells a batch that comes again from another one: `digest` of its rows, `count` of its rows, "
-            "or its `token` alone; see [the digest of rows](../explanation/protocol.md#the-digest-of-rows)",
+            "replay": "how a repeated batch is compared with the first one: `digest` of its rows, `count` of its rows, "
+            "or its `token` only; see [the digest of rows](../explanation/protocol.md#the-digest-of-rows)",
         },
     ),
     (
@@ -65,33 +65,33 @@ SECTIONS: Sections = (
         "",
         postgres_sink.OPTIONS,
         {
-            "url": "libpq URI or keyword string; `jdbc:postgresql:` is understood too",
+            "url": "libpq URI or keyword string, or `jdbc:postgresql:`",
             "dbtable": "`table` or `schema.table`, quoted where needed",
-            "user": "instead of what the URL says",
-            "password": "instead of what the URL says",
+            "user": "takes precedence over the URL",
+            "password": "takes precedence over the URL",
             "write": "`append`, or `upsert` by `key`",
-            "key": "columns of the key, comma between; needed by `upsert`",
-            "orderby": "upsert: of several rows of one key in an epoch, the one with the greatest value here is taken",
+            "key": "columns of the key, separated by commas; `upsert` needs it",
+            "orderby": "upsert: if an epoch has several rows of one key, the row with the greatest value in this column wins",
             "batchsize": "rows that are sent at a time",
             "createtable": "create a missing table from the input's schema",
-            "stateschema": "schema of registers, markers and staging",
+            "stateschema": "the schema of registers, markers and staging tables",
             "locktimeout": "how long to wait for a lock",
             "connecttimeout": "how long to wait for a connection",
         },
     ),
     (
         "`abs-kafka` as a sink",
-        "`kafka.*` are librdkafka's settings, by its names; see [Kafka](kafka.md#use).",
+        "`kafka.*` are settings of librdkafka, by their names there; see [Kafka](kafka.md#use).",
         kafka_sink.OPTIONS,
         {
-            "topic": "of every record; without it the column `topic` says; never a register's or a side topic",
+            "topic": "the topic of every record; without it, the column `topic` names it. Never a register's topic or a side topic",
             "registertopic": "the compacted topic that holds the jobs' registers",
-            "producer": "who sends the records, `auto`, `columnar` or `librdkafka`: see [how records are sent](kafka.md#how-records-are-sent)",
+            "producer": "which sender to use, `auto`, `columnar` or `librdkafka`: see [how records are sent](kafka.md#how-records-are-sent)",
         },
     ),
     (
         "`abs-s3`",
-        "Credentials are never options: boto3's chain finds them.",
+        "Credentials are never options: boto3 finds them in its usual places.",
         s3_sink.OPTIONS,
         BUCKET
         | {
@@ -99,24 +99,24 @@ SECTIONS: Sections = (
             "fileformat": "`parquet`, `json` (an object a line), `csv`, `arrow` (IPC files)",
             "compression": "parquet: `snappy` (default), `zstd`, `gzip`, `lz4`, `brotli`, `none`; json and csv: `none` "
             "(default), `gzip`, `zstd`; arrow: `none` (default), `lz4`, `zstd`",
-            "partitionby": "columns of the input, comma between, that become folders (`name=value`); none that begins "
-            "with `_` or `.`, since readers pass over such folders",
-            "sse": "server-side encryption: `AES256`, `aws:kms`, `aws:kms:dsse`; the bucket's by default",
-            "ssekmskeyid": "the key for the latter two",
-            "filename": "what file names begin with; `{epoch}`, `{partition}` and `{date}` may be in it",
+            "partitionby": "columns of the input, separated by commas, that become folders (`name=value`). A name must not "
+            "begin with `_` or `.`, because readers skip such folders",
+            "sse": "server-side encryption: `AES256`, `aws:kms`, `aws:kms:dsse`; default: the bucket's setting",
+            "ssekmskeyid": "the key for `aws:kms` and `aws:kms:dsse`",
+            "filename": "the beginning of file names; may contain `{epoch}`, `{partition}` and `{date}`",
             "partsize": "bytes of a part of an upload",
             "uploadthreads": "parts that a task sends at once",
             "rowgroupsize": "bytes of a row group",
-            "maxfilesize": "after so many bytes a task begins another file",
-            "maxopenfiles": "folders that a task writes to at once; rows of others wait on the local disk",
+            "maxfilesize": "bytes after which a task begins another file",
+            "maxopenfiles": "number of folders that a task writes to at once; rows of other folders wait on the local disk",
             "targetfilesize": "size of the files that `wal` composes",
-            "header": "whether CSV files begin with the columns' names",
-            "statepath": "where the register lies, in the same bucket; `_abs` below `path` by default",
+            "header": "whether CSV files begin with the names of the columns",
+            "statepath": "where the register is, in the same bucket; default: `_abs` below `path`",
         },
     ),
     (
         "`abs-kafka` as a source",
-        "`kafka.*` are librdkafka's settings, by its names; those that would take offsets out of the engine's hands, and Java's, are refused with what to do instead. See [Kafka as a source](kafka-source.md).",
+        "`kafka.*` are settings of librdkafka, by their names there. Settings that would let Kafka manage the offsets, and names of the Java client, are refused; the error says what to do instead. See [Kafka as a source](kafka-source.md).",
         kafka_source.OPTIONS,
         {
             "subscribe": "topics; exactly one of `subscribe`, `assign` and `subscribePattern` is needed",
@@ -124,47 +124,47 @@ SECTIONS: Sections = (
             "subscribePattern": "matches whole names of topics, never internal topics or side topics",
             "startingOffsets": "`earliest`, `latest`, or JSON per partition (-2 earliest, -1 latest); by default "
             "`latest` in a stream, `earliest` in a batch",
-            "startingTimestamp": "milliseconds; comes before the offsets",
-            "startingOffsetsByTimestamp": "milliseconds per partition, as JSON; comes before the offsets",
-            "startingOffsetsByTimestampStrategy": "`error` or `latest`, where no record is late enough",
+            "startingTimestamp": "milliseconds; takes precedence over the offsets",
+            "startingOffsetsByTimestamp": "milliseconds per partition, as JSON; takes precedence over the offsets",
+            "startingOffsetsByTimestampStrategy": "`error` or `latest`, if no record is late enough",
             "endingOffsets": "batch only: `latest` (default) or JSON per partition",
             "endingTimestamp": "batch only: milliseconds",
             "endingOffsetsByTimestamp": "batch only: milliseconds per partition, as JSON",
-            "maxOffsetsPerTrigger": "of an epoch, shared out in proportion to how far behind partitions are; Spark 4.2 or "
+            "maxOffsetsPerTrigger": "limit of an epoch, divided in proportion to the lag of the partitions; Spark 4.2 or "
             "newer",
-            "minPartitions": "cut ranges into so many tasks at least",
-            "maxRecordsPerPartition": "cut ranges so that a task has no more records",
-            "failOnDataLoss": "whether records that are gone end the query",
-            "includeHeaders": "whether there is a column `headers`",
-            "winners": "whether side topics are read: see [topics that `protocol=idempotent` "
+            "minPartitions": "the least number of tasks; ranges are divided",
+            "maxRecordsPerPartition": "the most records of a task; ranges are divided",
+            "failOnDataLoss": "whether the query stops if records are gone",
+            "includeHeaders": "whether rows have a column `headers`",
+            "winners": "whether side topics are read; see [topics that `protocol=idempotent` "
             "wrote](kafka-source.md#topics-that-protocolidempotent-wrote)",
             "batchsize": "rows of an Arrow batch, at most; large records make smaller batches",
         },
     ),
     (
         "`abs-files`",
-        "S3's credentials are found by boto3's chain. See [files as a source](files-source.md).",
+        "boto3 finds the credentials for S3 in its usual places. See [files as a source](files-source.md).",
         files_source.OPTIONS,
         BUCKET
         | {
             "path": "a folder, a file, or a glob (`*`, `?`, `[a-z]`, `{a,b}`); local, `file:` or `s3://`",
             "fileformat": "`parquet`, `json` (an object a line), `csv`, `arrow` (IPC files and streams), `text`",
-            "log": "for streams: where the log is; in the checkpoint by default",
-            "checkpointLocation": "for streams: Spark's",
-            "maxFilesPerTrigger": "of an epoch; all by default",
-            "maxBytesPerTrigger": "of an epoch; a file is never in two epochs",
+            "log": "for streams: where the log is; default: in the checkpoint",
+            "checkpointLocation": "for streams: Spark's option",
+            "maxFilesPerTrigger": "limit of an epoch; default: all files",
+            "maxBytesPerTrigger": "limit of an epoch; a file is never in two epochs",
             "latestFirst": "begin with the newest files",
-            "pathGlobFilter": "as Spark's; hidden files (`_`, `.`) are passed over",
-            "recursiveFileLookup": "as Spark's",
-            "changedFiles": "`ignore`: a file that changed after it was taken does not stop the query",
-            "maxPartitionBytes": "of a task; big files are divided, small ones share a task",
-            "minPartitions": "tasks of an epoch, at least",
+            "pathGlobFilter": "as in Spark; hidden files (`_`, `.`) are skipped",
+            "recursiveFileLookup": "as in Spark",
+            "changedFiles": "`ignore`: a file that changes after an epoch has taken it does not stop the query",
+            "maxPartitionBytes": "limit of a task; large files are divided, small files share a task",
+            "minPartitions": "the least number of tasks of an epoch",
             "batchsize": "rows of an Arrow batch, at most (parquet, arrow)",
-            "header": "csv: whether the first line names the columns; they are found by name then",
-            "sep": "csv: between two columns",
-            "quote": "csv: around a value",
-            "escape": "csv: before a quote within a value; by default a quote is doubled",
-            "nullValue": "csv: how null is written",
+            "header": "csv: whether the first line names the columns; columns are then found by name",
+            "sep": "csv: the separator of columns",
+            "quote": "csv: the character around a value",
+            "escape": "csv: the character before a quote within a value; default: a quote is doubled",
+            "nullValue": "csv: the text that means null",
         },
     ),
 )

@@ -116,7 +116,7 @@ class _Parser:
             self._depth -= 1
             return made
         if word not in _SIMPLE:
-            raise self._error(f"{word!r} is no type that the audit knows")
+            raise self._error(f"{word!r} is not a type that the audit knows")
         numbers = self._numbers()
         if word in ("decimal", "dec", "numeric") and numbers:
             precision, scale = (*numbers, 0)[:2]
@@ -191,6 +191,6 @@ class _Parser:
     def _error(self, what: str) -> OptionError:
         before = self._text[max(0, self._at - 20) : self._at]
         return OptionError(
-            f"The schema is no DDL: {what}, near {before!r} at character {self._at}.",
+            f"The schema is not DDL: {what}, near {before!r} at character {self._at}.",
             remedy=_REMEDY,
         )

@@ -130,12 +130,12 @@ class Files:
             raise
         except (OSError, duckdb.IOException) as error:
             raise UnavailableError(
-                f"{self.name} cannot be read: {error}", remedy="look at the file and its rights."
+                f"{self.name} cannot be read: {error}", remedy="check the file and its permissions."
             ) from error
         except damaged as error:
             raise DataError(
-                f"{self.name} is damaged, or not of the format its name says: {error}",
-                remedy="write it again, or give it the right name.",
+                f"{self.name} is damaged, or does not have the format that its name says: {error}",
+                remedy="write it again, or correct its name.",
             ) from error
 
 
@@ -196,7 +196,9 @@ def _arrow_schema(path: Path) -> pa.Schema:
 def _arrow_batches(path: Path, first: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     with _arrow_reader(path) as reader:
         if set(reader.schema.names) != set(names):
-            raise SchemaError(f"{path} has other columns than {first}.", remedy="audit them apart.")
+            raise SchemaError(
+                f"{path} has other columns than {first}.", remedy="audit them separately."
+            )
         batches = (
             reader
             if isinstance(reader, pa.RecordBatchReader)
@@ -247,7 +249,7 @@ def _format(path: Path) -> str:
     known = FORMATS.get(suffixes[-1]) if suffixes else None
     if known is None:
         raise OptionError(
-            f"{path}: the format of this file is not known.",
-            remedy=f"give files that end in {', '.join(FORMATS)}.",
+            f"{path}: the format of this file is unknown.",
+            remedy=f"use files that end in {', '.join(FORMATS)}.",
         )
     return known

@@ -141,8 +141,8 @@ class KafkaTopic:
             ends = self._ends(consumer)
             if self.winners is None and consumer.partitions_for_topic(side_topic(self.topic)):
                 raise OptionError(
-                    f"{self.name} was written by protocol=idempotent: it holds the records of every "
-                    "attempt, of which one counts.",
+                    f"{self.name} was written by protocol=idempotent: it contains the records of every "
+                    "attempt, of which only one counts.",
                     remedy="set winners=true to audit what readers with winners=true get (in a URL: "
                     "?winners=true); winners=false audits all records.",
                 )
@@ -234,8 +234,8 @@ def _connected(**config: Any) -> Iterator[KafkaConsumer]:
 def _mapped(error: KafkaError, name: str) -> TargetError:
     what = f"{name} cannot be read: {type(error).__name__}."
     if isinstance(error, AuthorizationError | SaslAuthenticationFailedError):
-        return RefusedError(what, remedy="give credentials that may read it.")
-    return UnavailableError(what, remedy="see that the broker runs and answers there.")
+        return RefusedError(what, remedy="use credentials that may read it.")
+    return UnavailableError(what, remedy="check that the broker runs and answers at this address.")
 
 
 def _value(record: Any) -> bytes:

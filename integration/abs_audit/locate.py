@@ -50,7 +50,7 @@ def relation(
     """
     databases = [text for text in where if _is_database(text)]
     if not where:
-        raise OptionError("No file and no database is named.", remedy="name one.")
+        raise OptionError("No file and no database is named.", remedy="name one of them.")
     if any(text.startswith(_TOPIC) for text in where):
         return _topic(where, table)
     if any(text.startswith(_BUCKET) for text in where):
@@ -82,7 +82,9 @@ def _other(where: Sequence[str], table: str | None) -> Relation | None:
     if not formats:
         return None
     if len(where) > 1:
-        raise OptionError("A target is named together with something else.", remedy="name one.")
+        raise OptionError(
+            "A target is named together with something else.", remedy="name one of them."
+        )
     return TargetOfOthers(formats[0], where[0], table)
 
 
@@ -101,16 +103,18 @@ def _topic(where: Sequence[str], table: str | None) -> Relation:
     value, config = given.pop("value", "json"), given.pop("config", None)
     winners = given.pop("winners", None)
     if "@" in servers:
-        raise OptionError("Credentials have no place in a topic's URL.", remedy="leave them out.")
+        raise OptionError("A topic's URL cannot contain credentials.", remedy="remove them.")
     if given or value not in ("json", "raw") or winners not in (None, "true", "false"):
         raise OptionError(
             "A topic's URL has ?value=json or raw, winners=true or false, and config=FILE"
             f"{', and no ' + ', '.join(sorted(given)) if given else ''}.",
-            remedy="set value=raw where values are no JSON objects, winners where protocol=idempotent "
-            "wrote the topic, and config to a file of the client's settings.",
+            remedy="set value=raw if the values are not JSON objects, winners if protocol=idempotent "
+            "wrote the topic, and config to a file with the client's settings.",
         )
     if not servers or not topic or "/" in topic:
-        raise OptionError("This is no topic's URL.", remedy="write kafka://host:port/topic.")
+        raise OptionError(
+            "This is not the URL of a topic.", remedy="write kafka://host:port/topic."
+        )
     counted = None if winners is None else winners == "true"
     return KafkaTopic(servers, topic, value, winners=counted, settings=_client(servers, config))
 
@@ -142,7 +146,7 @@ def _objects(where: Sequence[str], table: str | None, null: str | None) -> Relat
     endpoint, region = given.pop("endpoint", None), given.pop("region", None)
     if given or not parts.netloc or "@" in f"{parts.netloc}{endpoint or ''}":
         raise OptionError(
-            "This is no prefix of a bucket.",
+            "This is not a prefix of a bucket.",
             remedy="write s3://bucket/prefix?endpoint=http://host:port&region=name; credentials "
             "come from the environment, as boto3 finds them.",
         )

@@ -137,7 +137,7 @@ def _require_no_more(
     if more or len(matched) != len(wanted):
         raise SchemaError(
             f"The actual records have columns that are not expected: {', '.join(more)}.",
-            remedy="name the columns to compare with `columns`; what is left out is not audited.",
+            remedy="name the columns to compare with `columns`; other columns are not audited.",
         )
 
 
@@ -153,6 +153,6 @@ def _pair(
         raise SchemaError(
             f"Column {name!r} is {expected} in expected and {actual} in actual; values of these "
             "types cannot be compared.",
-            remedy="leave the column out, or give one side as a view or file that converts it.",
+            remedy="omit the column, or use a view or file that converts it as one side.",
         )
     return Pair(name, actual_name, expected, actual, common)

@@ -11,10 +11,10 @@ from rich.table import Table
 from abs_audit.report import LeftBehind, Report, Sample
 
 _MEANING = {
-    "missing": "expected, and not there",
-    "duplicate": "there more often than expected",
-    "unexpected": "there, and never expected",
-    "corrupted": "there, with other content",
+    "missing": "expected, but not found",
+    "duplicate": "found more often than expected",
+    "unexpected": "found, but not expected",
+    "corrupted": "found, with other content",
 }
 
 
@@ -78,7 +78,7 @@ def _left_behind(left: LeftBehind | None) -> Iterator[str]:
         where = "on the table" if prepared.on_table else "elsewhere"
         yield escape(f"prepared {prepared.gid} ({where}, {prepared.age_seconds:.0f} s old)")
     if left.foreign_prepared:
-        yield f"{left.foreign_prepared} prepared transaction(s) that are not of abs-sinks"
+        yield f"{left.foreign_prepared} prepared transaction(s) of other programs"
     for staging in left.staging:
         yield escape(
             f"staging table {staging.table} ({_rows(staging.rows, staging.counted_up_to)})"

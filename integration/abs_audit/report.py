@@ -147,8 +147,8 @@ class Differences:
             raise CorruptionError(
                 "The comparison by identity and the comparison by content digest contradict each "
                 f"other: {self.figures()}.",
-                remedy="trust neither; run the audit again, on another machine or another release "
-                "of duckdb, and report it.",
+                remedy="trust neither result; run the audit again, on another machine or with another "
+                "release of duckdb, and report the error.",
             )
 
     @property
@@ -206,7 +206,7 @@ class Report:
         # The looks on both sides of the last read count: what was in doubt at either may have
         # changed the target after the read.
         for look in self.looks[-2:]:
-            for reason in (*look.doubts, *(f"not looked at: {what}" for what in look.unchecked)):
+            for reason in (*look.doubts, *(f"not checked: {what}" for what in look.unchecked)):
                 if reason not in found:
                     found.append(reason)
         return tuple(found)
@@ -221,28 +221,28 @@ class Report:
         notes = []
         if not self.key:
             notes.append(
-                "no key was given: a record is its own identity, so a changed record counts as one "
-                "missing and one unexpected, never as corrupted"
+                "no key was given, so the whole record is the key: a changed record counts as one "
+                "missing and one unexpected record, never as corrupted"
             )
         if self.differences.ambiguous:
             notes.append(
-                f"the key is not unique: {self.differences.ambiguous} identities are expected more "
-                "than once; within one, records are matched by content and the rest by count"
+                f"the key is not unique: {self.differences.ambiguous} keys are expected more than "
+                "once; records of one key are matched by content, and the rest by count"
             )
         if scale_only := self.differences.scale_only:
             notes.append(
-                f"{max(scale_only.values())} of the differing records differ only in zeros at the "
-                f"end of decimals (1.50 and 1.5) in {', '.join(map(repr, scale_only))}: neither side "
-                "has a type there, so text is compared; name the types (--schema, in Python schema=), "
-                "or give one side as a table or a file with types"
+                f"{max(scale_only.values())} of the differing records differ only in trailing zeros of "
+                f"decimals (1.50 and 1.5) in {', '.join(map(repr, scale_only))}: neither side has "
+                "types there, so text is compared; name the types (--schema, in Python schema=), or "
+                "use a table or a file with types as one side"
             )
         if self.left_out:
             notes.append(
-                f"not compared: {', '.join(self.left_out)}, which the target has in the names of its "
-                "folders only and nothing expects"
+                f"not compared: {', '.join(self.left_out)}, which occurs only in the folder names of "
+                "the target, and is not expected"
             )
         if not self.looks:
-            notes.append("what is left behind was not looked at: this kind of target cannot tell")
+            notes.append("unfinished writes were not checked: this kind of target cannot list them")
         return tuple(notes)
 
     def to_dict(self) -> dict[str, Any]:

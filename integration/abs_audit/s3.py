@@ -144,7 +144,7 @@ class S3Files:
         except BotoCoreError as error:
             raise UnavailableError(
                 f"{self.name} cannot be read: {type(error).__name__}.",
-                remedy="see that the server answers at the endpoint, and credentials are set.",
+                remedy="check that the server answers at the endpoint, and that credentials are set.",
             ) from error
 
 

@@ -91,10 +91,10 @@ def json_objects(lines: Sequence[bytes], where: str) -> list[dict[str, Any]]:
         )
     except ValueError as error:
         raise DataError(
-            f"{where} is not JSON: {error}.", remedy="give one object a line (NDJSON)."
+            f"{where} is not JSON: {error}.", remedy="write one object per line (NDJSON)."
         ) from error
     if len(records) != len(lines) or not all(isinstance(record, dict) for record in records):
-        raise DataError(f"{where} has a line that is not one JSON object.", remedy="give NDJSON.")
+        raise DataError(f"{where} has a line that is not one JSON object.", remedy="use NDJSON.")
     return records
 
 

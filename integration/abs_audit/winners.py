@@ -47,7 +47,7 @@ class Judge:
         """Where readers wait, by what was judged so far."""
         for partition, (offset, attempt) in sorted(self._waiting.items()):
             yield Pending(
-                f"partition {partition}: readers with winners=true wait at offset {offset}, as attempt "
+                f"partition {partition}: readers with winners=true wait at offset {offset}: attempt "
                 f"{attempt} is not decided"
             )
 
@@ -61,9 +61,9 @@ def refuse_attempts(records: Sequence[Any], topic: str) -> None:
     for record in records:
         if record.headers and (value := _attempt(record)) is not None:
             raise CorruptionError(
-                f"The topic {topic} was written by protocol=idempotent: of the records of several "
-                f"attempts one counts, and the side topic {side_topic(topic)}, which says which, is "
-                "not there, or may not be seen.",
+                f"The topic {topic} was written by protocol=idempotent. The side topic "
+                f"{side_topic(topic)}, which says whose attempt counts, does not exist, or the "
+                "principal may not describe it.",
                 handle=str(attempt_of(value)),
                 remedy="restore the side topic, and audit with winners=true; winners=false audits the "
                 "records of every attempt.",

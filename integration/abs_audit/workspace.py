@@ -69,7 +69,7 @@ def _folder(parent: Path | None) -> Iterator[str]:
         raise ConfigError(
             f"There is no room for temporary files in {parent or tempfile.gettempdir()}: "
             f"{error.strerror}.",
-            remedy="name a folder that can be written as the temporary one.",
+            remedy="use a temporary folder that can be written.",
         ) from error
     with folder as path:
         yield path
@@ -156,7 +156,7 @@ def _unreadable(
             return RowError(
                 f"Column {name!r} of {relation.name} has a value that cannot be read as "
                 f"{plan.pairs[index].common}: {_first_line(found)}",
-                remedy="correct the records; if the text stands for NULL in a CSV file, name it.",
+                remedy="correct the records; if the text means NULL in a CSV file, name it.",
             )
     return RowError(
         f"{relation.name} has a record that cannot be read: {_first_line(error)}",
@@ -186,7 +186,7 @@ def _mapped(memory_mib: int) -> Iterator[None]:
     except duckdb.Error as error:
         raise UnavailableError(
             f"The audit's own database failed: {_first_line(error)}",
-            remedy="look whether the files can be read and the disk has room, then run it again.",
+            remedy="check that the files can be read and the disk has space, then run the audit again.",
         ) from error
 
 

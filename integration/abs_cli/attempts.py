@@ -27,7 +27,7 @@ def undecided_attempts(url: str, topic: str) -> list[InDoubt]:
         InDoubt(
             each.handle,
             max(0.0, now - each.first_ms / 1000) if each.first_ms > 0 else None,
-            f"{each.records} records in topic {topic}, the first found at {each.first}",
+            f"{each.records} records in topic {topic}, the first one at {each.first}",
         )
         for each in undecided(dict(settings.pairs), topic)
     ]

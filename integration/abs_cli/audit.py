@@ -22,15 +22,15 @@ def audit(
         typer.Option(
             "--sinks",
             metavar="FILE",
-            help="Every target of a job with several sinks: a TOML file with a table [sinks.NAME] of "
-            "format, options and audit = { expected = ..., key = ... } for each.",
+            help="Audit all targets of a job with several sinks: a TOML file with one table "
+            "[sinks.NAME] (format, options, audit = { expected = ..., key = ... }) for each sink.",
         ),
     ] = None,
     expected: Annotated[
         list[str] | None,
         typer.Option(
-            help="What should be there: a file, folder or 'glob' (parquet, csv, json lines, arrow), "
-            "several of them, a PostgreSQL URL, kafka://host:port/topic or s3://bucket/prefix.",
+            help="The expected records: one or several files, folders or 'globs' (parquet, csv, json "
+            "lines, arrow), a PostgreSQL URL, kafka://host:port/topic or s3://bucket/prefix.",
             envvar="ABS_AUDIT_EXPECTED",
             show_envvar=True,
         ),
@@ -38,52 +38,54 @@ def audit(
     actual: Annotated[
         list[str] | None,
         typer.Option(
-            help="The target: a PostgreSQL URL (then --table too), kafka://host:port/topic (values "
-            "are JSON objects; ?value=raw: bytes; ?winners=true: of protocol=idempotent), "
-            "s3://bucket/prefix (?endpoint=...&region=...), or files. A password is better off in "
-            "this variable, in PGPASSWORD or in ~/.pgpass than on a command line.",
+            help="The target: a PostgreSQL URL (with --table), kafka://host:port/topic (values are "
+            "JSON objects; ?value=raw: bytes; ?winners=true: written by protocol=idempotent), "
+            "s3://bucket/prefix (?endpoint=...&region=...), or files. Put a password into this "
+            "variable, PGPASSWORD or ~/.pgpass, not on a command line.",
             envvar="ABS_AUDIT_ACTUAL",
             show_envvar=True,
         ),
     ] = None,
     table: Annotated[str | None, typer.Option(help="Table of the target.")] = None,
     expected_table: Annotated[
-        str | None, typer.Option(help="Table of what is expected, if that is a database.")
+        str | None, typer.Option(help="Table of the expected records, if --expected is a database.")
     ] = None,
     key: Annotated[
-        str, typer.Option(help="Columns that identify a record, comma between. Default: all.")
+        str, typer.Option(help="Columns that identify a record, separated by commas. Default: all.")
     ] = "",
     columns: Annotated[
-        str, typer.Option(help="Columns to compare, besides the key. Default: all.")
+        str, typer.Option(help="Columns to compare, in addition to the key. Default: all.")
     ] = "",
     schema: Annotated[
         str | None,
         typer.Option(
-            help="Types for columns for which neither side has one (JSON, CSV, records of a topic): "
-            "DDL as for Spark ('id BIGINT, amount DECIMAL(12,2)'), or a file of it, or a Parquet file.",
+            help="Types of columns, if neither side has types (JSON, CSV, records of a topic): DDL as "
+            "for Spark ('id BIGINT, amount DECIMAL(12,2)'), a file with such DDL, or a Parquet file.",
         ),
     ] = None,
     null: Annotated[
-        str | None, typer.Option(help="Text that stands for NULL in CSV files, such as NA.")
+        str | None, typer.Option(help="Text that means NULL in CSV files, such as NA.")
     ] = None,
     settle: Annotated[
-        float, typer.Option(help="Seconds to read on until the target stands still.")
+        float, typer.Option(help="How many seconds to read again until the target stops changing.")
     ] = 0.0,
-    samples: Annotated[int, typer.Option(help="Records to name for each kind of difference.")] = 10,
+    samples: Annotated[
+        int, typer.Option(help="How many records to show for each kind of difference.")
+    ] = 10,
     state_schema: Annotated[
-        str, typer.Option(help="Schema where the sinks keep registers and staging.")
+        str, typer.Option(help="PostgreSQL: the schema of registers and staging tables.")
     ] = "abs",
     memory: Annotated[int, typer.Option(help="MiB of memory; the rest goes to disk.")] = 1024,
     temporary: Annotated[
-        Path | None, typer.Option(help="Folder for what does not fit into memory.")
+        Path | None, typer.Option(help="Folder for data that does not fit into memory.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare what a target holds with what it should hold, record by record.
+    """Compare a target with the expected records, record by record.
 
-    Exit code 0 only if nothing is missing, duplicate, unexpected or corrupted, and nothing that an
-    unfinished write left behind could still change that; else 1. 2: arguments, columns or values
-    do not fit; 3: a side cannot be read.
+    Exit code 0: no record is missing, duplicate, unexpected or corrupted, and no unfinished write can
+    still change the target. 1: otherwise. 2: arguments, columns or values do not fit. 3: a side cannot
+    be read.
     """
     import abs_audit
     from abs_audit.ddl import schema_of

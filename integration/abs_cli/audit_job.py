@@ -62,7 +62,7 @@ def report_job(path: Path, *, as_json: bool, **how: Any) -> bool:
         if skipped:
             people.print(f"[red]not audited[/] {escape(', '.join(skipped))}", highlight=False)
         for epoch in undone:
-            people.print(f"[red]decided and not finished[/] epoch {epoch}", highlight=False)
+            people.print(f"[red]decided but not finished[/] epoch {epoch}", highlight=False)
     return all(report.clean for report in found.values()) and not skipped and not undone
 
 
@@ -80,8 +80,8 @@ def target_of(sink: FiledSink) -> Relation:
 
             if options.topic is None:
                 raise ConfigError(
-                    f"The sink {sink.name} writes to the topics that a column names.",
-                    remedy="audit each by `abs audit --actual kafka://host:port/topic`.",
+                    f"A column names the topics that sink {sink.name} writes to.",
+                    remedy="audit each topic with `abs audit --actual kafka://host:port/topic`.",
                 )
             settings = access_settings(options.kafka)
             servers = options.kafka.bootstrap
@@ -106,7 +106,8 @@ def _expected(job: SinksFile, sink: FiledSink) -> Relation:
     name = where.removeprefix(_SINK)
     if name not in others:
         raise ConfigError(
-            f"The audit of {sink.name} expects what sink {name!r} holds, which is not in the file.",
+            f"The audit of sink {sink.name} expects the records of sink {name!r}, which is not in the "
+            "file.",
             remedy=f"name one of {', '.join(others)}.",
         )
     return target_of(others[name])

@@ -27,35 +27,40 @@ _DAYS = 365
 
 def demo(
     *,
-    protocol: Annotated[str, typer.Option(help="Of the sink: 2pc, wal or idempotent.")] = "2pc",
+    protocol: Annotated[
+        str, typer.Option(help="The protocol of the sink: 2pc, wal or idempotent.")
+    ] = "2pc",
     kills: Annotated[int, typer.Option(help="How often the job is killed.")] = _KILLS,
-    seed: Annotated[int | None, typer.Option(help="Draws the moments; default: random.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Chooses the moments of the kills; default: random.")
+    ] = None,
     days: Annotated[int, typer.Option(help="How many days of 2013 are written.")] = _DAYS,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Use a plain writer instead, and see the audit fail.")
+        bool,
+        typer.Option("--unsafe", help="Use a plain at-least-once writer; the audit then fails."),
     ] = False,
     route: Annotated[
         str,
         typer.Option(
-            help="direct: files to PostgreSQL; chain: through Kafka, and to S3 too; epoch: to all "
-            "three under one decision."
+            help="direct: files to PostgreSQL. chain: files to Kafka, from there to PostgreSQL and S3. "
+            "epoch: files to all three under one decision."
         ),
     ] = "direct",
     engine: Annotated[
-        str, typer.Option(help="spark, or embedded: the runtime of this package, in one process.")
+        str, typer.Option(help="spark, or embedded (the runtime of this package, in one process).")
     ] = "spark",
     keep: Annotated[
         bool,
         typer.Option(
             "--keep",
-            help="Leave database, files and log, and print how to look at them, password and all.",
+            help="Keep database, files and log, and print how to inspect them (with the password).",
         ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Stream 336,776 flights, kill the job with SIGKILL again and again, audit the targets.
+    """Stream 336,776 flights, kill the job with SIGKILL again and again, and audit the targets.
 
-    Exit code 1 unless every row is in each target exactly once, and nothing is left behind.
+    Exit code 0 only if every row is in each target exactly once, and nothing is left behind.
     """
     from abs_demo.display import display_on
     from abs_demo.engine import Engine
@@ -75,7 +80,7 @@ def demo(
     )
     console = errors if as_json else people
     console.print(
-        f"seed {settings.seed}; getting the flights, and servers of their own, ready ...",
+        f"seed {settings.seed}; preparing the flights and starting servers ...",
         highlight=False,
     )
     if keep:
@@ -104,7 +109,7 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
         show(report, people)
     figures = (
         f"{result.settings.epochs} epochs, {len(result.kills)} x SIGKILL, "
-        f"{result.job_seconds:.0f} s; all in all {seconds:.0f} s"
+        f"{result.job_seconds:.0f} s; {seconds:.0f} s in total"
     )
     if result.clean:
         people.print(
@@ -114,10 +119,10 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
         )
         return
     people.print(f"[bold red]Failed:[/] {escape('; '.join(result.shortcomings))}.", soft_wrap=True)
-    again = f"{figures}. The same kills again: abs demo --seed {result.settings.seed}"
+    again = f"{figures}. To repeat the same kills: abs demo --seed {result.settings.seed}"
     people.print(again, highlight=False, soft_wrap=True)
     if result.settings.protocol == UNSAFE:
-        people.print("That was a plain writer. Without --unsafe, the same kills change nothing.")
+        people.print("This was the plain writer. Without --unsafe, the same kills do no harm.")
 
 
 def _one_of(kind: type[Kind], option: str, text: str) -> Kind:
@@ -134,7 +139,7 @@ def _show_place(console: Console, place: Place) -> None:
     )
     lines = {
         "files and log": str(place.folder),
-        "look at it": f"psql '{place.places.url}'",
+        "inspect it": f"psql '{place.places.url}'",
         "audit it again": audit,
         "end it": f"abs down postgres --delete-data; rm -r {place.folder}",
     }

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 def doctor(
     option: Annotated[
         list[str] | None,
-        typer.Option("--option", "-o", metavar="NAME=VALUE", help="One of the job's options."),
+        typer.Option(
+            "--option",
+            "-o",
+            metavar="NAME=VALUE",
+            help="An option of the job. Repeat for each option.",
+        ),
     ] = None,
     *,
     sinks: Annotated[
@@ -33,8 +38,8 @@ def doctor(
         typer.Option(
             "--sinks",
             metavar="FILE",
-            help="Of a job with several sinks, in place of -o: a TOML file with a table [sinks.NAME] "
-            "of format and options for each, and register = 'NAME'.",
+            help="For a job with several sinks, instead of -o: a TOML file with one table [sinks.NAME] "
+            "(format, options) for each sink, and register = 'NAME'.",
         ),
     ] = None,
     sample: Annotated[
@@ -45,8 +50,8 @@ def doctor(
         str | None,
         typer.Option(
             "--schema",
-            help="The input's columns, where a sample does not tell their types (JSON, CSV): DDL as "
-            "for Spark ('id BIGINT, amount DECIMAL(12,2)'), or a file of it, or a Parquet file.",
+            help="The input's columns, if a sample has no types (JSON, CSV): DDL as for Spark ('id "
+            "BIGINT, amount DECIMAL(12,2)'), a file with such DDL, or a Parquet file.",
         ),
     ] = None,
     tasks: Annotated[int | None, typer.Option(help="How many tasks write an epoch.", min=1)] = None,
@@ -55,17 +60,17 @@ def doctor(
         typer.Option(
             "--format",
             metavar="NAME",
-            help="What the job writes to: abs-postgres, abs-kafka, abs-s3, or a format of "
-            "another package. Default: by the options: topic and kafka.* are of abs-kafka, path of "
-            "abs-s3, url and dbtable of abs-postgres.",
+            help="The format of the sink: abs-postgres, abs-kafka, abs-s3, or a format of another "
+            "package. Default: recognised by the options: topic and kafka.* mean abs-kafka, path "
+            "means abs-s3, url and dbtable mean abs-postgres.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check a job's options, its server, table or bucket, its role. Exit code 1 if it would not run.
+    """Check whether a job would run: its options, server, target and privileges.
 
-    With --schema or --sample it also checks that the input's columns fit; not with --sinks, as each
-    sink may have columns of its own.
+    Exit code 1 if it would not run. With --schema or --sample it also checks that the input's columns
+    fit; not with --sinks, because each sink may have its own columns.
     """
     if sinks is not None:
         _check_alone(option, sample, schema, sink)
@@ -75,7 +80,7 @@ def doctor(
             raise typer.Exit(FAILED)
         return
     if not option:
-        raise typer.BadParameter("give the job's options.", param_hint="-o or --sinks")
+        raise typer.BadParameter("give the options of the job.", param_hint="-o or --sinks")
     given = _pairs(option)
     columns = _columns(sample, schema)
     findings, promise = look_of(sink or _meant(given))(given, columns, tasks)
@@ -91,7 +96,7 @@ def doctor(
 def _check_alone(*others: object) -> None:
     if any(others):
         raise typer.BadParameter(
-            "it stands alone, but for --tasks and --json.", param_hint="--sinks"
+            "it can only be combined with --tasks and --json.", param_hint="--sinks"
         )
 
 
@@ -109,7 +114,7 @@ def _meant(given: dict[str, str]) -> str:
     if names & {"url", "dbtable"}:
         return "abs-postgres"
     raise ConfigError(
-        "The options do not tell what the job writes to.",
+        "The options do not show which format the job writes to.",
         remedy=f"name it: --format {', '.join(LOOKS)}.",
     )
 
@@ -120,7 +125,7 @@ def _pairs(given: list[str]) -> dict[str, str]:
     unreadable = [number for number, text in enumerate(given, 1) if "=" not in text]
     if unreadable:
         raise ConfigError(
-            f"-o number {unreadable[0]} is not of the form NAME=VALUE.",
+            f"-o number {unreadable[0]} does not have the form NAME=VALUE.",
             remedy="write -o dbtable=public.payments, once for each option.",
         )
     return pairs
@@ -142,7 +147,7 @@ def _columns(sample: Path | None, schema: str | None) -> pa.Schema | None:
     if more:
         raise ConfigError(
             f"The sample has columns that the schema does not name: {', '.join(more)}.",
-            remedy="add them to --schema, or leave out --sample.",
+            remedy="add them to --schema, or omit --sample.",
         )
     return named
 

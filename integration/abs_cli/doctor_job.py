@@ -47,7 +47,7 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
             show(findings, promise)
         people.print("[bold]all sinks together[/]")
         show_findings(shared)
-        people.print("one decision: after recovery an epoch is in all of them or in none")
+        people.print("one decision: after recovery an epoch is in all targets or in none")
     every = [*shared, *(finding for findings, _ in looked.values() for finding in findings)]
     return not any(finding.severity is Severity.ERROR for finding in every)
 

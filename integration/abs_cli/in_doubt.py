@@ -27,11 +27,13 @@ from abs_core.errors import ConfigError
 from abs_core.model import NO_EPOCH, HandleName, InDoubt, JobState
 
 _LEFT = (
-    "what is decided, and what the job's last run could decide if it is alive. To start the job again "
-    "ends it; where it never will: `abs register retire`, then --orphan for each"
+    "decided handles, and handles that the job's last run could still decide if it is alive. Start the "
+    "job again to end them. If it will never start again: `abs register retire`, then --orphan for each"
 )
 
-app = typer.Typer(help="What is prepared and not committed.", no_args_is_help=True)
+app = typer.Typer(
+    help="Handles in doubt: prepared, not committed or aborted.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -45,19 +47,19 @@ def list_handles(
         typer.Option(
             "--attempts",
             metavar="TOPIC",
-            help="Kafka, protocol=idempotent: also what was sent to this topic and is not decided. "
-            "All of its records are read for that, as nothing else tells. May be given several times.",
+            help="Kafka, protocol=idempotent: also list what was sent to this topic and is not "
+            "decided. This reads all records of the topic. May be given several times.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Every handle, with its age and what will become of it. Exit code 1 if there is any.
+    """List every handle in doubt, with its age and its fate. Exit code 1 if there is any.
 
-    Handles that were decided and are not there any more are listed, too; where the rest of their epoch
-    is, and the way out, is said on standard error.
+    Decided handles that no longer exist are listed, too. Standard error then says where the rest of
+    their epoch is, and what to do.
 
-    Without --attempts, what protocol=idempotent has sent to Kafka and not decided is not among them;
-    which topics that may concern is said on standard error.
+    Without --attempts, the list has no records that protocol=idempotent has sent to Kafka and not
+    decided; standard error names the topics that may have some.
     """
     state = State.at(url, stateschema, sinks)
     states = {stored.state.job: stored.state for stored in state.jobs()}
@@ -81,7 +83,7 @@ def list_handles(
     fates += [(each.doubt, each.fate) for each in gone]
     if unread := [t for t in topics_with_winners(url) if t not in (attempts or ())]:
         errors.print(
-            "not looked through for attempts of protocol=idempotent (--attempts TOPIC): "
+            "not searched for undecided attempts of protocol=idempotent (use --attempts TOPIC): "
             f"{escape(', '.join(unread))}",
             highlight=False,
             soft_wrap=True,
@@ -100,7 +102,7 @@ def list_handles(
 
 def _print_elsewhere(state: JobState, targets: Sequence[str]) -> None:
     errors.print(
-        f"not looked at: what job {escape(state.job)} has in doubt at {escape(', '.join(targets))}",
+        f"not checked: handles of job {escape(state.job)} at {escape(', '.join(targets))}",
         highlight=False,
         soft_wrap=True,
     )
@@ -108,7 +110,7 @@ def _print_elsewhere(state: JobState, targets: Sequence[str]) -> None:
 
 @app.command()
 def commit(job: Job, url: Url = None, stateschema: Schema = "abs", sinks: Sinks = None) -> None:
-    """Commit what is decided for a job and not yet committed, as its next start would."""
+    """Commit the decided handles of a job, as its next start would."""
     state = State.at(url, stateschema, sinks)
     before = state.of(job)
     with noted("commit", job, state.url, epochs=[decision.epoch for decision in before.open]):
@@ -135,9 +137,9 @@ def accept_loss(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Let a job go on whose decided handles were ended from outside: their rows are lost.
+    """Let a job continue although decided handles were ended from outside: their rows are lost.
 
-    Commits what is left of the epoch, lists what is not to be had any more, and asks.
+    Commits the rest of the epoch, lists the lost handles, and asks for confirmation.
     """
     state = State.at(url, stateschema, sinks)
     coordinator = state.coordinator(state.of(job))
@@ -166,8 +168,8 @@ def abort(
         list[str] | None,
         typer.Option(
             "--orphan",
-            help="Also abort this handle, whose register is not here. Make sure that it is in no "
-            "other state schema either: what its decision names would be lost.",
+            help="Also abort this handle, whose register is not here. First make sure that the "
+            "register is in no other state schema either: rows that its decision names would be lost.",
         ),
     ] = None,
     attempts: Annotated[
@@ -176,8 +178,8 @@ def abort(
             "--attempts",
             metavar="TOPIC",
             help="Kafka, protocol=idempotent: give up what the job sent to this topic and did not "
-            "decide, so that readers with winners=true go on without it. Raises the job's generation: "
-            "a run that is alive is fenced. With --orphan for attempts whose register is gone.",
+            "decide, so that readers with winners=true continue without it. Raises the job's "
+            "generation, so a live run is fenced. Add --orphan for attempts whose register is gone.",
         ),
     ] = None,
     dry_run: Annotated[
@@ -185,9 +187,9 @@ def abort(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Abort what a job left prepared and no decision can name. What is decided is left alone.
+    """Abort handles of a job that no decision can name. Decided handles are not touched.
 
-    Handles of the last run's unfinished epoch stay: that run may still be alive. Start the job
+    Handles of the last run's unfinished epoch stay, because that run may still be alive. Start the job
     again; or retire it, and name the handles as orphans.
     """
     if attempts is not None:
@@ -218,7 +220,7 @@ def abort(
 
 def _cluster(url: str | None) -> str:
     if url is None:
-        raise ConfigError("--attempts needs the cluster.", remedy="name it by --url kafka://...")
+        raise ConfigError("--attempts needs the cluster.", remedy="name it with --url kafka://...")
     return url
 
 
@@ -227,14 +229,14 @@ def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: boo
 
     if dry_run:
         raise ConfigError(
-            "--dry-run does not go with --attempts.",
+            "--dry-run cannot be combined with --attempts.",
             remedy="`abs in-doubt list --attempts TOPIC` shows what would be given up.",
         )
     handles = [HandleName.parse(text) for text in orphans]
     if None in handles:
         raise ConfigError(
-            "An --orphan is no attempt's name.",
-            remedy="take it from `abs in-doubt list --attempts TOPIC`.",
+            "An --orphan is not the name of an attempt.",
+            remedy="copy it from `abs in-doubt list --attempts TOPIC`.",
         )
     named = [handle for handle in handles if handle is not None]
     with noted("give up attempts", job, url, topic=topic, orphans=orphans):
@@ -288,9 +290,9 @@ def _no_register(state: State, job: str, left: Sequence[HandleName]) -> ConfigEr
     if not left:
         return state.unknown(job)
     return ConfigError(
-        f"There is no register of a job {job!r} here, and {len(left)} handles of it are in doubt.",
-        remedy="make sure that its register is in no other place or state schema either; then name "
-        "each by --orphan, as `abs in-doubt list` shows it.",
+        f"There is no register of job {job!r} here, but {len(left)} handles of it are in doubt.",
+        remedy="make sure that its register is in no other place or state schema; then name each "
+        "handle with --orphan, as `abs in-doubt list` shows it.",
     )
 
 
@@ -299,7 +301,7 @@ def _orphan(text: str, names: list[HandleName], known: JobState | None) -> Handl
         if text in (str(name), _shown(name)) and (known is None or name.register != known.register):
             return name
     raise ConfigError(
-        f"{text!r} is no handle of this job in doubt, or its register is here.",
+        f"{text!r} is not a handle in doubt of this job, or its register is here.",
         remedy="see `abs in-doubt list`; a handle whose register is here needs no --orphan.",
     )
 

@@ -14,7 +14,7 @@ from abs_cli.state import Job, Schema, Sinks, State, Url
 from abs_cli.trail import noted
 from abs_core.model import JobState
 
-app = typer.Typer(help="Acts on a whole job.", no_args_is_help=True)
+app = typer.Typer(help="Let a job start from nothing.", no_args_is_help=True)
 
 
 @app.callback()
@@ -33,16 +33,16 @@ def reset(
         str | None,
         typer.Option(
             "--checkpoint",
-            help="The query's checkpointLocation, where it is kept: the birth certificate in it is "
-            "deleted. Not needed where the whole checkpoint is deleted.",
+            help="The query's checkpointLocation, if you keep it: the birth certificate in it is "
+            "deleted. Not needed if you delete the whole checkpoint.",
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Let a job begin again from nothing, on purpose. Stop the job first, and clean its target.
+    """Let a job start from nothing. Stop the job first, and clean its target.
 
-    Commits what is decided, aborts the rest, and deletes the register. Rows that are in the target stay
-    there: what the query reads from now on is written beside them.
+    Commits the decided handles, aborts the others, and deletes the register. Rows in the target stay:
+    the query writes its rows in addition to them.
     """
     from abs_core.moving import reset as begin_again
 
@@ -50,7 +50,7 @@ def reset(
     known = state.of(job)
     state.check_whole(known)
     done = "nothing" if known.frontier is None else f"everything up to epoch {known.frontier}"
-    asked = f"{job} has committed {done} to {known.target}. Forget it, and begin from nothing?"
+    asked = f"{job} has committed {done} to {known.target}. Forget it, and start from nothing?"
     if not yes and not typer.confirm(asked):
         raise typer.Exit(FAILED)
     with noted("reset", job, state.url):
@@ -68,7 +68,7 @@ def _forget(checkpoint: str, known: JobState) -> None:
     FailedBatch(checkpoint, known.job).forget()
     if not forget(checkpoint, known.job, known.register):
         errors.print(
-            f"there was no birth certificate of {escape(known.job)} in {escape(checkpoint)}",
+            f"{escape(checkpoint)} has no birth certificate of {escape(known.job)}",
             highlight=False,
             soft_wrap=True,
         )

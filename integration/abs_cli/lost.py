@@ -83,7 +83,7 @@ def _strange(job: str, decision: Decision, committable: Committable) -> Lost:
     what = f"protocol {committable.protocol!r:.50} is not known to this version"
     text = (
         f"{committable.rows} rows of epoch {decision.epoch} of job {job}: handle "
-        f"{committable.handle} was decided, and {what}. What to do: {NEWER}."
+        f"{committable.handle} was decided, but {what}. What to do: {NEWER}."
     )
     doubt = InDoubt(committable.handle, None, f"{committable.rows} rows; {what}")
     return Lost(doubt, f"unknown: {what}", text)
@@ -94,14 +94,14 @@ def _lost(
 ) -> Lost:
     way_out = f"`abs in-doubt accept-loss {job} {decision.epoch}`"
     sure = outcome is Outcome.ABORTED
-    fate = f"lost: {way_out}" if sure else f"not found: `abs in-doubt commit {job}` tells more"
+    fate = f"lost: {way_out}" if sure else f"not found: `abs in-doubt commit {job}` says more"
     where = dict(committable.extra).get(OFFSETS)
     held = f", sent to {where}" if where else ""
-    happened = "was ended from outside" if sure else "is not known to the target"
+    happened = "was ended from outside" if sure else "is unknown to the target"
     text = (
         f"{committable.rows} rows of epoch {decision.epoch} of job {job}{held}: handle "
-        f"{committable.handle} was decided, and {happened}.{rest} What to do: write them again "
-        f"from the source under another job name, then {way_out}."
+        f"{committable.handle} was decided, but {happened}.{rest} What to do: write these "
+        f"rows again from the source under another job name, then {way_out}."
     )
     doubt = InDoubt(committable.handle, None, f"{committable.rows} rows{held}.{rest}")
     return Lost(doubt, fate, text)

@@ -26,6 +26,7 @@ app = typer.Typer(
     help="Exactly-once sinks for PySpark: services, checks and audits.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("up")(services.up)

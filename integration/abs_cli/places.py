@@ -97,14 +97,15 @@ def options_of(sink: FiledSink) -> Any:
             options = S3Options.parse(sink.options)
         case other:
             raise ConfigError(
-                f"The format of sink {sink.name} is {other}, which cannot stand beside others.",
-                remedy="take abs-postgres, abs-kafka or abs-s3.",
+                f"The format of sink {sink.name} is {other}, which cannot be used together with "
+                "others.",
+                remedy="use abs-postgres, abs-kafka or abs-s3.",
             )
     if options.common.protocol == "idempotent":
         raise OptionError(
-            f"The sink {sink.name} has protocol=idempotent, which stands beside no other sink: its "
-            "rows are visible before the decision.",
-            remedy="set protocol=2pc or wal; a job with this sink alone is looked after by --url.",
+            f"The sink {sink.name} has protocol=idempotent, which cannot be used together with other "
+            "sinks: its rows are visible before the decision.",
+            remedy="set protocol=2pc or wal; for a job with this sink alone use --url.",
         )
     return options
 
@@ -158,9 +159,9 @@ class _WithoutColumns:
 
 def _no_columns() -> ConfigError:
     return ConfigError(
-        "An epoch is decided whose rows protocol=wal has staged in PostgreSQL: to apply them takes the "
+        "A decided epoch has rows that protocol=wal has staged in PostgreSQL. Applying them needs the "
         "columns of the job's input, which commands do not know.",
-        remedy="start the job again: that commits it.",
+        remedy="start the job again; it commits the epoch.",
     )
 
 
@@ -206,7 +207,7 @@ def kafka_options(url: str, **more: str) -> KafkaOptions:
     parts = parts_of(url)
     if parts.scheme != "kafka":
         raise ConfigError(
-            "The URL names no Kafka cluster.", remedy="write kafka://host:port/topic."
+            "The URL does not name a Kafka cluster.", remedy="write kafka://host:port/topic."
         )
     named = dict(parse_qsl(parts.query))
     config = named.pop("config", None)
@@ -243,9 +244,9 @@ def _other(url: str, scheme: str) -> Place:
     found = format_of(scheme)
     if found is None:
         raise OptionError(
-            f"The URL begins with {scheme}:, which names no system that holds registers.",
-            remedy="begin it with postgresql://, kafka:// or s3://; another package's sink is found by "
-            f"its entry point of the group {GROUP}.",
+            f"The URL begins with {scheme}:, which is not a known system with registers.",
+            remedy="begin it with postgresql://, kafka:// or s3://; a sink of another package is found "
+            f"by its entry point of the group {GROUP}.",
         )
     register, committer = found.look_after(url)
     return Place(register, committer, scheme)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from abs_core.contracts import Inventory
     from abs_core.parent import BatchJob
 
-app = typer.Typer(help="Registers: what is committed, job by job.", no_args_is_help=True)
+app = typer.Typer(help="Registers: what each job has committed.", no_args_is_help=True)
 
 
 @app.command("list")
 def list_jobs(
     url: Url = None, stateschema: Schema = "abs", sinks: Sinks = None, *, as_json: AsJson = False
 ) -> None:
-    """One line for each job; of a batch job how many tokens it has."""
+    """List the jobs, one per line; for a batch job with the number of its tokens."""
     from abs_core.parent import batch_jobs
 
     found = State.at(url, stateschema, sinks).jobs()
@@ -65,7 +65,7 @@ def show(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """All that the register of one job, or of JOB@TOKEN, holds; of a batch job its tokens."""
+    """Show the register of one job, or of JOB@TOKEN; for a batch job its tokens."""
     state = State.at(url, stateschema, sinks)
     batch = tokens.find(state, job) if state.register.load(job) is None else None
     document = _document(state.of(job)) if batch is None else tokens.document(batch)
@@ -95,15 +95,15 @@ def retire(
     tokens_before: Annotated[
         str | None,
         typer.Option(
-            help="Of a batch job: only the tokens that were written last before this date (UTC)."
+            help="For a batch job: only the tokens that were last written before this date (UTC)."
         ),
     ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Delete the register of a job, or of JOB@TOKEN, for good. It forgets what it has committed.
+    """Delete the register of a job, or of JOB@TOKEN: the record of what it has committed.
 
-    If it is started again from its checkpoint it is refused, as one whose register was lost. To begin
-    again from nothing there is `abs job reset`. A batch that is run again under a retired token is
+    If the job is started again with its checkpoint, it is refused, because its register is lost. To let
+    it start from nothing, use `abs job reset`. A batch that is run again under a retired token is
     written again.
     """
     state = State.at(url, stateschema, sinks)
@@ -114,8 +114,8 @@ def retire(
     if batch is not None:
         raise ConfigError(
             f"{job} is a batch job: each of its {len(batch.states)} tokens has a register.",
-            remedy=f"retire one token: `abs register retire {job}@TOKEN`; or those of old batches, "
-            "by --tokens-before DATE.",
+            remedy=f"retire one token: `abs register retire {job}@TOKEN`; or the tokens of old "
+            "batches: --tokens-before DATE.",
         )
     kept = state.of(job)
     frontier = "nothing" if kept.frontier is None else f"everything up to epoch {kept.frontier}"
@@ -147,7 +147,7 @@ def _retire_tokens(state: State, job: str, batch: BatchJob | None, date: str, *,
         return
     shown = named[0] if len(named) == 1 else f"{named[0]} to {named[-1]}"
     question = (
-        f"{len(named)} token(s) of {job} were written last before {moment:%Y-%m-%d %H:%M} UTC "
+        f"{len(named)} token(s) of {job} were last written before {moment:%Y-%m-%d %H:%M} UTC "
         f"({shown}). Forget them? A batch that is run again under one of them is written again"
     )
     if not yes and not typer.confirm(question):
@@ -164,16 +164,16 @@ def _retire_tokens(state: State, job: str, batch: BatchJob | None, date: str, *,
 @app.command()
 def rename(
     job: Job,
-    new: Annotated[str, typer.Argument(help="The new name, as the sink's option job will say.")],
+    new: Annotated[str, typer.Argument(help="The new name, as in the sink's option job.")],
     url: Url = None,
     stateschema: Schema = "abs",
     sinks: Sinks = None,
 ) -> None:
-    """Give a job another name: what it has committed stays committed. Stop the job first.
+    """Give a job another name and keep what it has committed. Stop the job first.
 
-    Raises the generation, so that a run that is alive is fenced; commits what is decided, and aborts
-    the rest. Then start the query with the new name, on the same checkpoint. Should the command be cut
-    off, run it again.
+    Raises the generation, so a live run is fenced; commits the decided handles and aborts the others.
+    Then start the query with the new name, on the same checkpoint. If the command is interrupted, run
+    it again.
     """
     from abs_core.moving import rename as move
 
@@ -199,21 +199,21 @@ def move(
     sinks: Sinks = None,
     *,
     to: Annotated[
-        str | None, typer.Option("--to", help="Where it is to lie: a URL as of --url.")
+        str | None, typer.Option("--to", help="The new place: a URL as for --url.")
     ] = None,
     to_sink: Annotated[
-        str | None, typer.Option("--to-sink", help="The same: a sink that --sinks names.")
+        str | None, typer.Option("--to-sink", help="The new place: a sink that --sinks names.")
     ] = None,
     to_stateschema: Annotated[
-        str, typer.Option("--to-stateschema", help="PostgreSQL: the schema there.")
+        str, typer.Option("--to-stateschema", help="PostgreSQL: the schema in the new place.")
     ] = "abs",
 ) -> None:
-    """Move the register of a job elsewhere: what it has committed stays committed. Stop the job first.
+    """Move the register of a job to another place and keep what it has committed. Stop the job first.
 
-    Raises the generation, so that a run that is alive is fenced; commits what is decided, in every
-    target, and aborts the rest: all systems must answer, and of a job with several --sinks must name
-    them. What stays says where the register went, and no query can start with it. Should the command
-    be cut off, run it again.
+    Raises the generation, so a live run is fenced; commits the decided handles in every target and
+    aborts the others. All systems must answer; for a job with several, name them with --sinks. The old
+    place then says where the register is now, and no query can start with it. If the command is
+    interrupted, run it again.
     """
     from abs_core.moving import move as move_state
 
@@ -235,12 +235,12 @@ def move(
 
 def _other_place(state: State, to: str | None, sink: str | None, schema: str) -> Inventory:
     if (to is None) == (sink is None):
-        raise typer.BadParameter("say where to, by one of them.", param_hint="--to or --to-sink")
+        raise typer.BadParameter("give exactly one of them.", param_hint="--to or --to-sink")
     if to is not None:
         return place_at(to, schema).register
     if sink is None or sink not in state.sinks:
         raise ConfigError(
-            f"The file names no sink {sink!r}.", remedy=f"take {', '.join(state.sinks) or '--to'}."
+            f"The file names no sink {sink!r}.", remedy=f"use {', '.join(state.sinks) or '--to'}."
         )
     return state.sinks[sink].register
 

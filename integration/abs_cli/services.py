@@ -25,10 +25,11 @@ Names = Annotated[
 
 
 def up(names: Names = None, *, as_json: AsJson = False) -> None:
-    """Start real servers that live on, and print how to reach them. What runs is left alone.
+    """Start real servers that keep running, and print how to reach them.
 
-    ABS_SERVICES says how: native (default), docker, or external (only looks at the ones that
-    ABS_POSTGRES_URL, ABS_KAFKA_BOOTSTRAP and ABS_S3_ENDPOINT name). The output holds passwords.
+    Servers that already run are not restarted. ABS_SERVICES says how to start them: native (default),
+    docker, or external (only checks those that ABS_POSTGRES_URL, ABS_KAFKA_BOOTSTRAP and
+    ABS_S3_ENDPOINT name). The output contains passwords.
     """
     from abs_services import chosen_way
     from abs_services.lasting import bring_up
@@ -48,7 +49,7 @@ def up(names: Names = None, *, as_json: AsJson = False) -> None:
         )
         return
     for one in brought:
-        verb = "started" if one.started_now else "was up"
+        verb = "started" if one.started_now else "already running:"
         errors.print(f"[green]{verb}[/] {one.running.kind} ({one.running.way})", highlight=False)
     # To stdout, alone: so that `eval "$(abs up)"` works.
     for one in brought:
@@ -60,11 +61,11 @@ def down(
     names: Names = None,
     *,
     delete_data: Annotated[
-        bool, typer.Option("--delete-data", help="Also delete what native servers kept.")
+        bool, typer.Option("--delete-data", help="Also delete the data of native servers.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Stop the servers that `abs up` started. Native data stays; containers go with theirs."""
+    """Stop the servers that `abs up` started. Native data is kept; data of containers is deleted."""
     from abs_services.lasting import take_down
 
     ended = list(take_down(_kinds(names), delete_data=delete_data))
@@ -72,14 +73,14 @@ def down(
         print_json({s.running.kind: {"was_up": s.is_up} for s in ended})
         return
     for status_ in ended:
-        found = "stopped" if status_.is_up else "had ended by itself:"
+        found = "stopped" if status_.is_up else "was already stopped:"
         errors.print(f"[green]{found}[/] {status_.running.kind} ({status_.running.way})")
     if not ended:
-        errors.print("nothing was up")
+        errors.print("no server was running")
 
 
 def status(names: Names = None, *, as_json: AsJson = False) -> None:
-    """Show what `abs up` started. Exit code 1 unless all of it, or all that is named, is up."""
+    """Show the servers that `abs up` started. Exit code 1 unless all of them (or all named) run."""
     from abs_services.lasting import statuses
 
     kinds = _kinds(names)
@@ -99,7 +100,7 @@ def _kinds(names: Sequence[str] | None) -> list[Kind]:
     for name in names or ():
         if name not in KINDS:
             raise ConfigError(
-                f"there is no service {name!r}", remedy=f"choose from {', '.join(KINDS)}."
+                f"There is no service {name!r}.", remedy=f"choose from {', '.join(KINDS)}."
             )
     return [kind for kind in KINDS if not names or kind in names]
 

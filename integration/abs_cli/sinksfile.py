@@ -87,14 +87,14 @@ def _job(found: Mapping[str, Any]) -> SinksFile:
     _check(found, _TOP, "the file")
     tables = found.get("sinks")
     if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
-        raise OptionError("It names no sink.", remedy="add a table [sinks.NAME] for each.")
+        raise OptionError("It names no sink.", remedy="add one table [sinks.NAME] for each sink.")
     checkpoint = found.get("checkpointLocation")
     more = {} if checkpoint is None else {"checkpointLocation": str(checkpoint)}
     sinks = tuple(_sink(name, table, more) for name, table in tables.items())
     register = str(found.get("register", sinks[0].name if sinks else ""))
     if register not in {sink.name for sink in sinks}:
         raise OptionError(
-            f"register = {register!r} is none of its sinks.",
+            f"register = {register!r} is not one of its sinks.",
             remedy=f"name one of {', '.join(tables)}.",
         )
     job = found.get("job")
@@ -104,7 +104,7 @@ def _job(found: Mapping[str, Any]) -> SinksFile:
 def _sink(name: str, table: Mapping[str, Any], more: Mapping[str, str]) -> FiledSink:
     _check(table, _OF_A_SINK, f"sink {name}")
     if "format" not in table or not isinstance(table.get("options"), dict):
-        raise OptionError(f"The sink {name} lacks format or options.", remedy="give it both.")
+        raise OptionError(f"The sink {name} has no format or no options.", remedy="give it both.")
     audit = table.get("audit", {})
     _check(audit, _OF_AN_AUDIT, f"the audit of sink {name}")
     return FiledSink(
@@ -128,9 +128,9 @@ def _flat(options: Mapping[str, Any], before: str = "") -> dict[str, str]:
 
 def _check(found: object, known: set[str], whose: str) -> None:
     if not isinstance(found, dict):
-        raise OptionError(f"{whose} is no table.", remedy="see `abs doctor --help`.")
+        raise OptionError(f"{whose} is not a table.", remedy="see `abs doctor --help`.")
     if unknown := sorted(set(found) - known):
         raise OptionError(
-            f"Of {whose}, {', '.join(unknown)} is not known.",
+            f"In {whose}, {', '.join(unknown)} is not known.",
             remedy=f"use {', '.join(sorted(known))}.",
         )

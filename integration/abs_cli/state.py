@@ -45,8 +45,8 @@ Url = Annotated[
         "--url",
         envvar=["ABS_REGISTER_URL", "ABS_POSTGRES_URL"],
         show_envvar=False,  # click shows a list of them as Python's
-        help="The database, as the sink's option url; or kafka://host:port/registertopic, or "
-        "s3://bucket/path?endpoint=...&region=... Without it: ABS_REGISTER_URL, else "
+        help="The target: a database, as in the sink's option url; kafka://host:port/registertopic; or "
+        "s3://bucket/path?endpoint=...&region=... Default: ABS_REGISTER_URL, otherwise "
         "ABS_POSTGRES_URL.",
     ),
 ]
@@ -55,17 +55,17 @@ Sinks = Annotated[
     typer.Option(
         "--sinks",
         metavar="FILE",
-        help="Of a job with several sinks, in place of --url: a TOML file with a table [sinks.NAME] of "
-        "format and options for each, and register = 'NAME'.",
+        help="For a job with several sinks, instead of --url: a TOML file with one table [sinks.NAME] "
+        "(format, options) for each sink, and register = 'NAME'.",
     ),
 ]
 Schema = Annotated[
     str,
     typer.Option(
-        "--stateschema", help="PostgreSQL: the schema of registers, as the sink's option."
+        "--stateschema", help="PostgreSQL: the schema of registers, as in the sink's option."
     ),
 ]
-Job = Annotated[str, typer.Argument(help="The job's key, as `abs register list` shows it.")]
+Job = Annotated[str, typer.Argument(help="The name of the job, as `abs register list` shows it.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,9 @@ class State:
             read = SinksFile.read(sinks)
             places = {sink.name: place_of(sink) for sink in read.sinks}
             home = places[read.register]
-            return cls(home, f"the places that {sinks} names", None, places)
+            return cls(home, f"the targets that {sinks} names", None, places)
         if url is None:
-            raise typer.BadParameter("say where the registers are.", param_hint="--url or --sinks")
+            raise typer.BadParameter("name the target.", param_hint="--url or --sinks")
         return cls(place_at(url, schema), shown(url), url)
 
     @property
@@ -138,8 +138,8 @@ class State:
         """
         known = ", ".join(stored.state.job for stored in self.jobs())
         return ConfigError(
-            f"There is no register of a job {job!r} here.",
-            remedy=f"the jobs here are: {known}." if known else "there is none here.",
+            f"There is no register of job {job!r} here.",
+            remedy=f"the jobs here are: {known}." if known else "there is no job here.",
         )
 
     def in_doubt(self, job: str | None) -> list[InDoubt]:
@@ -180,10 +180,10 @@ class State:
         """
         if elsewhere := self.targets_elsewhere(state):
             raise ConfigError(
-                f"The register of job {state.job} is here, and what it writes to is not: "
-                f"{', '.join(elsewhere)}. What became of its handles there cannot be seen from here.",
-                remedy="start the job again: that ends all that it has in doubt; or name all its "
-                "sinks by --sinks FILE.",
+                f"The register of job {state.job} is here, but the job writes to another system: "
+                f"{', '.join(elsewhere)}. The outcome of its handles there cannot be read from here.",
+                remedy="start the job again, which commits or aborts all its handles; or name all its "
+                "sinks with --sinks FILE.",
             )
 
     def coordinator(self, state: JobState) -> Coordinator:
@@ -215,8 +215,9 @@ class State:
             same = [name for name, target in there.items() if target == sink.target]
             if sink.name in there and sink.until is None and sink.name not in same:
                 raise ConfigError(
-                    f"The sink {sink.name} writes to {there[sink.name] or 'a target without a name'} "
-                    f"by the file, and to {sink.target} by the register of job {state.job}.",
+                    f"In the file, sink {sink.name} writes to "
+                    f"{there[sink.name] or 'a target without a name'}; in the register of job "
+                    f"{state.job}, it writes to {sink.target}.",
                     remedy="correct the file.",
                 )
             if same:
@@ -249,8 +250,8 @@ def _is_system(name: str) -> bool:
 
 def _gone(number: int, committable: Committable) -> ConfigError:
     return ConfigError(
-        f"The epoch's sink number {number} is not among those that the file names.",
+        f"The file does not name sink number {number} of the epoch.",
         job=committable.handle.job,
         epoch=committable.handle.epoch,
-        remedy="add it to the file; `abs register show` tells its name and target.",
+        remedy="add it to the file; `abs register show` shows its name and target.",
     )

@@ -65,7 +65,7 @@ def plan(job: BatchJob, moment: datetime) -> Retirement:
 
     if job.parent is None:
         raise ConfigError(
-            f"Batch job {job.job} has been written by an older release only, which did not note when.",
+            f"Only an older release has written batch job {job.job}; it recorded no dates.",
             remedy="retire its tokens one by one: `abs register retire JOB@TOKEN`.",
         )
     still_open = {token_of(state.job) for state in job.states if state.open}
@@ -118,6 +118,6 @@ def moment_of(text: str) -> datetime:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
         raise ConfigError(
-            f"{text!r:.50} is no date.", remedy="write it as 2026-11-20, or 2026-11-20T06:00."
+            f"{text!r:.50} is not a date.", remedy="write it as 2026-11-20, or 2026-11-20T06:00."
         ) from error
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

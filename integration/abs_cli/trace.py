@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
 
 def trace(
-    path: Annotated[Path, typer.Argument(help="What `abs_core.runtime.trace.Trace.write` wrote.")],
+    path: Annotated[Path, typer.Argument(help="A file of `abs_core.runtime.trace.Trace.write`.")],
     out: Annotated[Path, typer.Option(help="The picture: .png, .svg or .pdf.")] = Path("trace.png"),
     checkpoint: Annotated[
-        int | None, typer.Option(help="Which one; the last that was committed if not given.")
+        int | None,
+        typer.Option(help="The number of the checkpoint. Default: the last committed one."),
     ] = None,
 ) -> None:
     """Draw one checkpoint of an embedded job: barriers, alignment, persisting, decision, commit."""
@@ -31,8 +32,8 @@ def trace(
         draw(shown, out)
     except (ImportError, OSError, ValueError) as error:
         raise ConfigError(
-            f"The picture {out} can't be drawn: {error}.",
-            remedy="it needs matplotlib (`pip install 'abs-sinks[embedded]'`), a folder that is there, "
+            f"The picture {out} cannot be drawn: {error}.",
+            remedy="this needs matplotlib (`pip install 'abs-sinks[embedded]'`), an existing folder, "
             "and a name that ends in .png, .svg or .pdf.",
         ) from error
     errors.print(f"checkpoint {chosen}: {out}")
@@ -55,7 +56,7 @@ def draw(shown: Timeline, out: Path) -> None:
         axes.annotate(what, (seconds * 1000, -0.9), rotation=30, fontsize=7, annotation_clip=False)
     axes.set_yticks(range(len(shown.spans)), [span.task for span in shown.spans])
     axes.invert_yaxis()
-    axes.set_xlabel("milliseconds since the coordinator began it")
+    axes.set_xlabel("milliseconds since the coordinator began the checkpoint")
     axes.set_title(
         f"checkpoint {shown.checkpoint}: orange until aligned and copied, blue until durable\n",
         fontsize=9,

@@ -67,6 +67,6 @@ def _write(line: Mapping[str, object]) -> None:
             os.fsync(file.fileno())
     except OSError as error:
         raise ConfigError(
-            f"The trail of what is done by hand cannot be written: {path}: {error.strerror}.",
-            remedy="name a file that can be written by ABS_TRAIL.",
+            f"The trail of manual commands cannot be written: {path}: {error.strerror}.",
+            remedy="set ABS_TRAIL to a file that can be written.",
         ) from error

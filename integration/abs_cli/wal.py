@@ -17,15 +17,15 @@ from abs_core.model import HandleName
 if TYPE_CHECKING:  # Arrow takes long to import; `abs --help` shall not wait for it
     from abs_core.wal import Entry, SegmentStore
 
-app = typer.Typer(help="Write-ahead logs: what tasks left there.", no_args_is_help=True)
+app = typer.Typer(help="Segments that tasks wrote to a write-ahead log.", no_args_is_help=True)
 
-Wal = Annotated[str, typer.Argument(help="The log: as the sink's option wal.")]
-OfJob = Annotated[str | None, typer.Option("--job", help="Only of this job key.")]
+Wal = Annotated[str, typer.Argument(help="The log, as in the sink's option wal.")]
+OfJob = Annotated[str | None, typer.Option("--job", help="Only segments of this job.")]
 
 
 @app.command()
 def ls(url: Wal, job: OfJob = None, *, as_json: AsJson = False) -> None:
-    """One line for each segment."""
+    """List the segments, one per line."""
     entries = _store(url).list(job)
     if as_json:
         print_json([_document(entry) for entry in entries])
@@ -75,7 +75,7 @@ def verify(
             errors.print(f"[red]damaged[/] {check['handle']}: {escape(str(check['damage']))}")
         rows = sum(int(str(check["rows"])) for check in checked if not check["damage"])
         people.print(
-            f"{len(checked) - len(damaged)} segments with {rows:,} rows are whole, "
+            f"{len(checked) - len(damaged)} segments with {rows:,} rows are intact, "
             f"{len(damaged)} damaged"
         )
     if damaged:
@@ -85,7 +85,7 @@ def verify(
 def _parse(text: str) -> HandleName:
     name = HandleName.parse(text)
     if name is None:
-        raise ConfigError(f"{text!r} is no handle's name.", remedy="see `abs wal ls`.")
+        raise ConfigError(f"{text!r} is not the name of a handle.", remedy="see `abs wal ls`.")
     return name
 
 

@@ -101,18 +101,18 @@ class Killing:
             self._moved_at = time.monotonic()
         if time.monotonic() - self._moved_at > STALLED_AFTER_S:
             raise UnavailableError(
-                f"No epoch of the job has ended for {STALLED_AFTER_S:.0f} s. It said last:\n"
+                f"No epoch of the job has ended for {STALLED_AFTER_S:.0f} s. The end of its log:\n"
                 f"{last_words(self._log)}",
-                remedy="look at the log (--keep leaves it); the machine may be too slow.",
+                remedy="read the log (--keep preserves it); the machine may be too slow.",
             )
 
     def _check_end(self, process: JobProcess) -> None:
         code = process.end()
         if code != 0:
             raise UnavailableError(
-                f"The job ended by itself with exit code {code}; nobody had killed it. It said "
-                f"last:\n{last_words(self._log)}",
-                remedy="act on what it said, then run the demo again (--keep leaves its log).",
+                f"The job ended by itself with exit code {code}, without a kill. The end of its log:\n"
+                f"{last_words(self._log)}",
+                remedy="correct the cause, then run the demo again (--keep preserves the log).",
             )
 
 

@@ -68,18 +68,20 @@ def story(sight: Sight, thing: str, *, recovering: bool = False) -> str:
         thing: what is in doubt there, for people, in the singular.
         recovering: the job had just been started again.
     """
-    again = ", recovering from the last one" if recovering else ""
+    again = ", during the recovery" if recovering else ""
     counted = f"{sight.in_doubt} {thing}{'' if sight.in_doubt == 1 else 's'}"
     match sight.moment:
         case Moment.BETWEEN:
             after = "before epoch 0" if sight.noted is None else f"after epoch {sight.noted}"
             return f"{after}{again}: nothing in doubt"
         case Moment.COMMITTED if sight.generation is None:
-            what = f"rows of it are in the table, and Spark's commits/{sight.epoch} is not written"
+            what = f"its rows are in the table, but Spark's commits/{sight.epoch} is not written"
         case Moment.COMMITTED:
-            what = f"after commit(), before Spark's commits/{sight.epoch}: all is in the table"
+            what = (
+                f"after commit(), before Spark's commits/{sight.epoch}: all rows are in the table"
+            )
         case Moment.DECIDED if sight.in_doubt == 0:
-            what = "decided, all committed, not noted as finished yet"
+            what = "decided and committed, not recorded as finished yet"
         case Moment.DECIDED:
             what = f"decided, {counted} not committed yet"
         case Moment.PREPARED:

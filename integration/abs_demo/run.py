@@ -171,5 +171,5 @@ def _connected(url: str) -> Iterator[psycopg.Connection[Any]]:
     except psycopg.Error as error:
         raise UnavailableError(
             f"The demo's database does not answer: {str(error).strip()}",
-            remedy="look whether the server runs, and start the demo again.",
+            remedy="check that the server runs, and start the demo again.",
         ) from error

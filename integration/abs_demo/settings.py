@@ -59,20 +59,20 @@ class DemoSettings:
             )
         if self.protocol == UNSAFE and self.route is not Route.DIRECT:
             raise OptionError(
-                "The plain writer goes straight to PostgreSQL.", remedy="leave out one of the two."
+                "The plain writer writes to PostgreSQL only.", remedy="omit --unsafe or --route."
             )
         if self.protocol == "idempotent" and self.route is Route.EPOCH:
             raise OptionError(
-                "Beside other sinks protocol=idempotent is refused: its rows are visible before the "
-                "decision.",
+                "protocol=idempotent is refused together with other sinks: its rows are visible before "
+                "the decision.",
                 remedy="choose --protocol 2pc or wal.",
             )
         if self.engine is Engine.EMBEDDED and (
             self.protocol == UNSAFE or self.route is not Route.DIRECT
         ):
             raise OptionError(
-                "The plain writer, the chain and the epoch are Spark's.",
-                remedy="leave out --engine embedded.",
+                "The plain writer and the routes chain and epoch need Spark.",
+                remedy="omit --engine embedded.",
             )
         _ = self.planned
 

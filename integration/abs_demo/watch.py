@@ -83,8 +83,8 @@ def watching(
                 yield kind(connection, checkpoint, protocol)
     except psycopg.Error as error:
         raise UnavailableError(
-            f"The demo's database does not answer any more: {str(error).strip()}",
-            remedy="look whether something ended it, and run the demo again.",
+            f"The demo's database no longer answers: {str(error).strip()}",
+            remedy="check whether something stopped it, and run the demo again.",
         ) from error
 
 

@@ -76,8 +76,8 @@ class FailedBatch:
             replace_file(filesystem, path, json.dumps(told).encode())
         except FAILURES as error:
             _log.warning(
-                "job %s: batch %d failed, and this cannot be noted in the checkpoint (%s): should the "
-                "query go on, restart it only when you have seen what the target holds",
+                "job %s: batch %d failed, and this cannot be recorded in the checkpoint (%s): if the "
+                "query continues, audit the target before you restart the query",
                 *(self._job, batch, str(error)[:200]),
             )
             return False

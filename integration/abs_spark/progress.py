@@ -72,7 +72,7 @@ def _measure(event: Event, attributes: dict[str, str]) -> None:
 def _log(event: Event) -> None:
     match event:
         case Started(job, generation, minted):
-            how = "a new register was made" if minted else "the register was taken over"
+            how = "a new register was created" if minted else "the register was taken over"
             _start.info("job %s: generation %d started; %s", job, generation, how)
         case PreCommitted(job, epoch, partition, rows, seconds):
             _progress.info(
@@ -95,18 +95,20 @@ def _log(event: Event) -> None:
                 *(job, epoch, handles),
             )
         case Swept(job, handles):
-            _recovery.info(
-                "job %s: %d handles that nobody will commit were aborted", job, len(handles)
-            )
+            _recovery.info("job %s: %d handles without a decision were aborted", job, len(handles))
         case SweepFailed(job, why):
-            _recovery.warning("job %s: what was left behind could not be aborted: %s", job, why)
+            _recovery.warning(
+                "job %s: handles without a decision could not be aborted: %s", job, why
+            )
         case NotCertified(job, why):
             _start.warning(
-                "job %s: its birth certificate cannot be written into the checkpoint, so a register "
-                "that is lost in this run could be taken for a new one: %s",
+                "job %s: its birth certificate cannot be written into the checkpoint; if the register "
+                "is lost in this run, the loss may go undetected: %s",
                 *(job, why),
             )
         case Ended(job, _):
-            _recovery.info("job %s: the run has ended; what it had open is ended, too", job)
+            _recovery.info(
+                "job %s: the run has ended; its open transactions were committed or aborted", job
+            )
         case Abandoned(job, epoch):
-            _recovery.info("job %s: epoch %d: given up; the next run writes it", job, epoch)
+            _recovery.info("job %s: epoch %d: abandoned; the next run writes it", job, epoch)

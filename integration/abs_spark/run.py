@@ -186,7 +186,7 @@ def end(target: Target, name: RunName, *, tasks_may_run: bool) -> None:
     try:
         attach(target, name, in_haste=True).end(tasks_may_run=tasks_may_run)
     except Exception as error:  # noqa: BLE001 - not even a defect may hide the first error
-        _log.warning("job %s: what the run has open cannot be ended now: %s", name.job, error)
+        _log.warning("job %s: the run's open transactions cannot be ended now: %s", name.job, error)
 
 
 def remember(query_start: str, name: RunName) -> None:

@@ -64,6 +64,6 @@ def show(target: Target, guarantee: Guarantee, job: str) -> None:
 
 
 _TRUSTED = (
-    "replay=token: a batch that comes again under a token that is committed is taken for the same "
-    "one, and its rows are not looked at: other rows under that token are lost"
+    "replay=token: a batch under a token that is already committed is taken for a repetition, and "
+    "its rows are not compared: other rows under that token are lost"
 )

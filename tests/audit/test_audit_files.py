@@ -287,7 +287,7 @@ def test_no_file_and_files_of_two_formats_are_errors(tmp_path: Path) -> None:
 
 
 def hints(report: Report) -> list[str]:
-    return [note for note in report.notes if "zeros at the end of decimals" in note]
+    return [note for note in report.notes if "trailing zeros of decimals" in note]
 
 
 @pytest.mark.parametrize("key", [["id"], ["price"], []])

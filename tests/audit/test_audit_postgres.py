@@ -315,7 +315,7 @@ def test_a_register_of_an_unknown_release_is_a_blind_spot(
     register.compare_and_set("job", None, state)
     assert audited().clean
     session.execute("""update abs.register set state = '{"version": 99}'""")
-    assert "not looked at" in audited().reasons[0]
+    assert "not checked" in audited().reasons[0]
 
 
 @contextlib.contextmanager

@@ -89,5 +89,5 @@ def test_a_prefix_without_objects_is_an_error(folder: Folder) -> None:
 
 @pytest.mark.parametrize("url", ["s3://", "s3://b/p?secret=x", "s3://key:x@b/p"])
 def test_a_url_that_names_no_prefix_is_refused(url: str) -> None:
-    with pytest.raises(OptionError, match="no prefix of a bucket"):
+    with pytest.raises(OptionError, match="not a prefix of a bucket"):
         relation([url])

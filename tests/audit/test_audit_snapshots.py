@@ -109,10 +109,10 @@ def test_what_was_in_doubt_on_either_side_of_the_last_read_counts(
 def test_an_audit_with_a_blind_spot_is_not_clean(compare: Any, records_of: Any) -> None:
     actual = records_of(EXPECTED, left=[LeftBehind(unchecked=("abs.register: denied",))])
     report = compare(EXPECTED, actual, key=["id"], left_behind=actual.look)
-    assert report.reasons == ("not looked at: abs.register: denied",)
+    assert report.reasons == ("not checked: abs.register: denied",)
 
 
 def test_a_target_that_cannot_tell_is_said_to_be_one(compare: Any) -> None:
     report = compare(EXPECTED, EXPECTED, key=["id"])
     assert report.left_behind is None
-    assert any("not looked at" in note for note in report.notes)
+    assert any("not checked" in note for note in report.notes)

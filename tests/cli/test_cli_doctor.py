@@ -12,8 +12,12 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+from abs_cli.doctor import show
 from abs_cli.main import app
+from abs_cli.output import people
 from abs_core.errors import ConfigError, OptionError
+from abs_sinks.kafka import KafkaOptions
+from abs_sinks.kafka.guarantee import guarantee as kafka_guarantee
 
 pytestmark = pytest.mark.services
 
@@ -43,6 +47,18 @@ def test_a_job_that_would_run_is_shown_with_its_guarantee(table: str) -> None:
     assert made == (None,)
 
 
+def test_people_are_told_what_readers_must_set() -> None:
+    options = KafkaOptions.parse({"kafka.bootstrap.servers": "localhost:1", "topic": "t"})
+    with people.capture() as shown:
+        show([], kafka_guarantee(options))
+    assert "readers: set isolation.level=read_committed" in " ".join(shown.get().split())
+
+
+def test_help_shows_what_stands_in_square_brackets() -> None:
+    # Rich's own markup would swallow it as the name of a style.
+    assert "[sinks.NAME]" in doctor("--help").stdout
+
+
 def test_the_format_is_told_by_the_options_and_never_guessed() -> None:
     without = doctor("-o", "job=payments", "-o", "protocol=wal").exception
     assert isinstance(without, ConfigError)
@@ -54,7 +70,7 @@ def test_the_format_is_told_by_the_options_and_never_guessed() -> None:
 
 
 def test_a_job_that_would_not_run_is_promised_nothing(table: str) -> None:
-    assert "once that is mended" in doctor("-o", f"url={table}", "-o", "dbtable=paiments").stdout
+    assert "once that is corrected" in doctor("-o", f"url={table}", "-o", "dbtable=paiments").stdout
     assert "once that is" not in doctor("-o", f"url={table}", "-o", "dbtable=payments").stdout
 
 

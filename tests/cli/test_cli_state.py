@@ -168,7 +168,7 @@ def test_a_lost_handle_is_accepted_only_by_consent_and_the_rest_is_committed(dat
     assert isinstance(run("in-doubt", "commit", "flights", "--url", database).exception, AbsError)
     listed = json.loads(run("in-doubt", "list", "--url", database, "--json").stdout)
     assert [each["fate"] for each in listed] == [
-        "not found: `abs in-doubt commit flights` tells more"
+        "not found: `abs in-doubt commit flights` says more"
     ]
     asked = CliRunner().invoke(
         app, ["in-doubt", "accept-loss", "flights", "0", "--url", database], input="n\n"
@@ -190,7 +190,7 @@ def test_of_a_job_with_another_target_elsewhere_nothing_is_taken_for_lost(databa
         connection.execute(f"rollback prepared '{committable.handle}'")
     listed = run("in-doubt", "list", "--url", database)
     assert listed.exit_code == 0
-    assert "job flights has in doubt at kafka:a-cluster/flights" in listed.stderr
+    assert "not checked: handles of job flights at kafka:a-cluster/flights" in listed.stderr
     for command in (["commit", "flights"], ["accept-loss", "flights", "0", "--yes"]):
         refused = run("in-doubt", *command, "--url", database)
         assert isinstance(refused.exception, ConfigError)

@@ -191,9 +191,9 @@ def test_one_token_is_retired_and_forgotten(register: Inventory, url: str) -> No
     ("arguments", "said"),
     [
         (["nightly"], "each of its 3 tokens has a register"),
-        (["nightly", "--tokens-before", "soon"], "no date"),
+        (["nightly", "--tokens-before", "soon"], "not a date"),
         (["clicks", "--tokens-before", "2026-11-03"], "no batch job"),
-        (["unknown"], "There is no register of a job"),
+        (["unknown"], "There is no register of job"),
     ],
 )
 @SELDOM_BUT_POSTGRES

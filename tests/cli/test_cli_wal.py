@@ -40,7 +40,7 @@ def test_segments_are_listed(wal: str) -> None:
 
 
 def test_whole_segments_are_said_to_be_whole(wal: str) -> None:
-    assert "2 segments with 4 rows are whole, 0 damaged" in _abs(0, "wal", "verify", wal)
+    assert "2 segments with 4 rows are intact, 0 damaged" in _abs(0, "wal", "verify", wal)
 
 
 def test_a_damaged_segment_is_named_and_fails(wal: str, tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def test_a_wait_in_vain_is_told_by_the_log_and_by_the_error(
     assert (error.job, error.remedy) == ("j", "start it.")
     outer = raises(UnavailableError, lambda: _raise(error))
     assert outer.what.count("Waited") == 1
-    assert any("was waited for in vain" in message for message in caplog.messages)
+    assert any("did not answer in time" in message for message in caplog.messages)
 
 
 def test_of_several_systems_the_one_that_failed_is_named_by_the_log_and_by_the_error(

@@ -187,7 +187,7 @@ def test_a_demo_that_is_interrupted_or_killed_leaves_nothing_behind(
     ("arguments", "said"),
     [
         (["--protocol", "3pc"], "choose from 2pc, wal, idempotent"),
-        (["--engine", "embedded", "--unsafe"], "leave out --engine embedded"),
+        (["--engine", "embedded", "--unsafe"], "omit --engine embedded"),
         (["--engine", "flink"], "choose from spark, embedded"),
         (["--days", "366"], "choose from 1 to 365"),
         (["--days", "20", "--kills", "5"], "have room for 1"),

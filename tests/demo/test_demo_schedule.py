@@ -80,7 +80,7 @@ def test_phases_are_told_from_what_target_and_checkpoint_hold() -> None:
 def test_people_are_told_epoch_and_what_is_in_doubt() -> None:
     assert story(PREPARED, "transaction") == "at epoch 7: 2 transactions in doubt"
     assert story(COMMITTED, "transaction").startswith("at epoch 7: after commit(), before Spark's")
-    assert "recovering" in story(WRITING, "transaction", recovering=True)
+    assert "during the recovery" in story(WRITING, "transaction", recovering=True)
 
 
 @pytest.mark.parametrize("sight", [WRITING, PREPARED, DECIDED, COMMITTED])

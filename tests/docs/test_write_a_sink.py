@@ -172,7 +172,7 @@ def test_a_package_that_cannot_be_imported_stops_only_who_asks_for_it(
     said = command("register", "list", "--url", f"sqlite://{shop}", fails=2)
     assert "nothing_of_that_name" in said
     assert "abs-sqlite" in said
-    assert "no system" not in said
+    assert "not a known system" not in said
 
 
 def batch(rows: list[tuple[int, str]]) -> pa.RecordBatch:

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("abs_spark.start")
 
 _MODE_UNKNOWN = (
-    "the output mode is not told here, as under Spark Connect: outputMode complete is not refused, "
-    "and would append the whole result with every batch; use append or update"
+    "the output mode is unknown here, as under Spark Connect: outputMode complete is not refused, and "
+    "would append the whole result with every batch; use append or update"
 )
 
 

@@ -123,7 +123,7 @@ class EpochRun:
                 coordinator.sweep_ended()
         except Exception as error:  # noqa: BLE001 - not even a defect may hide the first error
             _recovery.warning(
-                "job %s: what the run has open cannot be ended now: %s", self.name.job, error
+                "job %s: the run's open transactions cannot be ended now: %s", self.name.job, error
             )
 
     def close(self) -> None:

@@ -87,7 +87,7 @@ def choose(producer: str, topic: str | None, settings: Settings) -> Choice:
         first = refusals[0]
         return _by_librdkafka(f"producer=columnar {first.what}", first.what if first.warns else "")
     if given := sorted(_only_librdkafkas(settings)):
-        return _by_librdkafka(f"{PREFIX}{given[0]} is librdkafka's alone")
+        return _by_librdkafka(f"only librdkafka has {PREFIX}{given[0]}")
     return Choice(True, f"Records are sent column by column: all of them go to topic {topic}.")
 
 

@@ -93,17 +93,19 @@ def left_behind(options: KafkaOptions, state: JobState) -> None:
     Raises:
         TargetError: the brokers do not answer.
     """
-    if options.topic is None or not was_written(options, options.topic):
+    if options.topic is None:
         return
     after = BEGINNING if state.frontier is None else state.frontier
     place = state.generation, NO_DECISION
     none = Decided(state.register, state.job, *place, (), trail("protocol changed"), after)
     try:
-        _send_alone(options, side_topic(options.topic), none)
+        # A job needs no right on a side topic, not even to describe it, if others alone write to it.
+        if was_written(options, options.topic):
+            _send_alone(options, side_topic(options.topic), none)
     except RefusedError as error:
         log.warning(
-            "job %s has no protocol=idempotent any more, and cannot say so in %s: readers with "
-            "winners=true stop where an attempt before was cut off. %s",
+            "job %s does not use protocol=idempotent, and may not record this in %s. If an earlier "
+            "run of it did, readers with winners=true wait at its undecided records. %s",
             state.job,
             side_topic(options.topic),
             error,

@@ -6,29 +6,29 @@ from abs_core.model import Guarantee
 from abs_sinks.kafka.options import KafkaOptions
 
 _READ_COMMITTED = (
-    "isolation.level=read_committed (librdkafka's default; the Java client's is read_uncommitted, "
-    "and shows rows of epochs that never commit)"
+    "set isolation.level=read_committed (librdkafka's default; the Java client's default is "
+    "read_uncommitted, which shows records of epochs that never commit)"
 )
 
 _VISIBILITY = {
-    "2pc": "per task: when the epoch is committed, its tasks' records appear one transaction after "
-    "another, within milliseconds of each other",
-    "wal": "whole epoch: all of its records, of all partitions and topics, are one transaction",
-    "idempotent": "per task, and before the epoch is decided: only a reader that knows the winners "
-    "(our source abs-kafka) sees each record once",
+    "2pc": "per task: when the epoch is committed, its transactions become visible one after "
+    "another, within milliseconds",
+    "wal": "whole epoch: all its records, in all partitions and topics, are one transaction",
+    "idempotent": "per task, before the epoch is decided: only readers that read the side topic "
+    "(the source abs-kafka with winners=true) see each record once",
 }
 
 _READER = {
     "2pc": _READ_COMMITTED,
     "wal": _READ_COMMITTED,
-    "idempotent": "our source abs-kafka, which drops the records of attempts that lost",
+    "idempotent": "use the source abs-kafka with winners=true, which drops losing attempts",
 }
 
 _LIMITS = {
     "2pc": (
         (
             "Between pre-commit and commit a transaction is open: readers with read_committed wait "
-            "at its first record. One left behind by a killed process holds them up until the next "
+            "at its first record. An open transaction of a killed process is ended by the next "
             "epoch's task on its machine, the job's next start, or kafka.transaction.timeout.ms."
         ),
         (
@@ -36,10 +36,12 @@ _LIMITS = {
             "job is down for longer between decision and commit, the records of that epoch are "
             "lost; the job then stops and names them."
         ),
-        "Order within a partition holds within a task, not between the tasks of an epoch.",
+        "Within a partition, records of one task keep their order; records of different tasks do not.",
     ),
-    "wal": ("The records of an epoch pass through the driver, in one transaction.",),
-    "idempotent": ("Compacted topics cannot be written: a loser could be the newest value.",),
+    "wal": ("The driver sends all records of an epoch, in one transaction.",),
+    "idempotent": (
+        "Compacted topics are refused: a losing attempt could hold the newest value of a key.",
+    ),
 }
 
 

@@ -66,41 +66,42 @@ def judge_columns(columns: Columns) -> Iterator[Finding]:
     if columns.left_out:
         yield Finding.warning(
             f"These columns are not written: {', '.join(columns.left_out)}.",
-            "put them into value (to_json(struct(...))), or drop them to show that it is meant.",
+            "put them into value (to_json(struct(...))), or drop them to confirm that you do not need "
+            "them.",
         )
 
 
 def judge_cluster(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Finding]:
     if options.protocol == "2pc" and not cluster.can_end:
         yield Finding.error(
-            "The brokers cannot describe or list transactions: protocol 2pc rests on it.",
-            "take Kafka 3.0 or newer.",
+            "The brokers cannot describe or list transactions, which protocol 2pc needs.",
+            "use Kafka 3.0 or newer.",
         )
     if options.protocol != "idempotent":
         yield from _judge_timeouts(cluster, options)
     if not cluster.configs:
         yield Finding.note(
-            "The brokers' settings may not be read: timeouts and replication are not checked.",
-            "allow DESCRIBE_CONFIGS on the cluster to have them checked.",
+            "The principal may not read the brokers' settings: timeouts and replicas are not checked.",
+            "to have them checked, allow DESCRIBE_CONFIGS on the cluster.",
         )
     state = cluster.state
     if state is not None and state.replicas < min(3, cluster.brokers):
         yield Finding.warning(
-            f"{STATE_TOPIC} has {state.replicas} replica(s) on {cluster.brokers} brokers: with "
-            "them the outcome of transactions would be lost.",
+            f"{STATE_TOPIC} has {state.replicas} replica(s) on {cluster.brokers} brokers: if their "
+            "disks are lost, so is the outcome of transactions.",
             "raise its replication factor to 3.",
         )
     unclean = dict(cluster.configs).get("unclean.leader.election.enable") == "true"
     if unclean and options.topic is None:  # one that is named is looked at itself
         yield Finding.warning(
-            "unclean.leader.election.enable is true: a broker that lags may become leader, and "
-            "committed records are lost.",
+            "unclean.leader.election.enable is true: a lagging replica may become leader, and "
+            "committed records are then lost.",
             "set it to false, for the topics and for the brokers.",
         )
     if cluster.transaction_version is not None and cluster.transaction_version < 1:
         yield Finding.note(
-            "transaction.version is 0: late requests of a fenced producer are not verified by the "
-            "brokers (KIP-890).",
+            "transaction.version is 0: the brokers do not verify late requests of a fenced producer "
+            "(KIP-890).",
             "upgrade the feature transaction.version.",
         )
 
@@ -110,7 +111,7 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
     most = cluster.number("transaction.max.timeout.ms")
     if most is not None and timeout > most:
         yield Finding.error(
-            f"kafka.transaction.timeout.ms is {timeout}, and the brokers grant {most} at most.",
+            f"kafka.transaction.timeout.ms is {timeout}, but the brokers allow {most} at most.",
             "lower it, or raise the brokers' transaction.max.timeout.ms.",
         )
     if options.protocol != "2pc":
@@ -119,21 +120,21 @@ def _judge_timeouts(cluster: ClusterFacts, options: KafkaOptions) -> Iterator[Fi
     short_ms = round(2 * needed * 1000)  # to be written in, and then to be decided and committed
     if timeout <= needed * 1000:
         yield Finding.error(
-            f"kafka.transaction.timeout.ms is {timeout}: no epoch could ever be decided, for which "
+            f"kafka.transaction.timeout.ms is {timeout}, so no epoch can be decided: at the decision "
             f"{needed:g} s must be left (the option patience, and a minute).",
             f"set it to {short_ms} at least, or lower the option patience.",
         )
     elif timeout < short_ms:
         yield Finding.warning(
-            f"kafka.transaction.timeout.ms is {timeout}: a driver that is down for longer after a "
-            "decision loses the records of that epoch.",
-            f"set it to {short_ms} at least; as much as an outage may last is better.",
+            f"kafka.transaction.timeout.ms is {timeout}: if the driver is down for longer after a "
+            "decision, the records of that epoch are lost.",
+            f"set it to {short_ms} at least; better, to the longest outage that you expect.",
         )
     expiration = cluster.number("transactional.id.expiration.ms")
     if expiration is not None and expiration < SHORT_EXPIRATION_MS:
         yield Finding.warning(
-            f"transactional.id.expiration.ms is {expiration}: a job that is down for longer between "
-            "a commit and its next start finds no proof of it, and stops.",
+            f"transactional.id.expiration.ms is {expiration}: if the job is down for longer between a "
+            "commit and its next start, the proof of that commit is gone, and the job stops.",
             "raise it to the default of 7 days.",
         )
 
@@ -142,7 +143,7 @@ def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Fin
     if topic is None:
         yield Finding.error(
             f"Topic {options.topic} does not exist.",
-            "create it, with as many partitions and replicas as it shall have.",
+            "create it, with the partitions and replicas that it needs.",
         )
         return
     if topic.operations is not None and "WRITE" not in topic.operations:
@@ -152,8 +153,8 @@ def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Fin
         )
     if topic.operations is not None and "READ" not in topic.operations:
         yield Finding.note(
-            f"The principal may not read topic {topic.name}: records are not counted again before "
-            "they are pre-committed.",
+            f"The principal may not read topic {topic.name}: the records are not counted before they "
+            "are pre-committed.",
         )
     yield from _judge_size(topic, options)
     if topic.compacted and options.protocol != "idempotent":  # which ``winners`` refuses
@@ -183,7 +184,7 @@ def judge_hanging(
         where = f"{each.topic}-{each.partition}"
         yield Finding.warning(
             f"A transaction of producer {each.producer_id} hangs in {where} from offset "
-            f"{each.start_offset} on: no coordinator knows it, and readers wait there.",
+            f"{each.start_offset}: no coordinator knows it, and readers wait there.",
             f"end it: kafka-transactions.sh abort --topic {each.topic} --partition {each.partition} "
             f"--start-offset {each.start_offset}.",
         )
@@ -196,13 +197,13 @@ def _judge_size(topic: TopicFacts, options: KafkaOptions) -> Iterator[Finding]:
     batch = options.kafka.batch_size_bytes
     if batch > limit:
         yield Finding.error(
-            f"Topic {topic.name} takes {limit} bytes at a time (max.message.bytes), and batches may "
+            f"Topic {topic.name} accepts batches of {limit} bytes (max.message.bytes), but batches may "
             f"have {batch}: the broker would refuse them.",
             f"set kafka.batch.size={limit * 9 // 10}, or raise max.message.bytes.",
         )
     client = options.kafka.message_max_bytes
     if client > limit:
-        yield Finding.note(f"Records of more than {limit} bytes are refused by topic {topic.name}.")
+        yield Finding.note(f"Topic {topic.name} refuses records of more than {limit} bytes.")
 
 
 def _refused(error: AbsError) -> Finding:

@@ -75,7 +75,7 @@ def _register(options: KafkaOptions) -> Iterator[Finding]:
         yield Finding.of(error)
         return
     if found is None:
-        what = f"The register's topic {options.registertopic} does not exist; it will be made."
+        what = f"The register's topic {options.registertopic} does not exist; it will be created."
         yield Finding.note(what)
 
 
@@ -87,11 +87,11 @@ def _others(options: KafkaOptions, job: str) -> Iterator[Finding]:
     others = register.others_on(identity(options), job)
     if others:
         yield Finding.warning(
-            f"This job is new, and topic {options.topic} has been written by another one: "
-            f"{', '.join(others[:5])}. If that was this job before its checkpoint was deleted, "
+            f"This job is new, but another job has written to topic {options.topic}: "
+            f"{', '.join(others[:5])}. If that was this job, and its checkpoint was deleted, "
             "everything would be written twice.",
-            "restore its checkpoint; if it is in place and the job had another name, set that again "
-            f"(job={others[0]}); or go on, if the input is new.",
+            "if the checkpoint was deleted, restore it; if the job had another name, set that name "
+            f"again (job={others[0]}); if the input is new, do nothing.",
         )
 
 
@@ -104,9 +104,9 @@ def _log(options: KafkaOptions, job: str | None) -> Iterator[Finding]:
         return
     if isinstance(store, FolderSegments) and not _is_local(options.kafka):
         yield Finding.note(
-            f"The write-ahead log is a folder ({store.url}): every executor and the driver must see "
-            "the same one.",
-            "on several machines take a shared file system, or wal=s3://bucket/prefix.",
+            f"The write-ahead log is a folder ({store.url}): the driver and every executor must see "
+            "the same folder.",
+            "on several machines use a shared file system, or wal=s3://bucket/prefix.",
         )
 
 
@@ -147,14 +147,14 @@ def judge_replicas(states: Sequence[TopicFacts], data: Sequence[TopicFacts]) -> 
         data: topics that hold records.
     """
     for topic in states:
-        yield from _judge(topic, Severity.ERROR, "a decision that was made can be lost")
+        yield from _judge(topic, Severity.ERROR, "a decision can be lost")
     for topic in data:
-        yield from _judge(topic, Severity.WARNING, "records that are committed can be lost")
+        yield from _judge(topic, Severity.WARNING, "committed records can be lost")
     alone = sorted({topic.name for topic in (*states, *data) if topic.replicas == 1})
     if alone:
         yield Finding.warning(
-            f"There is one replica of {', '.join(alone)}: what is committed is lost with its broker's "
-            "disk.",
+            f"There is only one replica of {', '.join(alone)}: if its broker's disk is lost, committed "
+            "records are lost.",
             "raise the replication factor to 3, and min.insync.replicas to 2.",
         )
 
@@ -164,15 +164,15 @@ def _judge(topic: TopicFacts, severity: Severity, lost: str) -> Iterator[Finding
     if configs.get(UNCLEAN, "false").strip().lower() == "true":
         yield Finding(
             severity,
-            f"{UNCLEAN} of topic {topic.name} is true: a broker that lags may become leader, and "
+            f"{UNCLEAN} of topic {topic.name} is true: a lagging replica may become leader, and "
             f"{lost}.",
             f"set it to false: {_alter(topic.name, f'{UNCLEAN}=false')}.",
         )
     if topic.replicas > 1 and int(configs.get(LEAST, "2")) < 2:
         yield Finding(
             severity,
-            f"{LEAST} of topic {topic.name} is {configs[LEAST]}, with {topic.replicas} replicas: what "
-            f"one broker has counts as written, and {lost} with that broker.",
+            f"{LEAST} of topic {topic.name} is {configs[LEAST]}, with {topic.replicas} replicas: a "
+            f"record on one broker counts as written, and {lost} with that broker.",
             f"set it to 2: {_alter(topic.name, f'{LEAST}=2')}.",
         )
 
@@ -254,8 +254,8 @@ def _creation(
         if error.retryable:
             raise
         yield Finding.error(
-            f"Topic {name} does not exist, and {_who(options)} may not make it: {error.what}",
-            f"allow it CREATE, DESCRIBE, {', '.join(needed)} on topic {name}; or make it.",
+            f"Topic {name} does not exist, and {_who(options)} may not create it: {error.what}",
+            f"allow it CREATE, DESCRIBE, {', '.join(needed)} on topic {name}; or create the topic.",
         )
 
 

@@ -124,8 +124,9 @@ def findings(options: KafkaOptions) -> list[Finding]:
     if known[topic].compacted:
         return [
             Finding.error(
-                f"Topic {topic} is compacted, and protocol=idempotent cannot write to it: what a "
-                "late loser wrote would be the newest value of its key, and the winner's is deleted.",
+                f"Topic {topic} is compacted, so protocol=idempotent cannot write to it: a record of a "
+                "late losing attempt would be the newest value of its key, and the winner's would be "
+                "deleted.",
                 "set protocol=2pc or protocol=wal.",
             )
         ]

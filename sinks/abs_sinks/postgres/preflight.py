@@ -87,11 +87,11 @@ def judge_server(
 ) -> Iterator[Finding]:
     if server.version < OLDEST_VERSION:
         yield Finding.error(
-            f"The server is too old ({server.version}).", "take PostgreSQL 14 or newer."
+            f"The server is too old ({server.version}).", "use PostgreSQL 14 or newer."
         )
     if server.standby:
         yield Finding.error(
-            "The server takes no writes: it is a standby.",
+            "The server accepts no writes: it is a standby.",
             "connect to the primary (target_session_attrs=read-write in the url).",
         )
     elif server.read_only:
@@ -102,12 +102,12 @@ def judge_server(
     yield from _judge_timeouts(server)
     if not server.fsync or not server.full_page_writes:
         yield Finding.warning(
-            "fsync or full_page_writes is off: a crash of the machine can lose or damage what was "
-            "committed.",
+            "fsync or full_page_writes is off: a crash of the machine can lose or damage committed "
+            "rows.",
             "turn both on, unless the data may be lost.",
         )
     if server.asynchronous:
-        yield Finding.note("synchronous_commit is off by default; this sink's sessions turn it on.")
+        yield Finding.note("synchronous_commit is off by default; the sink's sessions turn it on.")
     yield from _judge_state_schema(server, options)
     if options.protocol == "2pc":
         yield from _judge_prepared(server, tasks, OR_WAL)
@@ -117,8 +117,8 @@ def judge_server(
         yield Finding.warning(
             f"The oldest prepared transaction of the server ({server.oldest_prepared}) is "
             f"{server.oldest_prepared_s / 3600:.1f} hours old: it holds locks and holds back vacuum.",
-            "find out whose it is, then COMMIT PREPARED or ROLLBACK PREPARED (`abs in-doubt list` "
-            "knows ours).",
+            "find out who prepared it, then COMMIT PREPARED or ROLLBACK PREPARED (`abs in-doubt "
+            "list` shows those of abs-sinks).",
         )
     if options.protocol == "idempotent" and not server.may_create_temporary:
         yield Finding.error(
@@ -127,13 +127,13 @@ def judge_server(
         )
     if tasks is not None and tasks + 3 > server.max_connections:
         yield Finding.warning(
-            f"{tasks} tasks take as many connections; the server has {server.max_connections}.",
+            f"{tasks} tasks need as many connections; the server allows {server.max_connections}.",
             "coalesce the data frame, or raise max_connections.",
         )
     needed = LOCKS_PER_STAGING_TABLE * (tasks or 0)
     if options.protocol == "wal" and needed > server.max_locks / 2:
         yield Finding.warning(
-            f"To apply {tasks} staging tables takes about {needed} locks; the server has room for "
+            f"Applying {tasks} staging tables takes about {needed} locks; the server has room for "
             f"{server.max_locks}.",
             "coalesce the data frame, or raise max_locks_per_transaction.",
         )
@@ -147,7 +147,7 @@ def _judge_timeouts(server: ServerFacts) -> Iterator[Finding]:
         if milliseconds:
             yield Finding.warning(
                 f"{name} is {milliseconds / 1000:g} s for role {server.role}: the server ends the "
-                f"{what} if it takes longer, and the job then fails at every try.",
+                f"{what} if it takes longer, and the job then fails at each attempt.",
                 f"ALTER ROLE ... SET {name} = 0 for the job's role, or keep epochs small.",
             )
 
@@ -155,8 +155,8 @@ def _judge_timeouts(server: ServerFacts) -> Iterator[Finding]:
 def _judge_prepared(server: ServerFacts, tasks: int | None, otherwise: str) -> Iterator[Finding]:
     if server.max_prepared == 0:
         yield Finding.error(
-            "Prepared transactions are disabled (max_prepared_transactions = 0), and protocol "
-            "2pc, or wal with a register elsewhere, rests on them.",
+            "Prepared transactions are disabled (max_prepared_transactions = 0). Protocol 2pc, and "
+            "wal with a register in another system, need them.",
             f"{RAISE}, or {otherwise}.",
         )
         return
@@ -197,14 +197,14 @@ def _judge_state_schema(server: ServerFacts, options: PostgresOptions) -> Iterat
 def judge_pooling(found: str) -> Iterator[Finding]:
     if found == Pooling.TRANSACTION:
         yield Finding.error(
-            "A connection pooler hands out server connections per transaction (pgbouncer's "
-            "pool_mode=transaction): lock timeouts, durable commits and the end of zombies rest on "
-            "session settings, which are lost then.",
+            "A connection pooler assigns server connections per transaction (pgbouncer's "
+            "pool_mode=transaction), so session settings are lost. Lock timeouts, durable commits and "
+            "the end of zombie sessions depend on them.",
             "connect to the server itself, or to a pool with pool_mode=session.",
         )
     elif found == Pooling.SESSION:
         yield Finding.note(
-            "A connection pooler stands between; it keeps sessions whole, which is enough."
+            "The connection goes through a pooler that keeps sessions, which is sufficient."
         )
 
 
@@ -228,14 +228,14 @@ def judge_table(
         )
     if table.row_security:
         yield Finding.error(
-            f"Row-level security of table {table.label} applies to role {server.role}: COPY is "
-            "refused then.",
-            "take a role that owns the table or has BYPASSRLS.",
+            f"Row-level security of table {table.label} applies to role {server.role}, so the server "
+            "refuses COPY.",
+            "use a role that owns the table or has BYPASSRLS.",
         )
     if not table.logged:
         yield Finding.warning(
-            f"Table {table.label} is UNLOGGED: a crash of the server empties it, and what was "
-            "committed is not written again.",
+            f"Table {table.label} is UNLOGGED: a crash of the server empties it, and committed rows "
+            "are not written again.",
             f"ALTER TABLE {table.label} SET LOGGED.",
         )
     if facts.insert_triggers:
@@ -244,12 +244,12 @@ def judge_table(
         yield (Finding.warning if again else Finding.note)(
             f"Triggers fire for inserted rows ({names})"
             + ("; they fire again when an epoch is written again." if again else "."),
-            "see to it that they can be repeated." if again else "",
+            "make sure that they may be repeated." if again else "",
         )
         if options.protocol == "2pc":
             yield Finding.note(
-                "A trigger that uses NOTIFY or a temporary table cannot be prepared: then each "
-                "epoch fails, with protocol=wal as the remedy."
+                "A transaction whose trigger uses NOTIFY or a temporary table cannot be prepared: each "
+                "epoch would fail. Then use protocol=wal."
             )
     if facts.has_rules and options.protocol == "2pc":
         yield Finding.note(f"Rules of table {table.label} do not apply to COPY (manual, COPY).")
@@ -258,9 +258,9 @@ def judge_table(
 def judge_plan(plan: CopyPlan) -> Iterator[Finding]:
     if empty := left_empty(plan):
         yield Finding.note(
-            f"Columns of table {plan.table.label} that the input does not have stay NULL: "
+            f"The input does not have these columns of table {plan.table.label}, so they stay NULL: "
             f"{', '.join(empty)}.",
-            "add them in Spark, if they are meant to be filled.",
+            "add them in Spark if they should be filled.",
         )
 
 
@@ -269,13 +269,13 @@ def judge_others(others: Sequence[str], known: bool, table: Table) -> Iterator[F
         return
     names = ", ".join(others[:5])
     if known:
-        yield Finding.note(f"Other jobs write to table {table.label} too: {names}.")
+        yield Finding.note(f"Other jobs also write to table {table.label}: {names}.")
         return
     yield Finding.warning(
-        f"This job is new, and table {table.label} has been written by another one: {names}. If "
-        "that was this job before its checkpoint was deleted, everything would be written twice.",
-        f"restore its checkpoint; if it is in place and the job had another name, set that again "
-        f"(job={others[0]}); or go on, if the input is new.",
+        f"This job is new, but another job has written to table {table.label}: {names}. If that was "
+        "this job, and its checkpoint was deleted, everything would be written twice.",
+        "if the checkpoint was deleted, restore it; if the job had another name, set that name again "
+        f"(job={others[0]}); if the input is new, do nothing.",
     )
 
 

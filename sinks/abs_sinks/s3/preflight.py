@@ -39,7 +39,7 @@ def preflight(options: S3Options, job: str | None) -> list[Finding]:
         # Before anything is put: some servers make a bucket for it.
         return [
             Finding.error(
-                f"There is no bucket {options.path.bucket}.",
+                f"The bucket {options.path.bucket} does not exist.",
                 "create it, or check the options path and endpoint.",
             )
         ]
@@ -113,9 +113,9 @@ def _open_uploads(options: S3Options) -> Iterator[Finding]:
         uploads.abort(key, upload)
     if not listed:
         yield Finding.warning(
-            "The server does not list unfinished uploads below a folder: those that a crash leaves "
-            "behind are not swept.",
-            "set a lifecycle rule that ends unfinished uploads after some weeks.",
+            "The server does not list unfinished uploads below a folder, so uploads that a crash "
+            "leaves are not swept.",
+            "set a lifecycle rule that aborts unfinished uploads after some weeks.",
         )
 
 
@@ -128,15 +128,16 @@ def judge_rules(rules: list[dict[str, Any]], options: S3Options) -> Iterator[Fin
         days = rule.get("AbortIncompleteMultipartUpload", {}).get("DaysAfterInitiation")
         if days is not None and _touches(rule, options.path) and options.protocol != "idempotent":
             yield Finding.warning(
-                f"The lifecycle rule {name} ends unfinished uploads after {days} day(s): an epoch that "
-                "is decided, and whose job is down for longer, loses its rows.",
-                "let the rule leave out this folder, or wait longer than the job is ever down.",
+                f"The lifecycle rule {name} aborts unfinished uploads after {days} day(s): if the job "
+                "is down for longer, a decided epoch loses its rows.",
+                "exclude this folder from the rule, or let the rule wait for longer than the job may "
+                "be down.",
             )
         if rule.get("Expiration") and _touches(rule, options.state):
             yield Finding.warning(
-                f"The lifecycle rule {name} deletes objects in {options.state}: with the register "
-                "goes the memory of what is committed.",
-                "let the rule leave out that folder, or set the option statepath to another one.",
+                f"The lifecycle rule {name} deletes objects in {options.state}. If it deletes the "
+                "register, the record of what is committed is lost.",
+                "exclude that folder from the rule, or set the option statepath to another one.",
             )
 
 
@@ -155,14 +156,14 @@ def _rules(options: S3Options) -> list[dict[str, Any]]:
 def _bucket(options: S3Options) -> Iterator[Finding]:
     if _ask(options, "get_bucket_versioning").get("Status") == "Enabled":
         yield Finding.note(
-            "The bucket keeps versions: each change of the register leaves one.",
-            f"a rule on {options.state} that expires noncurrent versions keeps that small.",
+            "The bucket keeps versions: each change of the register adds one.",
+            f"a lifecycle rule on {options.state} that expires noncurrent versions limits them.",
         )
     lock = _ask(options, "get_object_lock_configuration").get("ObjectLockConfiguration", {})
     if lock.get("Rule"):
         yield Finding.warning(
             "The bucket locks new objects by default: segments, probes and manifests that the job "
-            "deletes stay as versions, and cost room, until that ends.",
+            "deletes stay as versions, and take space, until their lock ends.",
             "use a bucket without a default retention.",
         )
 
@@ -173,20 +174,20 @@ def _state(options: S3Options) -> Iterator[Finding]:
     if not state.startswith(path) or any(map(is_hidden, state.removeprefix(path).split("/"))):
         return
     what = (
-        f"The option statepath names {options.state}, in the path, where readers do not pass over it: "
-        "one that lists all folders takes the register for rows."
+        f"The option statepath names {options.state}, a folder of the path that readers do not skip: "
+        "a reader that lists all folders takes the register for rows."
     )
     # A job that has begun there goes on: to look for its register elsewhere would be to lose it.
     if any(True for _ in S3Register(options).names()):
         yield Finding.warning(
             what,
-            "stop its jobs, take each register to a folder whose name begins with _ by `abs register "
-            "move`, and set statepath to that; or let readers leave this folder out.",
+            "stop its jobs, move each register to a folder whose name begins with _ (`abs register "
+            "move`), and set statepath to that; or exclude this folder in the readers.",
         )
         return
     yield Finding.error(
         what,
-        "leave statepath out; or name a folder outside of the path, or one that begins with _.",
+        "omit statepath; or name a folder outside of the path, or one that begins with _.",
     )
 
 
@@ -197,9 +198,10 @@ def _others(options: S3Options, job: str) -> Iterator[Finding]:
     others = register.others_on(str(options.path), job)
     if others:
         yield Finding.warning(
-            f"This job is new to {options.path}, where {', '.join(others[:5])} has written: if its "
-            "checkpoint was deleted, what it reads again is written again.",
-            "restore the checkpoint; or, if this is another job, go on.",
+            f"This job is new, but another job has written to {options.path}: {', '.join(others[:5])}. "
+            "If that was this job, and its checkpoint was deleted, everything would be written twice.",
+            "if the checkpoint was deleted, restore it; if the job had another name, set that name "
+            f"again (job={others[0]}); if the input is new, do nothing.",
         )
 
 

@@ -61,8 +61,8 @@ def test_a_sound_cluster_and_topic_give_nothing_to_worry_about() -> None:
 @pytest.mark.parametrize(
     ("cluster", "options", "named"),
     [
-        (CLUSTER, with_timeout(900_001), "grant 900000 at most"),
-        (CLUSTER, with_timeout(240_000), "no epoch could ever be decided"),
+        (CLUSTER, with_timeout(900_001), "allow 900000 at most"),
+        (CLUSTER, with_timeout(240_000), "no epoch can be decided"),
         (replace(CLUSTER, can_end=False), OPTIONS, "cannot describe"),
     ],
 )
@@ -81,7 +81,7 @@ def test_a_cluster_that_cannot_keep_the_promise_is_an_error(
         (
             replace(CLUSTER, configs=(("transactional.id.expiration.ms", "3600000"),)),
             OPTIONS,
-            "finds no proof",
+            "the proof of that commit is gone",
         ),
         (
             replace(CLUSTER, configs=(("unclean.leader.election.enable", "true"),)),

@@ -142,6 +142,16 @@ def test_what_is_lacking_is_found_by_preflight_and_named_by_the_job(
     epoch(sink_of(client, protocol, tmp_path), client["sasl.username"])
 
 
+def test_another_jobs_side_topic_need_not_be_described(
+    new: Callable[..., Client], tmp_path: Path
+) -> None:
+    epoch(sink_of(new(*NEEDED["idempotent"]), "idempotent", tmp_path), "winner")
+    client = new(*NEEDED["2pc"])
+    for _ in range(2):  # the second start supersedes a run
+        epoch(sink_of(client, "2pc"), "beside-it")
+    assert values(new, tmp_path).count("beside-it") == 1
+
+
 def test_a_password_is_taken_without_tls_too_and_a_wrong_one_is_refused(
     new: Callable[..., Client], broker: NativeKafka, tmp_path: Path
 ) -> None:

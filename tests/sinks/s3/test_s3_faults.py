@@ -257,4 +257,4 @@ def test_a_bucket_that_is_not_there_is_told_and_not_made(given: Mapping[str, str
     options = S3Options.parse({**given, "path": f"s3://nosuch-{secrets.token_hex(6)}/x"})
     for _ in range(2):  # the first look must not have made it
         (found,) = preflight(options, "job")
-        assert "There is no bucket" in found.what
+        assert "does not exist" in found.what

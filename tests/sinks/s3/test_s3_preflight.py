@@ -103,14 +103,14 @@ DELETES = {"Expiration": {"Days": 9}}
 @pytest.mark.parametrize(
     ("prefix", "action", "protocol", "said"),
     [
-        ("", ENDS_UPLOADS, "2pc", ["ends unfinished uploads after 3 day"]),
-        ("rows/", ENDS_UPLOADS, "wal", ["ends unfinished uploads after 3 day"]),
-        ("rows/k=1/", ENDS_UPLOADS, "2pc", ["ends unfinished uploads after 3 day"]),
+        ("", ENDS_UPLOADS, "2pc", ["aborts unfinished uploads after 3 day"]),
+        ("rows/", ENDS_UPLOADS, "wal", ["aborts unfinished uploads after 3 day"]),
+        ("rows/k=1/", ENDS_UPLOADS, "2pc", ["aborts unfinished uploads after 3 day"]),
         ("other/", ENDS_UPLOADS, "2pc", []),
         # It leaves nothing undone behind a decision.
         ("", ENDS_UPLOADS, "idempotent", []),
-        ("rows/_abs/", DELETES, "2pc", ["with the register goes the memory"]),
-        ("", DELETES, "idempotent", ["with the register goes the memory"]),
+        ("rows/_abs/", DELETES, "2pc", ["the record of what is committed is lost"]),
+        ("", DELETES, "idempotent", ["the record of what is committed is lost"]),
         ("rows/k=1/", DELETES, "2pc", []),
     ],
 )
