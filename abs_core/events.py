@@ -17,13 +17,18 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class PreCommitted:
-    """A task's rows are durable in the target; ``seconds`` from first batch to pre-commit's end."""
+    """A task's rows are durable in the target; ``seconds`` from first batch to pre-commit's end.
+
+    Args:
+        sinks: names of the sinks that they are in, where these have any.
+    """
 
     job: str
     epoch: int
     partition: int
     rows: int
     seconds: float
+    sinks: str = ""
 
 
 @dataclass(frozen=True, slots=True)

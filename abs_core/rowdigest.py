@@ -41,6 +41,14 @@ class RowDigest:
         """The same without columns: it still tells rows apart, and not where they differ."""
         return RowDigest(self.total)
 
+    def prefixed(self, prefix: str) -> RowDigest:
+        """The same with other names of the columns: tells the sinks of an epoch apart."""
+        if not prefix:
+            return self
+        return RowDigest(
+            self.total, tuple((f"{prefix}{name}", part) for name, part in self.columns)
+        )
+
     def to_text(self) -> str:
         """For a register's fingerprint."""
         value: dict[str, object] = {"total": f"{self.total:016x}"}

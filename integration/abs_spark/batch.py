@@ -17,9 +17,9 @@ from abs_spark.executor import on_executor
 from abs_spark.logs import show_logs
 from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
-from abs_spark.share import take_part
 from abs_spark.stream import reported_by, show_once
 from abs_spark.target import Target
+from abs_spark.task import take_part
 
 
 def begun(target: Target, job: str) -> Origin:

@@ -74,10 +74,10 @@ def _log(event: Event) -> None:
         case Started(job, generation, minted):
             how = "a new register was created" if minted else "the register was taken over"
             _start.info("job %s: generation %d started; %s", job, generation, how)
-        case PreCommitted(job, epoch, partition, rows, seconds):
+        case PreCommitted(job, epoch, partition, rows, seconds, sinks):
             _progress.info(
-                "job %s: epoch %d partition %d: %d rows pre-committed in %.3f s",
-                *(job, epoch, partition, rows, seconds),
+                "job %s: epoch %d partition %d%s: %d rows pre-committed in %.3f s",
+                *(job, epoch, partition, f" of {sinks}" if sinks else "", rows, seconds),
             )
         case Committed(job, epoch, rows, handles, seconds):
             _epoch.info(

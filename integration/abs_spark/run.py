@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from abs_core.certificate import CertificateStore, Origin
 from abs_core.contracts import Emptiable, Sink
 from abs_core.coordinator import Coordinator
-from abs_core.errors import TargetError
 from abs_core.events import Event, Started
 from abs_core.model import JobState
 from abs_core.parent_certificates import ParentCertificates
 from abs_core.patience import Patience
 from abs_core.preflight import check
-from abs_core.protocol import Identity, Refused, Skip, Write, generation_of, has_started
+from abs_core.protocol import Identity, Skip, Write, has_started
 from abs_spark.certificates import CheckpointCertificates
+from abs_spark.kept import Kept
 from abs_spark.names import RunName
 from abs_spark.progress import observer
 from abs_spark.target import Target
 
 _KEPT = 8
-"""Runs that a process keeps at most; a worker process may serve many queries in its life."""
+"""Starts of queries that a process knows at most."""
 
 HASTE_SECONDS = 5.0
 """For giving up: the query is about to end with an error, and the next start does it anyway."""
@@ -94,35 +95,9 @@ class Run:
             self._started_in = self._epoch
         self._tell(event)
 
-    def raise_if_fenced(self, cause: TargetError) -> None:
-        """Look whether a newer run has taken over; silent where that cannot be told.
-
-        Raises:
-            FencedError: it has; from ``cause``.
-        """
-        try:
-            stored = self.sink.register().load(self._identity.job)
-        except TargetError:
-            return
-        if stored is None:
-            return
-        held = generation_of(stored.state, self._identity)
-        if isinstance(held, Refused):
-            raise held.error from cause
-
-    def end(self, *, tasks_may_run: bool) -> None:
-        """Give the run up: what it has open is committed or aborted; with little patience.
-
-        Args:
-            tasks_may_run: wait until Spark has killed them, and sweep once more.
-
-        Raises:
-            AbsError: it was not done; the next start does it.
-        """
-        coordinator = self._coordinate(hasty(self.patience))
-        if coordinator.end() and tasks_may_run:
-            time.sleep(KILL_SECONDS)
-            coordinator.sweep_ended()
+    def in_haste(self) -> Coordinator:
+        """For giving the run up: with little patience."""
+        return self._coordinate(hasty(self.patience))
 
     def _coordinate(self, patience: Patience) -> Coordinator:
         return Coordinator(
@@ -149,7 +124,7 @@ class Run:
         self.warnings = check(findings, job, _start)
 
 
-_runs: dict[tuple[Target, RunName], Run] = {}
+_runs: Kept[tuple[Target, RunName], Run] = Kept(lambda run: run.sink.close())
 _latest: dict[str, RunName] = {}
 
 
@@ -167,26 +142,39 @@ def attach(target: Target, name: RunName, *, in_haste: bool = False) -> Run:
     Raises:
         TargetError: the target does not answer for good.
     """
-    run = _runs.pop((target, name), None)
-    if run is None:
-        for key in [k for k in _runs if k[0] == target and k[1].job == name.job]:
-            _runs.pop(key).sink.close()  # of an earlier run
-        while len(_runs) >= _KEPT:
-            _runs.pop(next(iter(_runs))).sink.close()
-        run = _build(target, name, in_haste=in_haste)
-    _runs[target, name] = run  # the last one is the one used last
-    return run
+    return _runs.of(
+        (target, name),
+        lambda: _build(target, name, in_haste=in_haste),
+        lambda known: known[0] == target and known[1].job == name.job,  # of an earlier run
+    )
 
 
 def end(target: Target, name: RunName, *, tasks_may_run: bool) -> None:
-    """Give the run up, and end what it has open: the query stops, for whatever reason.
+    """Give the run up: the query stops, for whatever reason. See ``give_up``."""
+    give_up(
+        name.job,
+        lambda: attach(target, name, in_haste=True).in_haste(),
+        tasks_may_run=tasks_may_run,
+    )
 
-    Logs errors and raises none: the error that led here is the one that people must see.
+
+def give_up(job: str, coordinator: Callable[[], Coordinator], *, tasks_may_run: bool) -> None:
+    """End what a run has open: it is committed or aborted.
+
+    Logs errors and raises none: the error that led here is the one that people must see. What was not
+    done, the next start does.
+
+    Args:
+        coordinator: with little patience; it may have to ask the target who it is.
+        tasks_may_run: wait until Spark has killed them, and sweep once more.
     """
     try:
-        attach(target, name, in_haste=True).end(tasks_may_run=tasks_may_run)
+        ending = coordinator()
+        if ending.end() and tasks_may_run:
+            time.sleep(KILL_SECONDS)
+            ending.sweep_ended()
     except Exception as error:  # noqa: BLE001 - not even a defect may hide the first error
-        _log.warning("job %s: the run's open transactions cannot be ended now: %s", name.job, error)
+        _log.warning("job %s: the run's open transactions cannot be ended now: %s", job, error)
 
 
 def remember(query_start: str, name: RunName) -> None:

@@ -1,80 +1,144 @@
-"""One task's share of one epoch: written and pre-committed, or drained."""
+"""One task's shares of one epoch: each sink's rows are written and pre-committed, or drained.
+
+A format ``abs-...`` has one sink, ``abs_spark.epoch`` one or several: what a task does is the same.
+"""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from abs_core.certificate import Origin
-from abs_core.contracts import Task, Writer
+from abs_core import protocol
+from abs_core.contracts import RegisterStore, Task, Writer
 from abs_core.errors import TargetError
-from abs_core.events import PreCommitted
-from abs_core.model import Drained, JobState, Share, Wrote
-from abs_core.protocol import Skip, Write
-from abs_core.rowdigest import is_row_digest
+from abs_core.events import Observer, PreCommitted
+from abs_core.grouping import GroupWriter
+from abs_core.model import Committable, Drained, JobState, Share, Wrote
+from abs_core.protocol import Refused
 from abs_sinks.rowhash import empty_digest, row_digest
-from abs_spark.message import EpochMessage
-from abs_spark.names import Announced, RunName
-from abs_spark.run import Run, attach
 from abs_spark.schema import conform
-from abs_spark.settled import settle
-from abs_spark.start import warn
-from abs_spark.target import Target
+
+W = TypeVar("W", bound=Writer | GroupWriter)
 
 
-def take_part(
-    target: Target,
-    name: RunName,
-    epoch: int,
-    partition: int,
-    batches: Iterator[pa.RecordBatch],
-    announced: Announced,
-    origin: Origin,
-    *,
-    digests: bool,
-) -> EpochMessage:
-    """A task's whole work for one epoch; what it tells the commit process.
-
-    Deduplication is of whole epochs (I8): whatever rows a replay gives to this partition, they are
-    all written or all drained.
+class Out(Generic[W]):
+    """Takes the rows of one sink, or of several that share a transaction.
 
     Args:
-        origin: what the checkpoint told of the job before this epoch's tasks began.
-        digests: whether an epoch that comes again can be told by nothing but its rows.
-
-    Raises:
-        AbsError: nothing of the task's rows becomes visible.
+        make: makes the writer, for the first row: an empty share costs no transaction.
+        put: gives the writer rows of a sink.
+        where: the partition, and the sinks' names where they have any; for people.
     """
-    run = attach(target, name)
-    state, plan = run.begin(epoch, origin)
-    share = _take_share(run, state, plan, epoch, partition, batches, target, digests=digests)
-    started = run.has_started_in(epoch)
-    warnings = run.warnings if started and not announced.checked else ()
-    warn(warnings)
-    settle()
-    return EpochMessage(name, epoch, share, started, announced, warnings)
+
+    def __init__(
+        self,
+        make: Callable[[], W],
+        put: Callable[[W, int, pa.RecordBatch], None],
+        task: Task,
+        where: tuple[int, str],
+        observe: Observer,
+    ) -> None:
+        self._make = make
+        self._put = put
+        self._task = task
+        self._where = where
+        self._observe = observe
+        self._writer: W | None = None
+        self._rows = 0
+        self._began = 0.0
+
+    def write(self, sink: int, rows: pa.RecordBatch) -> None:
+        if self._writer is None:
+            self._began = time.monotonic()
+            self._writer = self._make()
+        self._put(self._writer, sink, rows)
+        self._rows += rows.num_rows
+
+    def pre_commit(self) -> tuple[int, Committable | None]:
+        """How many rows, and their handle; none when it is called again."""
+        rows, self._rows = self._rows, 0
+        if rows == 0 or self._writer is None:
+            return 0, None
+        made = self._writer.pre_commit()
+        if made is not None:
+            seconds, (partition, sinks) = time.monotonic() - self._began, self._where
+            told = (self._task.job, self._task.epoch, partition, rows, seconds, sinks)
+            self._observe(PreCommitted(*told))
+        return rows, made
+
+    def abort(self) -> None:
+        if self._writer is not None:
+            self._writer.abort()
 
 
-def _take_share(
-    run: Run,
-    state: JobState,
-    plan: Write | Skip,
-    epoch: int,
-    partition: int,
-    batches: Iterator[pa.RecordBatch],
-    target: Target,
-    *,
-    digests: bool,
-) -> Share:
-    if isinstance(plan, Skip):
-        recorded = state.record(epoch)
-        by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
-        wanted = by_rows and target.options.common.replay == "digest"
-        return _drain(batches, target.schema, digest=wanted)
-    task = Task(
+def to_one(writer: Writer, sink: int, rows: pa.RecordBatch) -> None:
+    """A sink has a writer of its own."""
+    writer.write(rows)
+
+
+def to_group(writer: GroupWriter, sink: int, rows: pa.RecordBatch) -> None:
+    """Several sinks have one."""
+    writer.write(sink, rows)
+
+
+class Lane:
+    """One sink's rows in one task.
+
+    Args:
+        schema: of its rows.
+        out: what takes them; None: the epoch was decided before, they are counted and not written.
+        digests: whether an epoch that comes again can be told by nothing but its rows.
+        of: its rows of a batch.
+        sink: its number, for ``out``.
+        prefix: stands before its columns' names in the digest.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        out: Out[Any] | None,
+        *,
+        digests: bool,
+        of: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
+        sink: int = 0,
+        prefix: str = "",
+    ) -> None:
+        self.out = out
+        self._schema = schema
+        self._digest = empty_digest(schema) if digests else None
+        self._of = of
+        self._sink = sink
+        self._prefix = prefix
+        self._rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        rows = self._of(batch)
+        if rows.num_rows == 0:
+            return
+        self._rows += rows.num_rows
+        if self.out is None and self._digest is None:
+            return
+        fitting = conform(rows, self._schema)
+        if self._digest is not None:
+            self._digest += row_digest(fitting)
+        if self.out is not None:
+            self.out.write(self._sink, fitting)
+
+    def share(self) -> Share:
+        digest = None if self._digest is None else self._digest.prefixed(self._prefix)
+        if self.out is None:
+            return Drained(self._rows, digest)
+        rows, made = self.out.pre_commit()
+        return Wrote(rows, made, digest)
+
+
+def task_of(state: JobState, epoch: int, partition: int) -> Task:
+    """What a try of a task does, as the coordinator has begun the epoch."""
+    return Task(
         register=state.register,
         job=state.job,
         generation=state.generation,
@@ -84,47 +148,52 @@ def _take_share(
         frontier=state.frontier,
         abandoned=state.abandoned,
     )
-    return _write(run, task, batches, target.schema, digest=digests)
 
 
-def _drain(batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, digest: bool) -> Drained:
-    seen = empty_digest(schema) if digest else None
-    rows = 0
-    for batch in batches:
-        rows += batch.num_rows
-        if seen is not None:
-            seen += row_digest(conform(batch, schema))
-    return Drained(rows, seen)
+def take_shares(
+    lanes: Sequence[Lane],
+    batches: Iterable[pa.RecordBatch],
+    task: Task,
+    register: Callable[[], RegisterStore],
+) -> list[Share]:
+    """All of a task's rows to every lane; then what each of them pre-committed.
 
+    Deduplication is of whole epochs (I8): whatever rows a replay gives to this partition, they are
+    all written or all drained.
 
-def _write(
-    run: Run, task: Task, batches: Iterator[pa.RecordBatch], schema: pa.Schema, *, digest: bool
-) -> Wrote:
-    writer: Writer | None = None
-    seen = empty_digest(schema) if digest else None
-    began = 0.0
-    rows = 0
+    Args:
+        register: the job's; asked where the target fails.
+
+    Raises:
+        AbsError: nothing of the task's rows becomes visible.
+    """
     try:
         for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            if writer is None:  # an empty share costs no transaction
-                began = time.monotonic()
-                writer = run.sink.writer(task)
-            fitting = conform(batch, schema)
-            writer.write(fitting)
-            rows += batch.num_rows
-            if seen is not None:
-                seen += row_digest(fitting)
-        committable = None if writer is None else writer.pre_commit()
+            for lane in lanes:
+                lane.write(batch)
+        return [lane.share() for lane in lanes]
     except BaseException as error:
-        if writer is not None:
-            writer.abort()
+        for out in {lane.out for lane in lanes if lane.out is not None}:
+            out.abort()
         if isinstance(error, TargetError):
-            # A newer run ends what older ones have in flight: then that is the reason to name.
-            run.raise_if_fenced(error)
+            raise_if_fenced(register, task, error)
         raise
-    if committable is not None:
-        seconds = time.monotonic() - began
-        run.observe(PreCommitted(task.job, task.epoch, task.partition, rows, seconds))
-    return Wrote(rows, committable, seen)
+
+
+def raise_if_fenced(register: Callable[[], RegisterStore], task: Task, cause: TargetError) -> None:
+    """Look whether a newer run has taken over; silent where that cannot be told.
+
+    It ends what older ones have in flight: then that is the reason to name.
+
+    Raises:
+        FencedError: it has; from ``cause``.
+    """
+    try:
+        stored = register().load(task.job)
+    except TargetError:
+        return
+    if stored is None:
+        return
+    planned = protocol.plan(stored.state, task.generation, task.epoch, gaps_allowed=True)
+    if isinstance(planned, Refused):
+        raise planned.error from cause

@@ -56,6 +56,18 @@ def warn(warnings: Sequence[str]) -> None:
         _log.warning(warning)
 
 
+def told_by_rows(job: str, replay: str = "digest") -> str:
+    """The warning where the checkpoint does not tell an epoch's input.
+
+    Args:
+        replay: the option.
+    """
+    return (
+        f"job {job}: the driver cannot read the checkpoint's offsets; a replayed epoch is recognised "
+        f"by {_BY[replay]}. Set the option checkpointLocation, in a file system that pyarrow can read."
+    )
+
+
 def show(target: Target, guarantee: Guarantee, job: str) -> None:
     """Print what the sink promises with these options."""
     if target.options.common.replay == "token":
@@ -67,3 +79,8 @@ _TRUSTED = (
     "replay=token: a batch under a token that is already committed is taken for a repetition, and "
     "its rows are not compared: other rows under that token are lost"
 )
+
+_BY = {
+    "digest": "a digest of its rows, which takes the tasks some time",
+    "count": "its row count only",
+}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -21,11 +20,9 @@ from abs_spark.logs import show_logs
 from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
 from abs_spark.settled import settle
-from abs_spark.share import take_part
-from abs_spark.start import show, warn
+from abs_spark.start import show, told_by_rows, warn
 from abs_spark.target import Target
-
-_log = logging.getLogger("abs_spark.start")
+from abs_spark.task import take_part
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -93,9 +90,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         if any(message.started for message in reported):
             show_once(self._target, reported)
             if digest is None:
-                _log.warning(
-                    _NO_FINGERPRINT, name.job, _TOLD_BY[self._target.options.common.replay]
-                )
+                warn([told_by_rows(name.job, self._target.options.common.replay)])
         shares = [message.share for message in reported]
         report = Report(batchId, shares, digest)
         runs.attach(self._target, name).coordinator.commit(report)
@@ -156,13 +151,3 @@ def show_once(target: Target, reported: Sequence[EpochMessage]) -> None:
     if not reported[0].announced.shown:
         show(target, runs.attach(target, name).sink.guarantee(), name.job)
     warn([warning for message in reported for warning in message.warnings])
-
-
-_NO_FINGERPRINT = (
-    "job %s: the driver cannot read the checkpoint's offsets; a replayed epoch is recognised by %s. "
-    "Set the option checkpointLocation, in a file system that pyarrow can read."
-)
-_TOLD_BY = {
-    "digest": "a digest of its rows, which takes the tasks some time",
-    "count": "its row count only",
-}

@@ -15,6 +15,13 @@ from abs_services.places import cache_folder
 
 ROOT = Path(__file__).parents[2]
 
+RUNTIME = ("numpy>=1.26", "pandas==2.3.3", "pyarrow>=15")
+"""What a runtime of Spark brings."""
+POSTGRES = ("pgpq>=0.12", "psycopg[binary]>=3.2")
+LIBRARIES = ("opentelemetry-api>=1.27", "tenacity>=8.2", "xxhash>=3.4", *POSTGRES)
+CONNECT = ("pyspark[connect]==4.3.0", *RUNTIME, *LIBRARIES)
+"""Spark with its Connect, and what a job needs that writes to PostgreSQL."""
+
 
 def python_with(*requirements: str, of: str = "") -> Path:
     """The Python of an environment that has these packages and what they need.

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -13,8 +14,10 @@ import pyarrow as pa
 import pyspark
 import pytest
 
-from abs_core.errors import ConfigError
-from abs_spark.foreach.query import running
+import abs_spark
+from abs_core.errors import ConfigError, OptionError
+from abs_spark.foreach.function import Epoch
+from abs_spark.foreach.query import output_mode, running
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.targets import Targets
 from abs_spark.formats import sink_format
@@ -66,3 +69,75 @@ def test_pyspark_3_under_connect_is_refused_as_it_loses_errors(
     connected: Any = object()  # a session of Connect has no SparkContext
     with pytest.raises(ConfigError, match="loses the errors of foreachBatch under Spark Connect"):
         running(connected, 0, str(tmp_path), "process")
+
+
+def of_connect(folder: Path, *more: str) -> tuple[Any, Path]:
+    """A batch as Connect hands it over, and the checkpoint of its query, with these folders more."""
+    (folder / "offsets").mkdir()
+    (folder / "offsets" / "0").write_text("v1")
+    (folder / "metadata").write_text('{"id":"5a0ec7f7-a3e8-4a5e-8d7c-3a6a9a2a1f10"}')
+    for name in more:
+        (folder / name).mkdir()
+    return SimpleNamespace(sparkSession=object()), folder
+
+
+def to_a_table(checkpoint: Path, mode: str | None) -> Epoch:
+    sink = abs_spark.sink("abs-postgres", {"url": "postgresql://127.0.0.1/none", "dbtable": "t"})
+    return abs_spark.epoch(sink, checkpointLocation=str(checkpoint), outputMode=mode)
+
+
+def test_where_the_mode_is_not_told_a_query_with_state_is_refused_before_it_is_looked_at(
+    tmp_path: Path,
+) -> None:
+    batch, checkpoint = of_connect(tmp_path, "state")
+    with pytest.raises(OptionError, match="keeps state, and its output mode is not told"):
+        to_a_table(checkpoint, None)(batch, 0)
+
+
+@pytest.mark.parametrize(
+    ("told", "given", "state", "mode"),
+    [
+        ("complete", None, True, "complete"),
+        ("update", "update", True, "update"),
+        (None, None, False, "append"),
+        (None, "append", True, "append"),
+        (None, "update", True, "update"),
+        (None, "complete", True, "complete"),
+    ],
+)
+def test_the_mode_is_spark_s_or_else_the_user_s(
+    tmp_path: Path, told: str | None, given: str | None, state: bool, mode: str
+) -> None:
+    _, checkpoint = of_connect(tmp_path, *(["state"] if state else []))
+    assert output_mode(told, given, str(checkpoint)) == mode
+
+
+@pytest.mark.parametrize(
+    ("told", "given", "why"),
+    [("append", "update", "which is append"), (None, "complete", "has no aggregation")],
+)
+def test_a_mode_that_cannot_be_true_is_refused(
+    tmp_path: Path, told: str | None, given: str, why: str
+) -> None:
+    _, checkpoint = of_connect(tmp_path)
+    with pytest.raises(OptionError, match=why):
+        output_mode(told, given, str(checkpoint))
+
+
+def test_a_mode_that_spark_does_not_have_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="no outputMode 'replace'"):
+        to_a_table(tmp_path, "replace")
+
+
+@pytest.mark.services
+def test_a_run_warns_once_that_the_checkpoint_does_not_tell_an_epoch_s_input(
+    database: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("create table payments (id bigint)")
+    with started(database, tmp_path, 1, ["payments"]) as run:
+        caplog.clear()
+        assert run.fingerprint(0) is run.fingerprint(1) is None
+    warned = [r.getMessage() for r in caplog.records if "checkpoint's offsets" in r.getMessage()]
+    (warning,) = warned
+    assert warning.startswith("job job: the driver cannot read the checkpoint's offsets")

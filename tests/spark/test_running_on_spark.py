@@ -19,17 +19,19 @@ import pytest
 from abs_services.leash import LEASH
 from abs_services.processes import ProcessId
 from tests import daily
-from tests.packaging.venvs import python_with, wheel, with_wheel
+from tests.packaging.venvs import (
+    CONNECT,
+    LIBRARIES,
+    RUNTIME,
+    python_with,
+    wheel,
+    with_wheel,
+)
 from tests.spark.cluster import Cluster
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1500)]
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "running-on-spark.md"
-POSTGRES = ("pgpq>=0.12", "psycopg[binary]>=3.2")
-RUNTIME = ("numpy>=1.26", "pandas==2.3.3", "pyarrow>=15")
-"""What a runtime of Spark brings."""
-LIBRARIES = ("opentelemetry-api>=1.27", "tenacity>=8.2", "xxhash>=3.4", *POSTGRES)
-CONNECT = ("pyspark[connect]==4.3.0",)
 ROWS = 30
 
 
@@ -124,7 +126,7 @@ def test_the_wheel_by_py_files(place: Place, cluster: Cluster, built: Path) -> N
 
 @daily.takes_minutes("a Connect server")
 def test_a_connect_server(place: Place, built: Path) -> None:
-    python = with_wheel(python_with(*CONNECT, *RUNTIME, *LIBRARIES, of="wheel"), built)
+    python = with_wheel(python_with(*CONNECT, of="wheel"), built)
     place.use(python)
     home = (
         python.parents[1] / "lib" / f"python3.{sys.version_info[1]}" / "site-packages" / "pyspark"

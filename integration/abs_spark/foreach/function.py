@@ -2,45 +2,37 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from abs_core.contracts import Task
 from abs_core.errors import OptionError, SchemaError
 from abs_core.model import Drained, JobState, Recent, Share, job_key
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
 from abs_core.sinkmap import check_names
 from abs_spark.certificates import location
-from abs_spark.checkpoint import fingerprint, is_stateless
+from abs_spark.checkpoint import is_stateless
 from abs_spark.failures import FailedBatch
 from abs_spark.foreach.process import process_id, runs
-from abs_spark.foreach.query import Running, running
+from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.spec import EpochSink
 from abs_spark.foreach.targets import Targets, check_beside, check_whole, replacing
-from abs_spark.foreach.tasks import REPORT_DDL, Part, Work, shares_of, writing
-from abs_spark.foreach.views import Pass, passes
+from abs_spark.foreach.tasks import REPORT_DDL, Part, Told, Work, shares_of, writing
+from abs_spark.foreach.views import Pass, Passes
 from abs_spark.formats import sink_format
 from abs_spark.logs import show_logs
 from abs_spark.names import RunName
+from abs_spark.share import task_of
 from abs_spark.target import Target
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_log = logging.getLogger("abs_spark.start")
-
-_MODE_UNKNOWN = (
-    "the output mode is unknown here, as under Spark Connect: outputMode complete is not refused, and "
-    "would append the whole result with every batch; use append or update"
-)
-
 
 _of_query: WeakValueDictionary[str, Epoch] = WeakValueDictionary()
 """The function of each query that has had a batch in this process, by the query's id."""
@@ -65,9 +57,14 @@ class Epoch:
         register: str | None,
         checkpoint: str,
         adopt: str | None,
+        mode: str | None,
     ) -> None:
         names = [sink.name for sink in sinks]
         check_names(names)
+        if mode not in (None, *MODES):
+            raise OptionError(
+                f"There is no outputMode {mode!r}.", remedy=f"give one of {', '.join(MODES)}."
+            )
         if register is not None and register not in names:
             raise OptionError(
                 f"register={register!r} is no sink of this epoch.",
@@ -78,9 +75,11 @@ class Epoch:
         self._job = job
         self._checkpoint = checkpoint
         self._adopt = adopt
+        self._mode = mode
         self._run: EpochRun | None = None
         self._known: dict[int, Target] = {}
         self._known_of: Running | None = None
+        self._passes = Passes(())
 
     def __getstate__(self) -> dict[str, Sealed]:
         """Under Spark Connect it goes to the server; what it has open stays here."""
@@ -128,18 +127,18 @@ class Epoch:
             raise
 
     def _write_batch(self, df: DataFrame, query: Running, batch_id: int) -> None:
+        query = replace(query, mode=output_mode(query.mode, self._mode, self._checkpoint))
         if query != self._known_of:
             # Another run may have other columns, and another output mode.
             self._known, self._known_of = {}, query
-            if query.mode is None:
-                _log.warning("query %s: %s", query.query, _MODE_UNKNOWN)
-        made = passes(df, self._sinks)
+            self._passes = Passes(self._sinks)
+        made = self._passes.of(df)
         run = self._attach(query, self._targets(made, whole=query.mode == "complete"))
         self._write(run, made, batch_id)
 
     def _write(self, run: EpochRun, made: Sequence[Pass], epoch: int) -> None:
         state, plan = run.begin(epoch)
-        told = fingerprint(self._checkpoint, epoch, run.patience)
+        told = run.fingerprint(epoch)
         recorded = state.record(epoch)
         by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
         if isinstance(plan, Skip) and recorded is not None and self._may_skip(recorded, told):
@@ -166,21 +165,11 @@ class Epoch:
     ) -> Work:
         parts = []
         for view in one.views:
-            name = self._sinks[view.sink].name
-            prefix = "" if run.targets.alone else f"{name}."
-            target = self._known[view.sink]
-            parts.append(Part(run.numbers[name], target, view, prefix))
-        task = Task(
-            register=state.register,
-            job=state.job,
-            generation=state.generation,
-            epoch=epoch,
-            partition=0,
-            attempt="0",
-            frontier=state.frontier,
-            abandoned=state.abandoned,
-        )
-        return Work(Sealed(tuple(parts)), task, run.targets.own, drain=drain, digests=digests)
+            name, target = self._sinks[view.sink].name, self._known[view.sink]
+            shown = "" if run.targets.alone else name
+            parts.append(Part(run.numbers[name], target, view, shown))
+        sealed = Sealed(Told(tuple(parts), run.targets.of_register))
+        return Work(sealed, task_of(state, epoch, 0), run.targets.own, drain=drain, digests=digests)
 
     def _attach(self, query: Running, targets: Sequence[Target]) -> EpochRun:
         name = RunName(
@@ -242,6 +231,7 @@ def epoch(
     job: str | None = None,
     register: str | None = None,
     adopt: str | None = None,
+    outputMode: str | None = None,  # noqa: N803 - the same
 ) -> Epoch:
     """The function for ``foreachBatch`` that writes each micro-batch exactly once.
 
@@ -254,9 +244,14 @@ def epoch(
         job: stable name of the job; default: the query's id.
         register: name of the sink in whose system the job's register lies; default: the first one.
         adopt: consent, by the token that a refusal names.
+        outputMode: the same as the query's own; needed where Spark does not tell it (Connect) and the
+            query keeps state.
 
     Raises:
-        OptionError: names are missing or there twice.
+        OptionError: names are missing or there twice; or there is no such mode.
     """
     given = [sinks] if isinstance(sinks, EpochSink) else list(sinks)
-    return Epoch(given, job=job, register=register, checkpoint=checkpointLocation, adopt=adopt)
+    mode = None if outputMode is None else outputMode.lower()
+    return Epoch(
+        given, job=job, register=register, checkpoint=checkpointLocation, adopt=adopt, mode=mode
+    )

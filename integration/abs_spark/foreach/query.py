@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyspark
 
 from abs_core.errors import ConfigError, OptionError
-from abs_spark.checkpoint import fingerprint, query_id
+from abs_spark.checkpoint import fingerprint, is_stateless, query_id
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _QUERY = "sql.streaming.queryId"
 _RUN = "spark.jobGroup.id"
 _EPOCH = "streaming.sql.batchId"
+
+MODES = ("append", "update", "complete")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,45 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
     if fingerprint(checkpoint, batch) is None:
         raise _no_query(batch)  # Spark writes them before it calls
     return Running(owner, f"connect-{process}")
+
+
+def output_mode(told: str | None, given: str | None, checkpoint: str) -> str:
+    """The query's output mode, in lower case.
+
+    Where Spark does not tell it, as under Connect, a query that keeps state has to be given it:
+    ``complete`` is appended with every batch otherwise. It needs an aggregation, so a query without
+    state has another one; and without state ``update`` gives the same rows as ``append``.
+
+    Args:
+        told: by Spark.
+        given: by the user.
+
+    Raises:
+        OptionError: it cannot be told; or what is given cannot be true.
+    """
+    if told is not None:
+        if given not in (None, told):
+            raise OptionError(
+                f"outputMode={given!r} is not the query's output mode, which is {told}.",
+                remedy=f"give abs_spark.epoch outputMode={told!r}, or leave it out.",
+            )
+        return told
+    stateless = is_stateless(checkpoint)
+    if given == "complete" and stateless:
+        raise OptionError(
+            "outputMode='complete' is given, and the query has no aggregation: each batch would take "
+            "the place of all that was written before.",
+            remedy="give abs_spark.epoch the mode that the query has.",
+        )
+    if given is not None:
+        return given
+    if stateless:
+        return "append"
+    raise OptionError(
+        "The query keeps state, and its output mode is not told here, as under Spark Connect: with "
+        "outputMode complete each batch is the whole result, which must not be appended.",
+        remedy="give abs_spark.epoch the query's mode: outputMode='append', 'update' or 'complete'.",
+    )
 
 
 def _context(spark: SparkSession) -> Any:

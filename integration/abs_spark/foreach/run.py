@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from abs_core import births, protocol, sinkmap
 from abs_core.certificate import Origin
@@ -16,17 +16,16 @@ from abs_core.patience import Patience
 from abs_core.preflight import check, describe
 from abs_core.protocol import Identity, Skip, Write
 from abs_spark.certificates import certificates_of
-from abs_spark.checkpoint import with_checkpoint
+from abs_spark.checkpoint import fingerprint, with_checkpoint
 from abs_spark.failures import FailedBatch
 from abs_spark.foreach.process import runs
 from abs_spark.foreach.targets import Targets, joined
 from abs_spark.names import RunName
 from abs_spark.progress import observer
-from abs_spark.run import KILL_SECONDS, hasty
-from abs_spark.start import warn
+from abs_spark.run import give_up, hasty
+from abs_spark.start import told_by_rows, warn
 
 _start = logging.getLogger("abs_spark.start")
-_recovery = logging.getLogger("abs_spark.recovery")
 
 
 _LEFT_OUT = (
@@ -47,7 +46,9 @@ class EpochRun:
     def __init__(self, name: RunName, targets: Targets, checkpoint: str, adopt: str | None) -> None:
         self.name = name
         self.targets = targets
+        self._checkpoint = checkpoint
         self._failed_batch = FailedBatch(checkpoint, name.job)
+        self._told_of_rows = False
         self._origin: Origin | None = None
         identities = targets.identities()
         self._patience = replace(targets.patience, job=name.job)
@@ -109,22 +110,27 @@ class EpochRun:
             )
         return state, plan
 
+    def fingerprint(self, epoch: int) -> str | None:
+        """See ``checkpoint.fingerprint``; a run warns once where there is none.
+
+        Raises:
+            UnavailableError: the checkpoint could be read before, and cannot be now.
+        """
+        found = fingerprint(self._checkpoint, epoch, self._patience)
+        if found is None and not self._told_of_rows:
+            warn([told_by_rows(self.name.job)])
+            self._told_of_rows = True
+        return found
+
     def commit(self, epoch: int, shares: Sequence[Share], fingerprint: str | None) -> None:
         """See ``Coordinator.commit``."""
         self._coordinator.commit(Report(epoch, shares, fingerprint, gaps_allowed=True))
         runs.finished(self.name.run, self.name.job, epoch)
 
     def end(self, *, tasks_may_run: bool) -> None:
-        """Give the run up: what it has open is committed or aborted. Logs errors and raises none."""
-        try:
-            coordinator = self._coordinate(hasty(self._patience))
-            if coordinator.end() and tasks_may_run:
-                time.sleep(KILL_SECONDS)
-                coordinator.sweep_ended()
-        except Exception as error:  # noqa: BLE001 - not even a defect may hide the first error
-            _recovery.warning(
-                "job %s: the run's open transactions cannot be ended now: %s", self.name.job, error
-            )
+        """Give the run up, see ``run.give_up``."""
+        ending = partial(self._coordinate, hasty(self._patience))
+        give_up(self.name.job, ending, tasks_may_run=tasks_may_run)
 
     def close(self) -> None:
         self.targets.close()

@@ -69,6 +69,11 @@ class Targets:
             for name, sink in self._sinks.items()
         )
 
+    @property
+    def of_register(self) -> Target:
+        """In whose system the job's register lies."""
+        return self._targets[self._register]
+
     def register(self) -> RegisterStore:
         """Where the job's state is kept."""
         return self._sinks[self._register].register()

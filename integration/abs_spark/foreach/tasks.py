@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
 from abs_core.codec import committable_from_json, committable_to_json
 from abs_core.contracts import Sink, Task, Writer
 from abs_core.errors import ProtocolError
-from abs_core.grouping import SinkGroup
-from abs_core.model import Committable, Drained, Share, Wrote
-from abs_core.rowdigest import RowDigest, read_row_digest
+from abs_core.events import Observer
+from abs_core.model import Drained, Share, Wrote
+from abs_core.rowdigest import read_row_digest
 from abs_core.sinkmap import STRIDE
-from abs_sinks.rowhash import empty_digest, row_digest
 from abs_spark.context import partition
 from abs_spark.executor import on_executor
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.views import View
+from abs_spark.kept import Kept
 from abs_spark.logs import show_logs
-from abs_spark.schema import conform
+from abs_spark.progress import observer
 from abs_spark.settled import settle
+from abs_spark.share import Lane, Out, take_shares, to_group, to_one
 from abs_spark.target import Target, group_of, groups
 
 REPORT = pa.schema([pa.field("report", pa.string(), nullable=False)])
 REPORT_DDL = "report string"
-
-_KEPT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +39,25 @@ class Part:
 
     Args:
         number: of the sink, in the job's register.
-        prefix: stands before its columns' names in a digest of the epoch's rows.
+        name: of the sink; empty where it is the only one.
     """
 
     number: int
     target: Target
     view: View
-    prefix: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What all tasks of a pass are told, and no log may show.
+
+    Args:
+        register: the sink in whose system the job's register lies.
+    """
+
+    parts: tuple[Part, ...]
+    register: Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +65,7 @@ class Work:
     """What all tasks of a pass are told.
 
     Args:
-        sealed: of ``tuple[Part, ...]``.
+        sealed: of ``Told``.
         task: as the coordinator began the epoch; partition and attempt are each task's own.
         own: whether the register lies in the sinks' own system, and nothing else is written.
         drain: the epoch was decided before: rows are counted, and not written.
@@ -73,168 +84,94 @@ def writing(work: Work) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with on_executor():
-            report = take_part(work, batches)
+            report = take_part(work, partition(), batches)
         yield pa.RecordBatch.from_pylist([{"report": report}], schema=REPORT)
 
     return write
 
 
-def take_part(work: Work, batches: Iterator[pa.RecordBatch]) -> str:
+def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> str:
     """A task's whole work; its shares, one of each sink, as text.
 
     Raises:
         AbsError: nothing of the task's rows becomes visible.
     """
     show_logs()
-    parts: tuple[Part, ...] = work.sealed.open()
-    number = partition()
-    if number >= STRIDE:
+    if partition >= STRIDE:
         raise ProtocolError(
-            f"A stage of {number + 1} tasks or more.",
+            f"A stage of {partition + 1} tasks or more.",
             remedy=f"coalesce the micro-batch to fewer than {STRIDE} partitions.",
         )
-    with ExitStack() as undo:
-        lanes = _lanes(work, parts, number, undo)
-        for batch in batches:
-            for lane in lanes:
-                lane.write(batch)
-        shares = [lane.share() for lane in lanes]
-        undo.pop_all()
+    told: Told = work.sealed.open()
+    lanes = _lanes(work, told.parts, partition)
+    shares = take_shares(
+        lanes, batches, work.task, lambda: kept_sink(told.register, work).register()
+    )
     settle()
-    return shares_to_text(number, [part.number for part in parts], shares)
+    return shares_to_text(partition, [part.number for part in told.parts], shares)
 
 
-def _lanes(work: Work, parts: Sequence[Part], partition: int, undo: ExitStack) -> list[_Lane]:
+def _lanes(work: Work, parts: Sequence[Part], partition: int) -> list[Lane]:
     """One for each part; those that share a transaction of the task have one way out."""
-    targets = {part.number: part.target for part in parts}
-    outs: dict[int, _Out] = {}
-    for numbers in groups(targets):
-        group = group_of({number: targets[number] for number in numbers})
+    outs = {} if work.drain else _outs(work, {part.number: part for part in parts}, partition)
+    return [
+        Lane(
+            part.view.schema,
+            outs.get(part.number),
+            digests=work.digests,
+            of=part.view.of,
+            sink=part.number,
+            prefix=f"{part.name}." if part.name else "",
+        )
+        for part in parts
+    ]
+
+
+def _outs(work: Work, parts: Mapping[int, Part], partition: int) -> dict[int, Out[Any]]:
+    """Of each sink, by number."""
+    outs: dict[int, Out[Any]] = {}
+    for numbers in groups({number: part.target for number, part in parts.items()}):
+        group = group_of({number: parts[number].target for number in numbers})
         if group.by_task:
             task = _task(work, min(numbers), partition)
-            shared = _Shared(group, task, undo)
-            outs |= dict.fromkeys(numbers, shared)
-    for part in parts:
-        if part.number not in outs:
-            outs[part.number] = _Own(part, work, _task(work, part.number, partition), undo)
-    return [_Lane(work, part, outs[part.number]) for part in parts]
+            shared = [parts[number] for number in numbers]
+            shared_by = partial(group.writer, task)
+            outs |= dict.fromkeys(
+                numbers, Out(shared_by, to_group, task, *_seen(shared, partition))
+            )
+    for number, part in parts.items():
+        if number not in outs:
+            task = _task(work, number, partition)
+            make = partial(_writer, part.target, work, task)
+            outs[number] = Out(make, to_one, task, *_seen([part], partition))
+    return outs
 
 
-class _Out(Protocol):
-    """What takes the rows of one sink or several."""
-
-    def write(self, sink: int, rows: pa.RecordBatch) -> None: ...
-
-    def pre_commit(self) -> tuple[int, Committable | None]:
-        """The rows, and their handle; nothing when it is called again."""
-        ...
+def _seen(parts: Sequence[Part], partition: int) -> tuple[tuple[int, str], Observer]:
+    """What is told of a task's pre-commit, and who is told."""
+    names = ", ".join(part.name for part in parts)
+    return (partition, names), observer(parts[0].target.options.common.protocol)
 
 
-class _Own:
-    """One sink's own writer; an empty share costs no transaction."""
-
-    def __init__(self, part: Part, work: Work, task: Task, undo: ExitStack) -> None:
-        self._part = part
-        self._work = work
-        self._task = task
-        self._undo = undo
-        self._writer: Writer | None = None
-        self._rows = 0
-
-    def write(self, sink: int, rows: pa.RecordBatch) -> None:
-        if self._writer is None:
-            self._writer = kept_sink(self._part.target, self._work).writer(self._task)
-            self._undo.callback(self._writer.abort)
-        self._writer.write(rows)
-        self._rows += rows.num_rows
-
-    def pre_commit(self) -> tuple[int, Committable | None]:
-        return self._rows, None if self._writer is None else self._writer.pre_commit()
-
-
-class _Shared:
-    """One transaction of the task, for several sinks: its handle bears the number of the first."""
-
-    def __init__(self, group: SinkGroup, task: Task, undo: ExitStack) -> None:
-        self._writer = group.writer(task)
-        self._rows = 0
-        undo.callback(self._writer.abort)
-
-    def write(self, sink: int, rows: pa.RecordBatch) -> None:
-        self._writer.write(sink, rows)
-        self._rows += rows.num_rows
-
-    def pre_commit(self) -> tuple[int, Committable | None]:
-        rows, self._rows = self._rows, 0
-        return rows, None if rows == 0 else self._writer.pre_commit()
-
-
-class _Lane:
-    """One sink's rows in one task."""
-
-    def __init__(self, work: Work, part: Part, out: _Out) -> None:
-        self._work = work
-        self._part = part
-        self._out = out
-        self._rows = 0
-        self._digest = empty_digest(part.view.schema) if work.digests else None
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        rows = self._part.view.of(batch)
-        if rows.num_rows == 0:
-            return
-        self._rows += rows.num_rows
-        if self._work.drain and self._digest is None:
-            return
-        fitting = conform(rows, self._part.view.schema)
-        if self._digest is not None:
-            self._digest += row_digest(fitting)
-        if not self._work.drain:
-            self._out.write(self._part.number, fitting)
-
-    def share(self) -> Share:
-        digest = None if self._digest is None else _prefixed(self._digest, self._part.prefix)
-        if self._work.drain:
-            return Drained(self._rows, digest)
-        rows, made = self._out.pre_commit()
-        return Wrote(rows, made, digest)
+def _writer(target: Target, work: Work, task: Task) -> Writer:
+    return kept_sink(target, work).writer(task)
 
 
 def _task(work: Work, number: int, partition: int) -> Task:
-    """What the sink of that number does in the task."""
-    told = work.task
-    return Task(
-        register=told.register,
-        job=told.job,
-        generation=told.generation,
-        epoch=told.epoch,
-        partition=number * STRIDE + partition,
-        attempt=secrets.token_hex(8),
-        frontier=told.frontier,
-        abandoned=told.abandoned,
-    )
+    """What the sink of that number does in a try of the task."""
+    return replace(work.task, partition=number * STRIDE + partition, attempt=secrets.token_hex(8))
 
 
-_sinks: dict[tuple[Target, str, int, bool], Sink] = {}
+_sinks: Kept[tuple[Target, str, int, bool], Sink] = Kept(lambda sink: sink.close())
 
 
 def kept_sink(target: Target, work: Work) -> Sink:
     """The sink, as it is kept in this worker process from epoch to epoch of one run."""
     key = (target, work.task.register, work.task.generation, work.own)
-    sink = _sinks.pop(key, None)
-    if sink is None:
-        for old in [k for k in _sinks if k[:2] == key[:2]]:
-            _sinks.pop(old).close()  # of an earlier run
-        while len(_sinks) >= _KEPT:
-            _sinks.pop(next(iter(_sinks))).close()
-        sink = target.sink(alone=work.own)
-    _sinks[key] = sink
-    return sink
-
-
-def _prefixed(digest: RowDigest, prefix: str) -> RowDigest:
-    return RowDigest(
-        digest.total, tuple((f"{prefix}{name}", sum_) for name, sum_ in digest.columns)
+    return _sinks.of(
+        key,
+        lambda: target.sink(alone=work.own),
+        lambda known: known[:2] == key[:2],  # of an earlier run
     )
 
 

@@ -2,16 +2,27 @@
 
 Spark hands each row over to Python once: a column for each sink holds its row as a struct, which is
 NULL where its condition is not true.
+
+To look whether each expression is made of one row alone takes Spark an analysis for each, which a
+small epoch would feel. So what has been found for an input of one schema is kept for the query's run:
+the parsed expressions, their columns' names and the sinks' schemas. A session can change under it (a
+temporary function, a variable, a setting): so each batch's plan is looked at once, as a whole, and
+where it is not what was found before, everything is found anew. Under Connect, where a look is two
+requests for each expression, what was found holds for the run.
 """
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import functions as F  # noqa: N812 - everybody's name for it
+from pyspark.sql.types import StructType
 
 from abs_core.errors import OptionError
 from abs_spark.foreach.spec import EpochSink
@@ -19,6 +30,11 @@ from abs_spark.schema import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+_FILTER, _PROJECT = "Filter", "Project"
+_ANALYZED = re.compile(r"^== Analyzed Logical Plan ==\n.*?\n(.*?)\n\n== ", re.DOTALL | re.MULTILINE)
+_STAR = re.compile(r"((?:.*\.)?)\*(?:\s+except\s*\(.*\))?", re.DOTALL | re.IGNORECASE)
+_NODE = re.compile(r"^(?:[: ]*[:+]- )(\w+)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,72 +71,160 @@ class Pass:
     views: tuple[View, ...]
 
 
-def passes(df: DataFrame, sinks: Sequence[EpochSink]) -> list[Pass]:
-    """The jobs that an epoch takes: one for all sinks without a transform, one for each other.
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """How the shared pass is made of an input.
 
-    Raises:
-        OptionError: an expression is not made of one row alone.
-        SchemaError: a column has no counterpart in Arrow.
+    Args:
+        where: the condition of its rows; None where each sink has its own, or none.
+        columns: of what it hands over; None: the input's own.
+        output: its schema, as text.
     """
-    shared = [place for place, sink in enumerate(sinks) if sink.transform is None]
-    made = [_shared(df, sinks, shared)] if shared else []
-    for place, sink in enumerate(sinks):
-        if sink.transform is not None:
-            rows = sink.transform(df)
-            made.append(Pass(rows, (View(place, arrow_schema(rows.schema)),)))
-    return made
+
+    views: tuple[View, ...]
+    where: Column | None
+    columns: tuple[Column, ...] | None
+    output: str
+
+    def of(self, df: DataFrame) -> DataFrame:
+        rows = df if self.where is None else df.filter(self.where)
+        return rows if self.columns is None else rows.select(*self.columns)
+
+    def still_fits(self, df: DataFrame, rows: DataFrame) -> bool:
+        """Whether Spark makes of the input what it made when the shape was found."""
+        if _classic(rows) is None:
+            return True
+        nodes = [_PROJECT] * (self.columns is not None) + [_FILTER] * (self.where is not None)
+        return not nodes or (_text(rows) == self.output and _stands_on(df, rows, nodes))
 
 
-def _shared(df: DataFrame, sinks: Sequence[EpochSink], places: Sequence[int]) -> Pass:
-    parts = [_rows_of(df, sinks[place]) for place in places]
-    if len(places) == 1 or not any(sinks[p].select or sinks[p].where for p in places):
-        rows = parts[0]
-        return Pass(rows, tuple(View(place, arrow_schema(rows.schema)) for place in places))
-    columns: list[Column] = []
-    views: list[View] = []
-    for place, part in zip(places, parts, strict=True):
-        sink, name = sinks[place], f"sink{place}"
+class Passes:
+    """The jobs that a run's epochs take: one for all sinks without a transform, one for each other."""
+
+    def __init__(self, sinks: Sequence[EpochSink]) -> None:
+        self._sinks = tuple(sinks)
+        self._shared = [place for place, sink in enumerate(sinks) if sink.transform is None]
+        self._found: dict[str, _Shape] = {}
+
+    def of(self, df: DataFrame) -> list[Pass]:
+        """The jobs for a micro-batch.
+
+        Raises:
+            OptionError: an expression is not made of one row alone.
+            SchemaError: a column has no counterpart in Arrow.
+        """
+        made = [self._together(df)] if self._shared else []
+        for place, sink in enumerate(self._sinks):
+            if sink.transform is not None:
+                rows = sink.transform(df)
+                made.append(Pass(rows, (View(place, _arrow(_text(rows))),)))
+        return made
+
+    def _together(self, df: DataFrame) -> Pass:
+        given = _text(df)
+        shape = self._found.get(given)
+        if shape is not None:
+            rows = shape.of(df)
+            if shape.still_fits(df, rows):
+                return Pass(rows, shape.views)
+        shape = _shape(df, [(place, self._sinks[place]) for place in self._shared])
+        self._found = {given: shape}
+        return Pass(shape.of(df), shape.views)
+
+
+def _shape(df: DataFrame, sinks: Sequence[tuple[int, EpochSink]]) -> _Shape:
+    schemas = [_text(_rows_of(df, sink)) for _, sink in sinks]
+    if len(sinks) == 1 or not any(sink.select or sink.where for _, sink in sinks):
+        views = [View(place, _arrow(schemas[0])) for place, _ in sinks]
+        first = sinks[0][1]
+        where = None if first.where is None else F.expr(first.where)
+        columns = tuple(_columns(df, first)) if first.select else None
+        return _Shape(tuple(views), where, columns, schemas[0])
+    views, held = [], []
+    for (place, sink), schema in zip(sinks, schemas, strict=True):
+        name = f"sink{place}"
         struct = F.struct(*_columns(df, sink))
         chosen = struct if sink.where is None else F.when(F.expr(sink.where), struct)
-        columns.append(chosen.alias(name))
-        schema = arrow_schema(part.schema)
-        views.append(View(place, schema, name, filtered=sink.where is not None))
-    return Pass(df.select(*columns), tuple(views))
+        held.append(chosen.alias(name))
+        views.append(View(place, _arrow(schema), name, filtered=sink.where is not None))
+    return _Shape(tuple(views), None, tuple(held), _text(df.select(*held)))
 
 
 def _rows_of(df: DataFrame, sink: EpochSink) -> DataFrame:
     rows = df
     if sink.where is not None:
         rows = rows.filter(sink.where)
-        _check(df, rows, "Filter", sink, sink.where)
+        _check(df, rows, _FILTER, sink, sink.where)
     if sink.select:
         before = rows
         rows = rows.selectExpr(*sink.select)
-        _check(before, rows, "Project", sink, ", ".join(sink.select))
+        _check(before, rows, _PROJECT, sink, ", ".join(sink.select))
     return rows
 
 
 def _columns(df: DataFrame, sink: EpochSink) -> list[Column]:
+    """Each with the name that it has outside of a struct."""
     made: list[Column] = []
     for text in sink.select or ("*",):
-        if text.strip() == "*":
-            made += [df[f"`{name.replace('`', '``')}`"] for name in df.columns]
-        else:
-            [name] = df.selectExpr(text).columns
+        names = df.selectExpr(text).columns
+        star = _STAR.fullmatch(text.strip())
+        if star is None:
+            [name] = names
             made.append(F.expr(text).alias(name))
+        else:
+            quoted = [name.replace("`", "``") for name in names]
+            made += [F.expr(f"{star[1]}`{name}`") for name in quoted]
     return made
 
 
 def _check(before: DataFrame, after: DataFrame, node: str, sink: EpochSink, text: str) -> None:
-    """Refuse what Spark does not evaluate row by row: generators, aggregates, windows, subqueries."""
-    plan: Any = getattr(after, "_jdf", None)
-    if plan is None:  # Connect keeps the plan on its server; Spark refuses most of it there
-        return
-    plan = plan.queryExecution().analyzed()
-    child = before._jdf.queryExecution().analyzed()
-    if plan.nodeName() != node or not plan.child().sameResult(child):
+    """Refuse what Spark does not evaluate row by row: generators, aggregates, windows."""
+    if not _stands_on(before, after, [node]):
         raise OptionError(
             f"The sink {sink.name or sink.format}: {text!r} is not made of one row alone.",
             remedy="generators (explode), aggregates and windows go into a transform=, which gets a "
             "Spark job of its own under the same decision.",
         )
+
+
+def _stands_on(before: DataFrame, after: DataFrame, nodes: Sequence[str]) -> bool:
+    """Whether one's plan is made of the other's by these nodes, and by nothing else."""
+    plan = _classic(after)
+    if plan is None:
+        return _nodes(after) == [*nodes, *_nodes(before)]
+    for node in nodes:
+        if plan.nodeName() != node:
+            return False
+        plan = plan.child()
+    return bool(plan.sameResult(_classic(before)))
+
+
+def _classic(df: DataFrame) -> Any:
+    """The analyzed plan; None under Connect, where the server has it."""
+    frame: Any = getattr(df, "_jdf", None)
+    return None if frame is None else frame.queryExecution().analyzed()
+
+
+def _nodes(df: DataFrame) -> list[str]:
+    """The names of the plan's nodes under Connect, which tells a plan as text only.
+
+    Without what a subquery of the topmost one is made of. A text that looks like a node (a literal of
+    several lines) makes one too many, so that something is refused, and nothing is let through.
+    """
+    frame: Any = df
+    found = _ANALYZED.search(frame._explain_string(extended=True))
+    assert found is not None, "Spark explains what it has analyzed"
+    first, *more = found[1].split("\n")
+    below = "\n".join(line for line in more if not line.startswith(":"))
+    return [first.partition(" ")[0], *_NODE.findall(below)]
+
+
+def _text(df: DataFrame) -> str:
+    """The schema, as Spark writes it."""
+    frame: Any = getattr(df, "_jdf", None)
+    return df.schema.json() if frame is None else str(frame.schema().json())
+
+
+@lru_cache(maxsize=64)
+def _arrow(schema: str) -> pa.Schema:
+    return arrow_schema(StructType.fromJson(json.loads(schema)))

@@ -1,0 +1,57 @@
+"""A task of a format ``abs-...``: it starts the run if need be, plans, and writes to its one sink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from abs_core.certificate import Origin
+from abs_core.protocol import Skip
+from abs_core.rowdigest import is_row_digest
+from abs_spark.message import EpochMessage
+from abs_spark.names import Announced, RunName
+from abs_spark.run import attach
+from abs_spark.settled import settle
+from abs_spark.share import Lane, Out, take_shares, task_of, to_one
+from abs_spark.start import warn
+from abs_spark.target import Target
+
+
+def take_part(
+    target: Target,
+    name: RunName,
+    epoch: int,
+    partition: int,
+    batches: Iterator[pa.RecordBatch],
+    announced: Announced,
+    origin: Origin,
+    *,
+    digests: bool,
+) -> EpochMessage:
+    """A task's whole work for one epoch; what it tells the commit process.
+
+    Args:
+        origin: what the checkpoint told of the job before this epoch's tasks began.
+        digests: whether an epoch that comes again can be told by nothing but its rows.
+
+    Raises:
+        AbsError: nothing of the task's rows becomes visible.
+    """
+    run = attach(target, name)
+    state, plan = run.begin(epoch, origin)
+    task = task_of(state, epoch, partition)
+    out = None
+    if isinstance(plan, Skip):
+        recorded = state.record(epoch)
+        by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
+        digests = by_rows and target.options.common.replay == "digest"
+    else:
+        out = Out(lambda: run.sink.writer(task), to_one, task, (partition, ""), run.observe)
+    lane = Lane(target.schema, out, digests=digests)
+    [share] = take_shares([lane], batches, task, run.sink.register)
+    started = run.has_started_in(epoch)
+    warnings = run.warnings if started and not announced.checked else ()
+    warn(warnings)
+    settle()
+    return EpochMessage(name, epoch, share, started, announced, warnings)

@@ -1,0 +1,82 @@
+"""Under Spark Connect: what it does not tell is asked for, or found out."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tests.packaging.venvs import CONNECT, python_with
+from tests.spark import jvm
+from tests.spark.jobs import connect_epochs
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.services,
+    pytest.mark.campaign,
+    pytest.mark.timeout(900),
+]
+
+ROOTS = ("", "clients", "sinks", "sources", "stores", "integration")
+TABLES = ("untold", "counts", "single", "all", "small", "refused", "beside")
+
+
+def test_under_connect_nothing_is_appended_that_classic_spark_would_refuse(
+    tmp_path: Path, database: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        lines = "".join(f'{{"id": {n}}}\n' for n in range(number * 10, number * 10 + 10))
+        (tmp_path / "in" / f"{number}.json").write_text(lines)
+    with psycopg.connect(database, autocommit=True) as connection:
+        for table in TABLES:
+            connection.execute(f'create table "{table}" (id bigint, n bigint)')
+
+    told = run(tmp_path, database)
+
+    def held(table: str) -> list[tuple[int, int]]:
+        with psycopg.connect(database, autocommit=True) as connection:
+            return connection.execute(f'select id, n from "{table}" order by id, n').fetchall()
+
+    assert told["counts"] is told["single"] is told["shared"] is None
+    assert held("counts") == [(n, len(range(n, 20, 3))) for n in range(3)]
+    assert held("single") == [(n, n) for n in range(20)]
+    assert held("all") == [(n, 2 * n) for n in range(20)]
+    assert held("small") == [(n, n) for n in range(12)]
+
+    assert "its output mode is not told here" in str(told["untold"])
+    assert not held("untold")
+    for name in ("window", "total", "exploded"):
+        assert "is not made of one row alone" in str(told[name])
+    assert not held("refused") + held("beside")
+
+
+def run(folder: Path, url: str) -> dict[str, str | None]:
+    """Run the queries; what each ended with."""
+    python = python_with(*CONNECT, of="wheel")
+    root = Path(__file__).parents[2]
+    clean = {n: t for n, t in os.environ.items() if not n.startswith(("PYTHON", "PYSPARK"))}
+    given = {
+        "ABS_TEST_URL": url,
+        "PYTHONPATH": os.pathsep.join(str(root / name) for name in ROOTS),
+        "PYSPARK_PYTHON": str(python),
+        "SPARK_REMOTE": "local[2]",
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        jvm.ENVIRONMENT: jvm.QUICK,
+    }
+    ended = subprocess.run(
+        [str(python), connect_epochs.__file__, str(folder)],
+        env={**clean, **given},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert ended.returncode == 0, (ended.stdout + ended.stderr)[-6000:]
+    lines = [line for line in ended.stdout.splitlines() if line.startswith('["')]
+    return dict(map(json.loads, lines))

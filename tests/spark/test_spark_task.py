@@ -1,0 +1,147 @@
+"""What a task does, by a format and by ``abs_spark.epoch``: both write, tell and fail alike."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from abs_core.certificate import Origin
+from abs_core.contracts import Task, Writer
+from abs_core.coordinator import Coordinator
+from abs_core.errors import FencedError, UnavailableError
+from abs_core.model import JobState
+from abs_core.patience import Patience
+from abs_core.protocol import Identity
+from abs_core.testing.fakes import FakeSink, FakeTarget
+from abs_sinks.options import CommonOptions
+from abs_spark import task as by_format
+from abs_spark.foreach import tasks as by_epoch
+from abs_spark.foreach.sealed import Sealed
+from abs_spark.foreach.views import View
+from abs_spark.names import Announced, RunName
+from abs_spark.share import task_of
+from abs_spark.target import Format, Target
+
+SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string())])
+ROWS = pa.RecordBatch.from_pylist([{"id": n, "value": "x"} for n in range(3)], SCHEMA)
+JOB = "job"
+BROKEN = UnavailableError("The connection broke.")
+
+
+@dataclass(frozen=True)
+class Options:
+    """Of a fake sink.
+
+    Args:
+        place: of its database.
+        breaks: the target goes away when a row is written.
+    """
+
+    place: Path
+    breaks: bool = False
+    common: CommonOptions = CommonOptions(job=JOB)  # noqa: RUF009 - it is frozen
+    patience: Patience = Patience(seconds=5.0)  # noqa: RUF009 - the same
+
+
+class Sink(FakeSink):
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        super().__init__(FakeTarget(options.place), "2pc", "append")
+        self._breaks = options.breaks
+
+    def writer(self, task: Task) -> Writer:
+        if self._breaks:
+            raise BROKEN
+        return super().writer(task)
+
+
+def guarantee(options: Options) -> Any:
+    return Sink(options, SCHEMA).guarantee()
+
+
+FAKE = Format("fake", partial(Options), Sink, Sink, guarantee, lambda options: str(options.place))
+
+
+def begun(options: Options, run: str) -> JobState:
+    """The job's state once this run has begun its first epoch."""
+    sink = Sink(options, SCHEMA)
+    identity = Identity(job=JOB, lineage="query", run=run, target=sink.target)
+    return Coordinator(identity, sink.register(), sink.committer()).begin(0)[0]
+
+
+Take = Callable[[Options, JobState, Iterator[pa.RecordBatch]], object]
+
+
+def of_a_format(options: Options, state: JobState, rows: Iterator[pa.RecordBatch]) -> object:
+    target, name = Target(FAKE, options, SCHEMA), RunName(JOB, "query", state.run)
+    return by_format.take_part(target, name, 0, 1, rows, Announced(), Origin(), digests=False)
+
+
+def of_an_epoch(options: Options, state: JobState, rows: Iterator[pa.RecordBatch]) -> object:
+    target = Target(FAKE, options, SCHEMA)
+    told = by_epoch.Told((by_epoch.Part(0, target, View(0, SCHEMA), ""),), target)
+    task = task_of(state, 0, 0)
+    work = by_epoch.Work(Sealed(told), task, own=True, drain=False, digests=False)
+    return by_epoch.take_part(work, 1, rows)
+
+
+both = pytest.mark.parametrize("take", [of_a_format, of_an_epoch])
+
+
+@both
+def test_a_task_tells_what_it_has_pre_committed(
+    take: Take, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = Options(tmp_path / "target.db")
+    state = begun(options, "run")
+    # Both: a test before may have shown logs in this process, which quiets progress.
+    caplog.set_level(logging.INFO, logger="abs_spark")
+    caplog.set_level(logging.INFO, logger="abs_spark.progress")
+    take(options, state, iter([ROWS, ROWS]))
+    [told] = [r.getMessage() for r in caplog.records if r.name == "abs_spark.progress"]
+    assert told.startswith(f"job {JOB}: epoch 0 partition 1: 6 rows pre-committed in ")
+
+
+@both
+def test_a_task_without_rows_prepares_and_tells_nothing(
+    take: Take, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = Options(tmp_path / "target.db")
+    state = begun(options, "run")
+    caplog.set_level(logging.INFO, logger="abs_spark.progress")
+    take(options, state, iter([ROWS.slice(0, 0)]))
+    assert not [r for r in caplog.records if r.name == "abs_spark.progress"]
+    assert not Sink(options, SCHEMA).committer().in_doubt(JOB)
+
+
+@both
+def test_a_task_that_a_newer_run_cut_off_is_fenced_and_names_what_it_saw(
+    take: Take, tmp_path: Path
+) -> None:
+    options = Options(tmp_path / "target.db", breaks=True)
+    state = begun(options, "older")
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        begun(options, "newer")
+        yield ROWS
+
+    with pytest.raises(FencedError) as fenced:
+        take(options, state, rows())
+    assert fenced.value.__cause__ is BROKEN
+
+
+@both
+def test_a_task_whose_run_still_holds_the_generation_keeps_its_own_error(
+    take: Take, tmp_path: Path
+) -> None:
+    options = Options(tmp_path / "target.db", breaks=True)
+    state = begun(options, "only")
+    with pytest.raises(UnavailableError) as raised:
+        take(options, state, iter([ROWS]))
+    assert raised.value is BROKEN
