@@ -132,7 +132,8 @@ class Task:
         observe: is told of barriers and copies, for the trace.
         ended: is told when all inputs have ended, back-edges among them.
         wake: set when there may be something to do.
-        waits: of a source: what a snapshot had in its channels comes first, and is decided.
+        waits: of a source: something comes first, and is decided: what a snapshot had in its channels;
+            or a checkpoint that holds where it begins.
         drained: of a source that waits: that has gone through; now a checkpoint has to be decided.
         began: since when its thread is in a step; None between two.
         abandoned: it hung, and others go on without it: should it come back, it must leave no trace.

@@ -74,7 +74,8 @@ class KafkaReader:
         self._options = options
         self._part = part
         self._at = part.start
-        self._fitting = min(_PIECE, options.batchsize)
+        self._most = options.batchsize
+        self._fitting = min(_PIECE, self._most)
         self._short_since: float | None = None
         self._judge = judge
         self._waits = part.end is None if waits is None else waits
@@ -98,8 +99,14 @@ class KafkaReader:
     def _at_end(self) -> bool:
         return self._part.end is not None and self._at >= self._part.end
 
+    def at_most(self, rows: int) -> None:
+        """As ``abs_core.source.Portioned``: compaction may take records before a place in a batch."""
+        self._most = min(self._options.batchsize, rows)
+        self._fitting = min(self._fitting, self._most)
+
     def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
-        """As ``abs_core.source.Reader.read``; batches have ``batchsize`` rows at most.
+        """As ``abs_core.source.Reader.read``; batches have ``batchsize`` rows at most, or
+        as ``at_most`` says.
 
         Raises:
             ReplayMismatchError: a record of the range is deleted, or the topic is another one now.
@@ -211,7 +218,7 @@ class KafkaReader:
         """One batch; the next one has as many rows as fit, by the size of these."""
         table = pa.Table.from_batches(pieces)
         each = max(1, table.nbytes // table.num_rows)
-        self._fitting = max(1, min(self._options.batchsize, _BATCH_BYTES // each))
+        self._fitting = max(1, min(self._most, _BATCH_BYTES // each))
         return pieces[0] if len(pieces) == 1 else table.combine_chunks().to_batches()[0]
 
     def _heed(self, event: Message) -> None:
