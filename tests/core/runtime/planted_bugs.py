@@ -329,6 +329,24 @@ def logs_in_turn(crew: Crewing, operators: frozenset[str], parts: Parts) -> Asse
     return assemble(crew, operators, dealt)
 
 
+class ReadsAtOnce(Task):
+    """A source that begins for the first time waits for no snapshot that holds where."""
+
+    def step(self, pick: Pick) -> bool:
+        context = self.context
+        assert isinstance(context, SimulatedContext)
+        if not context.parts:
+            self.waits = self.drained = False
+        return super().step(pick)
+
+
+def without_what_came(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
+    """A restart reads what the snapshot had to read, and nothing that came to a source since."""
+    for id_ in operators & set(parts):
+        crew.graph.nodes[id_].bounded = True
+    return assemble(crew, operators, parts)
+
+
 def _way(name: str, strategy: Any) -> SnapshotStrategy:
     return replace(STRATEGIES[name], on_barrier=strategy)
 
@@ -361,6 +379,11 @@ PLANTED: dict[str, tuple[SnapshotStrategy, Bugs]] = {
     "newest record restored": (ALIGNED, Bugs(keeper=RestoresTheNewest)),
     "live state instead of a copy": (ALIGNED, Bugs(context=LiveCopy)),
     "stale source positions": (ALIGNED, Bugs(context=StalePositions)),
+    "an endless source reads before a snapshot says where it began": (
+        ALIGNED,
+        Bugs(task=ReadsAtOnce),
+    ),
+    "what came to an endless source is not found": (ALIGNED, Bugs(assemble=without_what_came)),
     "timers not in the snapshot": (ALIGNED, Bugs(context=NoTimers)),
     "watermark of the first input": (ALIGNED, Bugs(task=FirstWatermark)),
     "early failures forgotten": (ALIGNED, Bugs(task=ForgetsEarlyFailures)),
