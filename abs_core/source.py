@@ -154,9 +154,10 @@ class Growing(Protocol):
         """What to read from now on: what is left, and all that the source did not have before.
 
         Args:
-            left: the positions of all splits, as one snapshot holds them; none has an end.
+            left: the positions of all splits that are not finished, as one snapshot holds them.
 
         Raises:
+            ConfigError: they have an end, or are finished: it was another reading.
             ReplayMismatchError: what is left is not what it was, or not this source's any more.
         """
         ...

@@ -13,14 +13,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import AbsError, ConfigError, CorruptionError, IdentityError, ProtocolError
+from abs_core.errors import (
+    AbsError,
+    ConfigError,
+    CorruptionError,
+    FencedError,
+    IdentityError,
+    ProtocolError,
+)
 from abs_core.model import Committable, JobState, Wrote
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.checkpoint_rules import Pending
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.snapshot import (
     Record,
-    blobs_of,
     by_operator,
     fingerprint,
     load,
@@ -123,20 +129,21 @@ class StoreKeeper:
 
     def restored(self, state: JobState, restore: Restore) -> Recovered:
         """The snapshot to restore under the present generation."""
-        last = state.last_decided
+        self._state, last = state, state.last_decided
         completed = self.store.completed()
         undecided = [number for number in completed if last is None or number > last]
         for number in undecided:
-            if read_record(self.store.record(number)).register != state.register:
+            record = read_record(self.store.record(number))
+            if record.register != state.register:
                 raise IdentityError(
                     f"The snapshot store holds checkpoint {number}, of another register than the "
                     "job's, which knows nothing of it.",
                     job=state.job,
                     remedy="restore the register; or, for a new job, use an empty snapshot store.",
                 )
+            self._check_newest(record)
             # Its process died between the record and the decision.
             self.store.retire(number)
-        self._state = state
         numbers = [int(key.partition("/")[0]) for key in self.store.blobs()]
         wanted = last if restore.checkpoint is None else restore.checkpoint
         known = (number for number in (last, wanted) if number is not None)
@@ -145,8 +152,8 @@ class StoreKeeper:
             return Recovered(state, first, {}, restore.source)
         source = restore.source or self.store
         content = source.record(wanted)
-        self._check(state, wanted, content, restore)
         record = read_record(content)
+        self._check(state, wanted, content, record, restore)
         self._check_operators(record, state, restore)
         if record.max_parallelism != self.graph.max_parallelism:
             raise ProtocolError(
@@ -190,6 +197,12 @@ class StoreKeeper:
 
     def retain(self, checkpoint: int) -> None:
         del self._decided[: -self.keep]
+
+        def blobs_of(content: bytes) -> Iterable[str]:
+            record = read_record(content)
+            self._check_newest(record)
+            return [ref.key for ref in record.blobs]
+
         try:
             sweep(self.store, blobs_of, self.keep)
             if len(self._decided) == self.keep:
@@ -200,6 +213,21 @@ class StoreKeeper:
                 "the next checkpoint tries again: %s",
                 *(self.graph.name, checkpoint, error),
                 exc_info=not isinstance(error, AbsError),
+            )
+
+    def _check_newest(self, record: Record) -> None:
+        """Delete nothing where a newer run is at work: what this one knows is out of date.
+
+        Raises:
+            FencedError: the record is a newer run's.
+        """
+        assert self._state is not None, "looked at once there is a state"
+        if record.generation > self._state.generation:
+            raise FencedError(
+                f"Checkpoint {record.checkpoint} is of generation {record.generation}, and this run "
+                f"is of {self._state.generation}.",
+                job=self._state.job,
+                remedy="none: a newer run has taken over; this process must stop.",
             )
 
     def _check_operators(self, record: Record, state: JobState, restore: Restore) -> None:
@@ -222,12 +250,18 @@ class StoreKeeper:
                 *(state.job, sinks, left),
             )
 
-    def _check(self, state: JobState, wanted: int, content: bytes, restore: Restore) -> None:
+    def _check(
+        self, state: JobState, wanted: int, content: bytes, record: Record, restore: Restore
+    ) -> None:
         last = state.last_decided
-        if wanted != last:
+        # Numbers say nothing of what another job, or an earlier life of this one, has committed.
+        own = record.register == state.register
+        if wanted != last or not own:
             if not restore.go_back:
+                whose = "" if own else f" of another register ({record.register}, job {record.job})"
                 raise ProtocolError(
-                    f"Checkpoint {wanted} is not what the sinks are committed to: that is {last}.",
+                    f"Checkpoint {wanted}{whose} is not what the sinks are committed to: that is "
+                    f"{last}{'' if own else f' of register {state.register}'}.",
                     job=state.job,
                     remedy="restore that one; or consent to `go_back`: what was committed since "
                     f"checkpoint {wanted} is then written again.",

@@ -8,7 +8,7 @@ digest: a record that no decision names is not a snapshot.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from hashlib import sha256
 from itertools import groupby
@@ -189,11 +189,6 @@ def _sink(value: object) -> tuple[str, str]:
 def fingerprint(content: bytes) -> str:
     """How the decision names the completion record."""
     return f"sha256:{sha256(content).hexdigest()}"
-
-
-def blobs_of(content: bytes) -> Iterable[str]:
-    """The keys of the blobs that a completion record names."""
-    return [ref.key for ref in read_record(content).blobs]
 
 
 def load(record: Record, store: SnapshotStore) -> dict[str, list[Part]]:

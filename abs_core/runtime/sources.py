@@ -237,7 +237,7 @@ def begin(node: Node, tasks: Sequence[OperatorState]) -> bool:
         again (the end of a topic): nothing may be read before a snapshot holds it.
 
     Raises:
-        ConfigError: it was read up to an end, and has none now.
+        ConfigError: it was read without an end, and is to have one now.
         AbsError: the source cannot tell what there is to read.
     """
     # What is restored may be of another operator that had this id.
@@ -248,21 +248,24 @@ def begin(node: Node, tasks: Sequence[OperatorState]) -> bool:
             task.list(SPLITS, TEXT).put(entries[number :: len(tasks)])
         return not node.bounded
     lists = [task.list(SPLITS, TEXT) for task in tasks]
+    left = [_position(entry)[0] for each in lists for entry in each.get()]
+    if node.bounded and any(split.end is None for split in left):
+        raise ConfigError(
+            f"The source {node.id} was read without an end: it would never come to the one that it "
+            "has now.",
+            remedy="let it stay `bounded=False`; or give it another id, say where it begins, and "
+            "allow `drop_state` for the place that the old one had got to.",
+        )
     source: object = node.source
     if isinstance(source, Growing) and not node.bounded:
-        _resume(node.id, source, lists)
+        _resume(node.id, source, lists, left)
     return False
 
 
-def _resume(id_: str, source: Growing, lists: Sequence[OperatorList[str]]) -> None:
+def _resume(
+    id_: str, source: Growing, lists: Sequence[OperatorList[str]], left: Sequence[Split]
+) -> None:
     """Take out what is not to be read any more, and deal out what has come since."""
-    left = [_position(entry)[0] for each in lists for entry in each.get()]
-    if not left or any(split.end is not None for split in left):
-        raise ConfigError(
-            f"The source {id_} was read up to an end, and is to be read without one now.",
-            remedy="leave it bounded; or give it another id, say where it begins, and allow "
-            "`drop_state` for what the old one had left to read.",
-        )
     now = source.resumed(left)
     for each in lists:
         each.put(entry for entry in each.get() if _position(entry)[0] in now)

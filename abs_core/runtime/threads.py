@@ -201,10 +201,8 @@ class Execution:
         if self._regions[failed.operators] is not failed:
             return  # restored since, for another of its tasks
         retryable = isinstance(cause, TargetError) or not isinstance(cause, AbsError)
-        if isinstance(cause, HungError) and self.job.graph.nodes[task.operator].sink is not None:
-            retryable = (
-                False  # what it may still write is of this generation, which a restore keeps
-            )
+        if isinstance(cause, HungError) and self._is_sink(task):
+            retryable = False  # see `_check_sinks_ended`
         if not isinstance(cause, AbsError):
             what = UnavailableError(
                 f"{type(cause).__name__}: {cause}.",
@@ -225,6 +223,7 @@ class Execution:
         )
         reached = self.coordinator.state
         self._end(failed, range(max(reached.decided + 1, self.recovered.first), reached.next))
+        self._check_sinks_ended(failed)
         self.job.observe("restored", None, reached.decided)
         state = self.keeper.coordinator.roll_forward()
         # Until this run has decided something, it begins where it was told to begin.
@@ -237,6 +236,23 @@ class Execution:
         gone = frozenset(task.id for task in region.assembly.tasks)
         self.coordinator.restart(gone, time.monotonic())
         self._start(region)
+
+    def _is_sink(self, task: TaskId) -> bool:
+        return self.job.graph.nodes[task.operator].sink is not None
+
+    def _check_sinks_ended(self, region: Region) -> None:
+        """What a sink that hangs may still write is of this generation, which a restore keeps.
+
+        Raises:
+            HungError: a task of a sink did not come out of its step while the region was ended.
+        """
+        for task in sorted(filter(self._is_sink, region.assembly.left)):
+            what = (
+                f"Its call has not come back for {self.job.hang_after:g} s, while another failed."
+            )
+            error = HungError(what, remedy="start the job again; and find out what it waits for.")
+            error.by(str(task), job_key(self.job.graph.name))
+            raise error
 
     def _context(
         self, from_: Recovered, node: Node, task: TaskId, parts: Sequence[Part]
@@ -296,12 +312,22 @@ class Execution:
     def _persisted(self, copy: Copy) -> None:
         try:
             part = self._durable(copy)
-        except BaseException as error:  # noqa: BLE001 - the checkpoint fails, not the job
+            self.job.observe("persisted", copy.task, copy.checkpoint)
+        except BaseException as error:  # noqa: BLE001 - nobody else would see it
+            if isinstance(error, AbsError) and not isinstance(error, TargetError):
+                self._fail_for_good(copy, error)
+                return
+            # The checkpoint fails, not the job.
             why = f"{copy.task} could not make its part durable: {error}"
             self._say(Declined(copy.task, copy.attempt, copy.checkpoint, why))
             return
-        self.job.observe("persisted", copy.task, copy.checkpoint)
         self._say(Acknowledged(copy.task, copy.attempt, copy.checkpoint, part, copy.handles))
+
+    def _fail_for_good(self, copy: Copy, error: AbsError) -> None:
+        """No later checkpoint would go better: the run is fenced, or its state cannot be kept."""
+        region = next(r for r in self._regions.values() if copy.task.operator in r.operators)
+        if self._tasks[copy.task].attempt == copy.attempt:
+            self._fail(region, copy.task, error)
 
     def _durable(self, copy: Copy) -> DurablePart:
         place = self._place(copy.task)

@@ -83,13 +83,27 @@ def what_is_put_is_got(case: StateCase) -> None:
 
 
 def of_a_key_that_is_put_twice_the_last_value_wins(case: StateCase) -> None:
-    key, other = KEYS[3], KEYS[4]
+    key = KEYS[3]
+    other = next(each for each in KEYS[4:] if case.backend(each) is case.backend(key))
     table = case.table(case.backend(key))
     first, last = case.value(b"1"), case.value(b"3")
     table.put_many([key, key, key], [first, None, last])
     assert table.get_many([key, other, key]) == [last, None, last], "the last put did not win"
     table.put_many([key, key], [first, None])
     assert table.get_many([key]) == [None], "the last put, a deletion, did not win"
+
+
+def a_key_of_another_subtask_is_refused(case: StateCase) -> None:
+    """At the latest when the snapshot is made durable: no restore would give the entry back."""
+    case.start(2, old=False)
+    case.fill("v")
+    key = next(key for key in KEYS if case.backend(key) is case.backends[1])
+
+    def put_and_keep() -> None:
+        case.table(case.backends[0]).put(key, case.value(b"astray"))
+        case.persist(case.snapshot())
+
+    raises(ConfigError, put_and_keep)
 
 
 def a_state_is_refused_under_another_shape(case: StateCase) -> None:
@@ -325,6 +339,7 @@ def a_later_checkpoint_may_overtake(case: StateCase) -> None:
 RULES: tuple[Rule, ...] = (
     what_is_put_is_got,
     of_a_key_that_is_put_twice_the_last_value_wins,
+    a_key_of_another_subtask_is_refused,
     a_state_is_refused_under_another_shape,
     a_copy_is_not_changed_by_later_writes,
     a_copy_is_not_changed_while_it_is_persisted,

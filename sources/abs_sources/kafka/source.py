@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from abs_clients.kafka.admin import fits
 from abs_clients.kafka.attempts import side_topic
-from abs_core.errors import OptionError, RefusedError, ReplayMismatchError
+from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
 from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, resolve
 from abs_sources.kafka.client import log
@@ -120,6 +120,12 @@ class KafkaSource:
 
     def resumed(self, left: Sequence[Split]) -> Sequence[Split]:
         """As ``abs_core.source.Growing``: with all partitions, and topics, that there are now."""
+        if not left or any(split.end is not None for split in left):
+            raise ConfigError(
+                "Kafka: the source was read up to an end (`bounded`), and is to be read without one.",
+                remedy="leave it bounded; or give it another id, say by startingOffsets where it "
+                "begins, and allow `drop_state` for what the old one had left to read.",
+            )
         parts = [Range.of(split) for split in left]
         place = Place(
             {part.topic: part.topic_id for part in parts},

@@ -143,13 +143,19 @@ class StateTables:
         self._check(None if row is None else row[0])
 
     def columns(self, changes: Changes) -> dict[str, list[Any]]:
-        """The changes as parallel lists, for ``unnest``."""
+        """The changes as parallel lists, for ``unnest``.
+
+        Raises:
+            ConfigError: some are of key groups that are another subtask's.
+        """
         states = [name for name, entries in changes.items() for _ in entries]
         pairs = [entry for entries in changes.values() for entry in entries]
         keys = [key for key, _ in pairs]
+        groups = groups_of(keys, self.place.max_parallelism)
+        self.place.groups.check(groups)
         return {
             "states": states,
-            "groups": groups_of(keys, self.place.max_parallelism).tolist(),
+            "groups": groups.tolist(),
             "keys": keys,
             "subs": [sub for _, sub in pairs],
             "values": [value for entries in changes.values() for value in entries.values()],
