@@ -257,7 +257,7 @@ class Execution:
     def _context(
         self, from_: Recovered, node: Node, task: TaskId, parts: Sequence[Part]
     ) -> TaskContext:
-        place = self._place(task, from_.state.generation)
+        place = self._place(task)
         restored = [part.state for part in parts]
         return TaskContext(
             task,
@@ -270,11 +270,11 @@ class Execution:
             self.job.trust_pickles,
         )
 
-    def _place(self, task: TaskId, generation: int = 0) -> Place:
-        graph = self.job.graph
+    def _place(self, task: TaskId) -> Place:
+        graph, state = self.job.graph, self.recovered.state
         width, most = graph.nodes[task.operator].parallelism, graph.max_parallelism
         groups = GroupRange.of(task.subtask, width, most)
-        return Place(job_key(graph.name), *task, groups, most, generation)
+        return Place(job_key(graph.name), *task, groups, most, state.generation, state.register)
 
     def _publish(self, tasks: Sequence[Task]) -> None:
         """Let the keyed state of these tasks be queried."""

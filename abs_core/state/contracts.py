@@ -242,6 +242,8 @@ class Place:
         groups: the key groups that this subtask owns.
         max_parallelism: how many key groups there are; never changes in a job's life.
         generation: of the run; external state uses it to fence older runs.
+        register: id of the job's register: generations of another one are no older or newer runs, and
+            external state of the same job and operator is another job's then. "": not told.
     """
 
     job: str
@@ -250,6 +252,7 @@ class Place:
     groups: GroupRange
     max_parallelism: int
     generation: int = 1
+    register: str = ""
 
 
 class StateBackend(Protocol):

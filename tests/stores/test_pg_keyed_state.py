@@ -25,6 +25,7 @@ from abs_core.state.contracts import NewBackend, SnapshotStore
 from abs_core.state.external import Changes
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.state.testing import check_failures as failures
+from abs_core.state.testing import check_state as rules
 from abs_core.state.testing.check_state import RULES, Rule, check_state
 from abs_core.state.testing.state_case import KEYS, Model, StateCase, StateSubject
 from abs_stores.postgres import opaque as state_opaque
@@ -211,6 +212,10 @@ def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StateTables, "_check", lambda *_: None)
 
 
+def registers_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StateTables, "_check_owner", lambda *_: None)
+
+
 CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, Rule]] = {
     all_generations_count: (
         "mvcc",
@@ -224,6 +229,10 @@ CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, Rule]] = {
     the_value_before_is_the_last_written: (
         "opaque",
         failures.a_crash_after_failed_checkpoints_goes_back_behind_them,
+    ),
+    registers_are_not_told_apart: (
+        "mvcc",
+        rules.state_under_another_register_is_refused_or_not_seen,
     ),
     nothing_is_fenced: ("opaque", failures.an_older_run_that_goes_on_changes_nothing),
 }

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, IdentityError
 from abs_core.state.contracts import NewBackend, Version
 from abs_core.state.heap import HeapBackend
 from abs_core.state.testing.check_failures import (
@@ -104,6 +104,22 @@ def a_key_of_another_subtask_is_refused(case: StateCase) -> None:
         case.persist(case.snapshot())
 
     raises(ConfigError, put_and_keep)
+
+
+def state_under_another_register_is_refused_or_not_seen(case: StateCase) -> None:
+    """Its generations and checkpoints have the same numbers by chance."""
+    case.fill("of the first job")
+    for _ in range(3):
+        case.put({KEYS[0]: b"new"})
+        case.complete()
+    case.begin_anew("another")
+    try:
+        for _ in range(3):
+            case.put({KEYS[0]: b"of the second job"})
+            case.complete()
+            case.holds("under another register")
+    except IdentityError:
+        pass
 
 
 def a_state_is_refused_under_another_shape(case: StateCase) -> None:
@@ -340,6 +356,7 @@ RULES: tuple[Rule, ...] = (
     what_is_put_is_got,
     of_a_key_that_is_put_twice_the_last_value_wins,
     a_key_of_another_subtask_is_refused,
+    state_under_another_register_is_refused_or_not_seen,
     a_state_is_refused_under_another_shape,
     a_copy_is_not_changed_by_later_writes,
     a_copy_is_not_changed_while_it_is_persisted,
