@@ -1,8 +1,8 @@
 """From the register to a running job: which snapshot counts, and what may be restored.
 
 The register decides. What it has decided last is rolled forward first, then exactly that snapshot is
-restored. A newer completion record that it does not name is dropped: its decision never came. An older
-snapshot is restored by consent only, because the sinks have committed past it.
+restored. A newer completion record that it does not name counts for nothing: its decision never came.
+An older snapshot is restored by consent only, because the sinks have committed past it.
 """
 
 from __future__ import annotations
@@ -99,6 +99,9 @@ class StoreKeeper:
     written: Record = field(init=False)
     """The completion record of the checkpoint that was written last."""
     _decided: list[Record] = field(default_factory=list)
+    _undecided: Sequence[int] = ()
+    """Records whose process died between the record and the decision. They are deleted once a higher
+    number is decided: then a delete that comes late, or of a run that was paused, hits no other one."""
     _pickled: set[str] = field(default_factory=set)
 
     def recover(self, restore: Restore) -> Recovered:
@@ -142,8 +145,7 @@ class StoreKeeper:
                     remedy="restore the register; or, for a new job, use an empty snapshot store.",
                 )
             self._check_newest(record)
-            # Its process died between the record and the decision.
-            self.store.retire(number)
+        self._undecided = undecided
         numbers = [int(key.partition("/")[0]) for key in self.store.blobs()]
         wanted = last if restore.checkpoint is None else restore.checkpoint
         known = (number for number in (last, wanted) if number is not None)
@@ -204,6 +206,9 @@ class StoreKeeper:
             return [ref.key for ref in record.blobs]
 
         try:
+            for number in self._undecided:
+                self.store.retire(number)
+            self._undecided = ()
             sweep(self.store, blobs_of, self.keep)
             if len(self._decided) == self.keep:
                 forget(self.graph, self._decided[0].operators)

@@ -72,6 +72,20 @@ def test_the_retention_of_a_run_that_was_paused_deletes_nothing_of_the_run_that_
     assert (bench.store.completed(), bench.store.blobs()) == before
 
 
+def test_a_record_that_was_not_decided_is_deleted_only_once_its_number_cannot_come_again(
+    bench: Bench,
+) -> None:
+    """A delete may arrive late. A run that left no trace else would have given its number again."""
+    last = run_on(bench, lambda count: count > 2)
+    record = bench.store.record(last)
+    bench.store.complete(last + 1, record, [])  # its process died before the decision
+    _, wake = paused(bench)
+    wake()
+    assert last + 1 in bench.store.completed(), "another start would count on from the one before"
+    assert run_on(bench, lambda count: True) > last + 1
+    assert last + 1 not in bench.store.completed()
+
+
 class FencedSnapshot(HeapSnapshot):
     def persist(self) -> StateHandle:
         raise FencedError("planted: a newer run is at work.", remedy="none.")
