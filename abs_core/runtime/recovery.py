@@ -51,6 +51,8 @@ class Restore:
         drop_state: consent to lose state whose operator the graph does not have any more, and states
             that an operator's code does not declare any more; of a sink: to leave behind what it has
             pre-committed and nobody has decided.
+        drop_records: consent to lose records that were on their way to operators which the graph does
+            not have any more: unaligned snapshots hold such, and aligned ones of loops.
         adopt: consent to write to another set of targets, by the token that the refusal names.
     """
 
@@ -58,6 +60,7 @@ class Restore:
     source: SnapshotStore | None = None
     go_back: bool = False
     drop_state: bool = False
+    drop_records: bool = False
     adopt: str | None = None
 
 
@@ -157,6 +160,7 @@ class StoreKeeper:
         record = read_record(content)
         self._check(state, wanted, content, record, restore)
         self._check_operators(record, state, restore)
+        self._check_records(record, source, state, restore)
         if record.max_parallelism != self.graph.max_parallelism:
             raise ProtocolError(
                 f"The snapshot has {record.max_parallelism} key groups, the graph "
@@ -254,6 +258,31 @@ class StoreKeeper:
                 "it; a start with the sink under its old id, or `abs in-doubt abort`, ends it",
                 *(state.job, sinks, left),
             )
+
+    def _check_records(
+        self, record: Record, source: SnapshotStore, state: JobState, restore: Restore
+    ) -> None:
+        """Records on their way to what is there no more, or is a source now, would come nowhere."""
+        there = {id_ for id_, node in self.graph.nodes.items() if node.source is None}
+        gone = {
+            id_: parts
+            for id_, parts in record.operators.items()
+            if id_ not in there and any(part.log for part in parts)
+        }
+        if not gone:
+            return
+        lost = load(replace(record, operators=gone), source)
+        rows = sum(len(rows) for parts in lost.values() for part in parts for _, rows in part.log)
+        told = f"{rows} records that were on their way to {', '.join(sorted(gone))}"
+        if not restore.drop_records:
+            raise ConfigError(
+                f"The snapshot holds {told}, which the graph has no more.",
+                job=state.job,
+                remedy="give it its old id; or run the old graph until a checkpoint with "
+                "way='aligned', then change it; or, to lose these records for good, allow "
+                "`drop_records`.",
+            )
+        _log.warning("job %s loses %s, by consent", state.job, told)
 
     def _check(
         self, state: JobState, wanted: int, content: bytes, record: Record, restore: Restore
