@@ -177,6 +177,21 @@ class Portioned(Protocol):
 
 
 @runtime_checkable
+class Checking(Protocol):
+    """What a reader may offer besides: to look again, before a snapshot keeps its place."""
+
+    def check(self) -> None:
+        """All that was read until now was of what the split names.
+
+        Raises:
+            ReplayMismatchError: another thing had taken its name meanwhile; nothing that was read since
+                the last check may count.
+            UnavailableError: the source does not tell now.
+        """
+        ...
+
+
+@runtime_checkable
 class Watched(Protocol):
     """What a source may offer besides: to tell how far its data goes, for people to look at."""
 

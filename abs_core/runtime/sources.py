@@ -21,7 +21,7 @@ from abs_core.runtime.context import TaskState
 from abs_core.runtime.elements import LEAST, Batch, Watermark
 from abs_core.runtime.graph import EventTime, Graph, Node
 from abs_core.runtime.operators import Operator
-from abs_core.source import Endless, Growing, Limit, Portioned, Reader, Source, Split
+from abs_core.source import Checking, Endless, Growing, Limit, Portioned, Reader, Source, Split
 from abs_core.state.codecs import TEXT
 from abs_core.state.operator_state import OperatorList, OperatorState
 from abs_core.strictjson import NEWER, of, parse, text, whole
@@ -128,9 +128,16 @@ class SourceOperator(Operator):
         return all(reading.finished for reading in self._readings)
 
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        """Note what is left to read: opened again, it yields exactly the rest."""
+        """Note what is left to read: opened again, it yields exactly the rest.
+
+        Raises:
+            AbsError: see ``Checking``.
+        """
         left = []
         for reading in self._readings:
+            reader = reading.reader
+            if isinstance(reader, Checking):
+                reader.check()
             if not reading.finished:
                 at, skip = reading.position
                 entry = [at.source, at.start, at.end, reading.latest]

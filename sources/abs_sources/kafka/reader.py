@@ -49,7 +49,8 @@ class KafkaReader:
     Where nothing follows them, librdkafka tells the end of the partition as an event.
 
     The topic's id is compared before the first record and after the last: ids never come again, so it
-    was the same topic in between.
+    was the same topic in between. Also whenever an engine is about to keep a place (``check``):
+    librdkafka goes over to a topic that was made anew without a word.
 
     With ``winners``, a range holds the records that count. Without an end, reading waits before a
     record that is not decided yet.
@@ -82,6 +83,8 @@ class KafkaReader:
         self.waiting = False
         """Whether the next record is not decided yet."""
         self._checked = False
+        self._moved: float | None = None
+        """When its place has changed since the topic was looked at."""
         self._check_topic()
         with translate_errors("setting up the consumer"):
             self._consumer = Consumer(consumer_settings(options.client), logger=client_log)
@@ -113,13 +116,16 @@ class KafkaReader:
         """
         begin = self._at
         try:
-            return self._read(time.monotonic() + timeout_seconds)
+            batch = self._read(time.monotonic() + timeout_seconds)
         except AbsError:
             # What was taken and not handed out comes again, if the caller tries again.
             if self._at != begin:
                 self._at = begin
                 self._assign(begin)
             raise
+        if self._at != begin:
+            self._moved = time.monotonic()
+        return batch
 
     def _read(self, give_up: float) -> pa.RecordBatch | None:
         pieces: list[pa.RecordBatch] = []
@@ -141,6 +147,19 @@ class KafkaReader:
             self._check_topic()
             self._checked = True
         return None
+
+    def check(self) -> None:
+        """As ``abs_core.source.Checking``, whatever ``failOnDataLoss`` says: a restart goes by it."""
+        if self._moved is None:
+            return
+        topic = self._part.topic
+        if not lookup(self._options.client).is_still(topic, self._part.topic_id, self._moved):
+            raise ReplayMismatchError(
+                f"Kafka: the topic {topic} was deleted while it was read. What was read since the last "
+                "snapshot may be another one's, and does not count.",
+                remedy=DATA_LOSS_REMEDY,
+            )
+        self._moved = None
 
     def close(self) -> None:
         self._consumer.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -11,14 +11,20 @@ from threading import Event, Thread
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    NewPartitions,
+    NewTopic,
+)
 
-from abs_core.errors import ConfigError, ReplayMismatchError
+from abs_core.errors import AbsError, ConfigError, ReplayMismatchError
 from abs_core.runtime import Graph, Job, Settings
 from abs_core.testing.harness import SCHEMA
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from tests.core.runtime.bench import Bench
+
+EARLIEST = {"startingOffsets": "earliest"}
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 
@@ -39,6 +45,14 @@ class Topics:
         name = f"{self.name}{more}"
         self._admin.create_topics([NewTopic(name, 1, 1)])[name].result()
         return name
+
+    def remake(self, topic: str) -> None:
+        self._admin.delete_topics([topic])[topic].result()
+        made = self._admin.create_topics([NewTopic(topic, 1, 1)])[topic]
+        deadline = time.monotonic() + 60
+        while made.exception() is not None:  # it is still being deleted
+            assert time.monotonic() < deadline
+            made = self._admin.create_topics([NewTopic(topic, 1, 1)])[topic]
 
     def widen(self, topic: str) -> None:
         self._admin.create_partitions([NewPartitions(topic, 2)])[topic].result()
@@ -68,10 +82,10 @@ def parsed(batch: pa.RecordBatch) -> pa.RecordBatch:
 def graph(
     bench: Bench,
     topics: Topics,
+    options: Mapping[str, str],
     function: Callable[[pa.RecordBatch], pa.RecordBatch] = parsed,
     *,
     bounded: bool = False,
-    **options: str,
 ) -> Graph:
     given = {"kafka.bootstrap.servers": topics.bootstrap, **options}
     built = Graph("endless")
@@ -103,23 +117,23 @@ def until(bench: Bench, wanted: range) -> None:
 def test_a_restart_reads_partitions_that_were_added(bench: Bench, topics: Topics) -> None:
     name = topics.make()
     topics.send(name, range(10))
-    with running(bench.job(graph(bench, topics, subscribe=name, startingOffsets="earliest"))):
+    with running(bench.job(graph(bench, topics, {**EARLIEST, "subscribe": name}))):
         until(bench, range(10))
     topics.widen(name)
     topics.send(name, range(10, 20), 1)
     topics.send(name, range(20, 30), 0)
     for _ in range(2):  # they are found once
-        with running(bench.job(graph(bench, topics, subscribe=name))):
+        with running(bench.job(graph(bench, topics, {"subscribe": name}))):
             until(bench, range(30))
 
 
 def test_a_restart_reads_topics_that_match_since(bench: Bench, topics: Topics) -> None:
     topics.send(topics.make("-a"), range(10))
-    options = {"subscribePattern": f"{topics.name}-.*", "startingOffsets": "earliest"}
-    with running(bench.job(graph(bench, topics, **options))):
+    options = {**EARLIEST, "subscribePattern": f"{topics.name}-.*"}
+    with running(bench.job(graph(bench, topics, options))):
         until(bench, range(10))
     topics.send(topics.make("-b"), range(10, 20))
-    with running(bench.job(graph(bench, topics, **options))):
+    with running(bench.job(graph(bench, topics, options))):
         until(bench, range(20))
 
 
@@ -140,13 +154,39 @@ def test_a_topic_that_is_not_read_to_its_end_is_not_exchanged_for_another(
         if what == "committed":
             stop.set()
 
-    options = {"startingOffsets": "earliest", "batchsize": "2"}
-    before = graph(bench, topics, stops, bounded=bounded, subscribe=old, **options)
+    options = {**EARLIEST, "batchsize": "2"}
+    before = graph(bench, topics, {**options, "subscribe": old}, stops, bounded=bounded)
     bench.job(before, observe=observe, capacity=1).run(stop=stop)
-    after = graph(bench, topics, bounded=bounded, subscribe=new, **options)
+    after = graph(bench, topics, {**options, "subscribe": new}, bounded=bounded)
     with pytest.raises(ReplayMismatchError, match=r"old.* among"):
         bench.job(after).run()
     assert all(id_ < 100 for id_, _ in bench.rows())
+
+
+def test_a_topic_that_is_made_anew_while_it_is_read_is_not_taken_for_the_old_one(
+    bench: Bench, topics: Topics
+) -> None:
+    """librdkafka reads on at the offset that it was at: what lies before it would be left out."""
+    name, errors = topics.make(), list[AbsError]()
+    topics.send(name, range(10))
+    options = {**EARLIEST, "subscribe": name}
+
+    def run() -> None:
+        try:
+            bench.job(graph(bench, topics, options)).run()
+        except AbsError as error:
+            errors.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    until(bench, range(10))
+    topics.remake(name)
+    topics.send(name, range(10, 40))
+    thread.join(120)
+    assert isinstance(errors[0], ReplayMismatchError)
+    until(bench, range(10))
+    with running(bench.job(graph(bench, topics, {**options, "failOnDataLoss": "false"}))):
+        until(bench, range(40))
 
 
 def test_a_topic_that_was_read_to_an_end_is_not_read_on_without_one(
@@ -154,11 +194,11 @@ def test_a_topic_that_was_read_to_an_end_is_not_read_on_without_one(
 ) -> None:
     name = topics.make()
     topics.send(name, range(10))
-    options = {"subscribe": name, "startingOffsets": "earliest"}
-    bench.job(graph(bench, topics, bounded=True, **options)).run()
+    options = {**EARLIEST, "subscribe": name}
+    bench.job(graph(bench, topics, options, bounded=True)).run()
     topics.send(name, range(10, 20))
     with pytest.raises(ConfigError, match="read up to an end"):
-        bench.job(graph(bench, topics, **options)).run()
+        bench.job(graph(bench, topics, options)).run()
     until(bench, range(10))
 
 
@@ -168,11 +208,11 @@ def test_a_topic_that_was_read_without_an_end_does_not_get_one(
     """The job would never end."""
     name = topics.make()
     topics.send(name, range(10))
-    options = {"subscribe": name, "startingOffsets": "earliest"}
-    with running(bench.job(graph(bench, topics, **options))):
+    options = {**EARLIEST, "subscribe": name}
+    with running(bench.job(graph(bench, topics, options))):
         until(bench, range(10))
     with pytest.raises(ConfigError, match="read without an end"):
-        bench.job(graph(bench, topics, bounded=True, **options)).run()
+        bench.job(graph(bench, topics, options, bounded=True)).run()
 
 
 def test_a_job_that_begins_at_the_end_keeps_to_where_it_began(bench: Bench, topics: Topics) -> None:
@@ -193,12 +233,15 @@ def test_a_job_that_begins_at_the_end_keeps_to_where_it_began(bench: Bench, topi
         if what == "committed":
             begun.set()
 
-    seldom = {"settings": Settings(interval=3_600.0), "observe": observe}
-    with running(bench.job(graph(bench, topics, fails_once, subscribe=name), **seldom)):
+    built, seldom = (
+        graph(bench, topics, {"subscribe": name}, fails_once),
+        Settings(interval=3_600.0),
+    )
+    with running(bench.job(built, settings=seldom, observe=observe)):
         assert begun.wait(60), "a checkpoint holds where it begins"
         topics.send(name, range(10))
         assert failed.wait(60)
         topics.send(name, range(10, 20))
         went_on.set()
-    with running(bench.job(graph(bench, topics, subscribe=name))):
+    with running(bench.job(graph(bench, topics, {"subscribe": name}))):
         until(bench, range(20))

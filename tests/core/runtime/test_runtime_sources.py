@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from abs_core.errors import UnavailableError
+from abs_core.errors import ReplayMismatchError, UnavailableError
 from abs_core.runtime import EventTime, Graph
 from abs_core.runtime.channel import Channel
 from abs_core.runtime.elements import Watermark
@@ -401,3 +401,25 @@ def test_a_reader_that_may_find_less_the_next_time_is_asked_for_small_batches() 
     reader.pre_commit(0)
     assert [len(each) for each in emitted] == [6]
     assert positions.get() == [json.dumps(["0", "6", "40", -(1 << 63)])]
+
+
+def test_a_place_is_kept_only_once_its_reader_was_asked_about_it() -> None:
+    """Its name may have been taken by another topic meanwhile."""
+
+    class Remade(TableReader):
+        def check(self) -> None:
+            raise ReplayMismatchError("planted: another topic.")
+
+    @dataclass(frozen=True)
+    class Topic(TableSource):
+        def open(self, split: Split) -> Remade:
+            return Remade(self.tables[0], split, 20)
+
+    positions = OperatorState().list("splits", TEXT)
+    positions.put([json.dumps(["0", "0", "20", None])])
+    reader = SourceOperator(Topic([pa.table({"id": range(20)})]), positions)
+    reader.poll(lambda batch: None)
+    assert reader.finished
+    with pytest.raises(ReplayMismatchError, match="planted"):
+        reader.pre_commit(0)
+    assert positions.get() == [json.dumps(["0", "0", "20", None])]
