@@ -30,6 +30,7 @@ from abs_core.runtime.jobspec import JobSpec
 from abs_core.runtime.plan import loops, regions
 from abs_core.runtime.recovery import Recovered, Restore, StoreKeeper
 from abs_core.runtime.region import IDLE_SECONDS, Region
+from abs_core.runtime.sinks import undecided
 from abs_core.runtime.snapshot import DurablePart, persist
 from abs_core.runtime.task import Copy, Task
 from abs_core.state.contracts import Place, StateBackend
@@ -226,6 +227,8 @@ class Execution:
         self._check_sinks_ended(failed)
         self.job.observe("restored", None, reached.decided)
         state = self.keeper.coordinator.roll_forward()
+        # Nobody else knows these: they would hold locks against what is written anew.
+        self.keeper.coordinator.discard(undecided(failed.assembly.tasks))
         # Until this run has decided something, it begins where it was told to begin.
         anew = reached.decided < 0
         from_ = self.keeper.restored(state, self.restore if anew else Restore())

@@ -264,7 +264,7 @@ def _kept(readers: Iterable[Reader]) -> None:
 
 def a_reader_keeps_to_the_portions_that_it_is_asked_for(case: SourceCase) -> None:
     start, end, added = case.filled()
-    found = []
+    found: list[Record] = []
     for split in case.source().splits(start, end):
         reader = case.source().open(split)
         if isinstance(reader, Portioned):

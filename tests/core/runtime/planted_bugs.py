@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from abs_core.model import Committable, JobState
+from abs_core.model import Committable, HandleName, JobState
 from abs_core.runtime.alignment import (
     NOTHING,
     STRATEGIES,
@@ -23,6 +23,7 @@ from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator
 from abs_core.runtime.checkpoint_rules import Ended, Message, Pending
 from abs_core.runtime.elements import Barrier, Batch, TaskId
 from abs_core.runtime.graph import Node
+from abs_core.runtime.sinks import undecided
 from abs_core.runtime.sources import SPLITS
 from abs_core.runtime.task import Pick, Task
 from abs_core.state.codecs import TEXT
@@ -347,6 +348,11 @@ def without_what_came(crew: Crewing, operators: frozenset[str], parts: Parts) ->
     return assemble(crew, operators, parts)
 
 
+def of_every_region(every: Sequence[Assembly], at: int) -> list[HandleName]:
+    """A restored region has the handles of those discarded that go on, too."""
+    return [handle for assembly in every for handle in undecided(assembly.tasks)]
+
+
 def _way(name: str, strategy: Any) -> SnapshotStrategy:
     return replace(STRATEGIES[name], on_barrier=strategy)
 
@@ -384,6 +390,7 @@ PLANTED: dict[str, tuple[SnapshotStrategy, Bugs]] = {
         Bugs(task=ReadsAtOnce),
     ),
     "what came to an endless source is not found": (ALIGNED, Bugs(assemble=without_what_came)),
+    "handles of all regions are discarded": (ALIGNED, Bugs(discarded=of_every_region)),
     "timers not in the snapshot": (ALIGNED, Bugs(context=NoTimers)),
     "watermark of the first input": (ALIGNED, Bugs(task=FirstWatermark)),
     "early failures forgotten": (ALIGNED, Bugs(task=ForgetsEarlyFailures)),

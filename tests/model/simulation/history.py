@@ -91,7 +91,7 @@ class _History:
                     self._crashes_left -= 1
                     self._crashes += 1
                     if self._chance.random() < 0.3:
-                        run.restart_region()
+                        run = self._restarted(run)
                         break
                     zombie = run if self._chance.random() < 0.3 else None
                     run = self._start()
@@ -133,6 +133,15 @@ class _History:
                 )
             except Crash:
                 self._crashes += 1
+
+    def _restarted(self, run: Run) -> Run:
+        """A region of it is restored; the process may die as it is."""
+        try:
+            run.restart_region()
+        except Crash:
+            self._crashes += 1
+            return self._start()
+        return run
 
     def _arm(self) -> None:
         """Half of the crashes come just before or after a durable effect."""
