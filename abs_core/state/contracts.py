@@ -159,9 +159,9 @@ class SnapshotStore(Protocol):
 class Table(Protocol):
     """One named state: bytes by key, or in a nested state by key and sub-key. A value of None deletes.
 
-    Used by the subtask's thread only. ``subs`` is given for nested states, and for them alone. A key
-    of a group that another subtask owns is refused with ``ConfigError``, here or when a snapshot that
-    has it is persisted.
+    Used by the subtask's thread only. ``subs`` is given for nested states, and for them alone. To put
+    a key of a group that another subtask owns is refused with ``ConfigError``, here or when a snapshot
+    that has it is persisted.
     """
 
     def get(self, key: bytes) -> bytes | None:

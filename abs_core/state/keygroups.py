@@ -52,7 +52,12 @@ class GroupRange:
             ConfigError: there are some.
         """
         if len(groups) and not self.start <= groups.min() <= groups.max() < self.stop:
-            raise foreign_key()
+            raise ConfigError(
+                "A function has put state under a key that another task owns: it would be lost on "
+                "restart.",
+                remedy="use the key that it is called for (`at.key`); for state that is no key's, key "
+                "the stream by a constant column, or let its parallelism be 1.",
+            )
 
     @classmethod
     def of(cls, subtask: int, parallelism: int, max_parallelism: int) -> GroupRange:
@@ -64,14 +69,6 @@ class GroupRange:
         check_parallelism(parallelism, max_parallelism)
         start = -(-subtask * max_parallelism // parallelism)
         return cls(start, -(-(subtask + 1) * max_parallelism // parallelism))
-
-
-def foreign_key() -> ConfigError:
-    return ConfigError(
-        "A function has put state under a key that another task owns: it would be lost on restart.",
-        remedy="use the key that it is called for (`at.key`); for state that is no key's, key the "
-        "stream by a constant column, or let its parallelism be 1.",
-    )
 
 
 def check_parallelism(parallelism: int, max_parallelism: int) -> None:

@@ -38,7 +38,7 @@ from abs_core.state.contracts import (
     Values,
     Version,
 )
-from abs_core.state.keygroups import foreign_key, groups_of
+from abs_core.state.keygroups import groups_of
 from abs_core.state.savepoint import CHUNK, FORMAT, Entries, blob_prefix, overlapping, read, write
 from abs_core.state.scratch import ScratchFolder
 from abs_core.state.shapes import Shapes, nests
@@ -90,7 +90,7 @@ class RocksTable(Table):
         self._place = place
         self._nested = nested
         state = len(name.encode()).to_bytes(2, "big") + name.encode()
-        self._heads = {group: _group(group) + state for group in place.groups}
+        self._heads = [_group(group) + state for group in range(place.max_parallelism)]
 
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
         names = self.names(keys, subs)
@@ -100,7 +100,7 @@ class RocksTable(Table):
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
         batch = WriteBatch(raw_mode=True)
-        for name, value in zip(self.names(keys, subs), values, strict=True):
+        for name, value in zip(self.names(keys, subs, to_put=True), values, strict=True):
             if value is None:
                 batch.delete(name)
             else:
@@ -126,17 +126,18 @@ class RocksTable(Table):
             # The last byte of a name in UTF-8 can be counted up, and so can a length of zero.
             self._db.delete_range(head, head[:-1] + bytes([head[-1] + 1]))
 
-    def names(self, keys: Sequence[bytes], subs: Sequence[bytes] | None = None) -> list[bytes]:
+    def names(
+        self, keys: Sequence[bytes], subs: Sequence[bytes] | None = None, *, to_put: bool = False
+    ) -> list[bytes]:
         """The names of entries.
 
         Raises:
-            ConfigError: a key is of a group that is another subtask's.
+            ConfigError: one that is to be put is of a group that is another subtask's.
         """
-        groups = groups_of(keys, self._place.max_parallelism).tolist()
-        try:
-            heads = [self._heads[group] for group in groups]
-        except KeyError as error:
-            raise foreign_key() from error
+        groups = groups_of(keys, self._place.max_parallelism)
+        if to_put:
+            self._place.groups.check(groups)
+        heads = map(self._heads.__getitem__, groups.tolist())
         if subs is None:
             return [head + key for head, key in zip(heads, keys, strict=True)]
         return [
