@@ -135,8 +135,8 @@ class CheckpointCoordinator:
         if late is not None:
             self._abort(late.checkpoint, now, "it timed out.")
             return True
-        asked = self.companion.asks() or self._sources_wait()
-        pending = rules.due(self.settings, self.way, self.state, now, self.sinks, asked=asked)
+        wanted = {"asked": self.companion.asks(), "waited": self._sources_wait()}
+        pending = rules.due(self.settings, self.way, self.state, now, self.sinks, **wanted)
         if pending is None:
             return False
         self._begin(pending)
