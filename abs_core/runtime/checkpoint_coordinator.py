@@ -25,8 +25,9 @@ from abs_core.runtime.checkpoint_rules import (
     Pending,
     Settings,
 )
+from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import Observe, TaskId, unobserved
-from abs_core.runtime.task import Command, Copy, Task
+from abs_core.runtime.task import Command, Task
 from abs_core.state.contracts import Place
 
 _log = logging.getLogger("abs_core.runtime")

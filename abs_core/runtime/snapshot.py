@@ -22,8 +22,8 @@ from abs_core.errors import CorruptionError
 from abs_core.model import Committable, job_key
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.context import TaskState
+from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import TaskId
-from abs_core.runtime.task import Copy
 from abs_core.state.contracts import BlobRef, Place, Snapshot, SnapshotStore, StateHandle
 from abs_core.state.handles import blob_from_json, handle_from_json, handle_to_json
 from abs_core.state.operator_state import Contents

@@ -24,6 +24,7 @@ from abs_core.runtime.background import Background
 from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator, Companion
 from abs_core.runtime.checkpoint_rules import Acknowledged, CoordinatorState, Declined, Ended
 from abs_core.runtime.context import TaskContext, settle_unclaimed
+from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Node
 from abs_core.runtime.jobspec import JobSpec
@@ -32,7 +33,7 @@ from abs_core.runtime.recovery import Recovered, Restore, StoreKeeper
 from abs_core.runtime.region import IDLE_SECONDS, Region
 from abs_core.runtime.sinks import undecided
 from abs_core.runtime.snapshot import DurablePart, persist
-from abs_core.runtime.task import Copy, Task
+from abs_core.runtime.task import Task
 from abs_core.state.contracts import Place, StateBackend
 from abs_core.state.keygroups import GroupRange
 
@@ -305,8 +306,10 @@ class Execution:
             copy.state.keyed.close()
 
     def _persist(self, copy: Copy, now: bool) -> None:
-        if copy.failed:
+        if copy.failed or copy.declined:
             self._drop(copy)
+            if copy.declined:
+                self._say(Declined(copy.task, copy.attempt, copy.checkpoint, copy.declined))
         elif now:
             self._persisted(copy)
         else:

@@ -75,12 +75,19 @@ class Lookup:
 
         Args:
             since: by the monotonic clock; what was asked then or later is not asked again.
+
+        Raises:
+            UnavailableError: no answer came to one request: who asks can ask again.
         """
         if self._seen.get((topic, id_), -math.inf) >= since:
             return True
         asked = time.monotonic()
-        found = self.topics([topic], {topic: id_}).get(topic)
-        if found is None or found.id != id_:
+        said = self._admin.describe([topic], REQUEST_SECONDS).get(topic)
+        if said is None:  # a broker may not have heard of it yet
+            found = self.topics([topic], {topic: id_}).get(topic)
+            if found is None or found.id != id_:
+                return False
+        elif str(said.topic_id) != id_:
             return False
         self._seen[topic, id_] = asked
         return True

@@ -239,8 +239,8 @@ class ForgetsHandles(Task):
 
     def _copy(self, checkpoint: int) -> None:
         super()._copy(checkpoint)
-        state, handles = self._copies[checkpoint]
-        self._copies[checkpoint] = (state, handles[-1:])
+        state, handles, declined = self._copies[checkpoint]
+        self._copies[checkpoint] = (state, handles[-1:], declined)
 
 
 class KeepsAllKeys(SimulatedContext):

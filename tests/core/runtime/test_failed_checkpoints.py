@@ -8,9 +8,10 @@ from threading import Event, Thread
 from abs_core.runtime.alignment import STRATEGIES
 from abs_core.runtime.background import Background
 from abs_core.runtime.channel import Channel
+from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import Barrier, TaskId
 from abs_core.runtime.operators import Stateless
-from abs_core.runtime.task import Command, Copy, Input, Task
+from abs_core.runtime.task import Command, Input, Task
 from abs_core.state.operator_state import OperatorState
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import graph

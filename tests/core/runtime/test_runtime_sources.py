@@ -423,3 +423,27 @@ def test_a_place_is_kept_only_once_its_reader_was_asked_about_it() -> None:
     with pytest.raises(ReplayMismatchError, match="planted"):
         reader.pre_commit(0)
     assert positions.get() == [json.dumps(["0", "0", "20", None])]
+
+
+def test_a_source_that_cannot_be_asked_fails_the_checkpoint_and_not_the_job(tmp_path: Path) -> None:
+    """Its servers are away for a while: there is nothing to read, and nothing to restore."""
+    bench, asked, what_was = Bench(tmp_path), list[int](), list[str]()
+
+    class Away(TableReader):
+        def check(self) -> None:
+            asked.append(len(asked))
+            if len(asked) < 4:
+                raise UnavailableError("planted: no answer.")
+
+    @dataclass(frozen=True)
+    class Topic(TableSource):
+        def open(self, split: Split) -> Away:
+            return Away(self.tables[0], split, 20)
+
+    built = Graph("away")
+    table = pa.table({"id": range(200), "value": ["x"] * 200}, SCHEMA)
+    built.source("in", Topic([table])).sink("out", bench.sink)
+    bench.job(built, restarts=0, observe=lambda what, *_: what_was.append(what)).run()
+    assert sorted(id_ for id_, _ in bench.rows()) == list(range(200))
+    assert what_was.count("aborted") == 3
+    assert "restored" not in what_was

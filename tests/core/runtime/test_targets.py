@@ -247,7 +247,7 @@ def test_a_region_is_restored_although_what_it_had_prepared_holds_its_keys(
     store, failed = _NoRoom(folder / "snapshots"), list[str]()
 
     def fails_once(batch: pa.RecordBatch) -> pa.RecordBatch:
-        pause.wait(0.002)
+        pause.wait(0.01)
         if store.full.is_set() and not failed:
             failed.append("once")
             raise OSError("planted")
@@ -257,6 +257,6 @@ def test_a_region_is_restored_although_what_it_had_prepared_holds_its_keys(
     rows = pa.table({"id": range(COUNT), "value": [f"v{n}" for n in range(COUNT)]}, ROWS)
     source = built.source("in", TableSource([rows], 10))
     source.map("fails", fails_once).sink("out", sink_of("postgres", given, own=True))
-    Job(built, store, settings=Settings(interval=0.2), restarts=1).run()
+    Job(built, store, settings=Settings(interval=0.1), restarts=1).run()
     assert failed
     clean(folder, the_table(database))

@@ -19,11 +19,12 @@ from abs_core.runtime.checkpoint_rules import (
     Ended,
     Settings,
 )
+from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.plan import regions
 from abs_core.runtime.sinks import undecided
-from abs_core.runtime.task import Copy, Task
+from abs_core.runtime.task import Task
 from abs_core.state.operator_state import Contents, OperatorState, redistribute
 from tests.model.simulation.dataflow import owner
 from tests.model.simulation.world import Keeper, World
