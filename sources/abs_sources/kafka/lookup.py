@@ -82,7 +82,7 @@ class Lookup:
         if self._seen.get((topic, id_), -math.inf) >= since:
             return True
         asked = time.monotonic()
-        said = self._admin.describe([topic], REQUEST_SECONDS).get(topic)
+        said = self._admin.describe([topic]).get(topic)
         if said is None:  # a broker may not have heard of it yet
             found = self.topics([topic], {topic: id_}).get(topic)
             if found is None or found.id != id_:

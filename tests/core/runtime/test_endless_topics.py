@@ -56,6 +56,11 @@ class Topics:
 
     def widen(self, topic: str) -> None:
         self._admin.create_partitions([NewPartitions(topic, 2)])[topic].result()
+        deadline = time.monotonic() + 60
+        # The controller answers before the broker knows.
+        while len(self._admin.list_topics(topic, 60).topics[topic].partitions) != 2:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
 
     def send(self, topic: str, numbers: range, partition: int = 0) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap})  # it knows new partitions
@@ -108,7 +113,7 @@ def running(job: Job) -> Iterator[None]:
 
 
 def until(bench: Bench, wanted: range) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 200
     while (found := sorted(id_ for id_, _ in bench.rows())) != [*wanted]:
         assert time.monotonic() < deadline, f"{found}, not {wanted}"
         time.sleep(0.02)
