@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from abs_core import protocol
@@ -63,6 +63,22 @@ class Sweeper:
 
         try:
             self._in_each(tidying)
+        except TargetError as error:
+            self._observe(SweepFailed(self._who.job, str(error)))
+
+    def discard(self, state: JobState, who: Identity, handles: Iterable[HandleName]) -> None:
+        """Abort what will be in no report; see ``Coordinator.discard``. A failure is reported only."""
+        generation, last = protocol.generation_of(state, who), state.last_decided
+        dead = [
+            handle
+            for handle in handles
+            if (handle.register, handle.generation) == (state.register, generation)
+            and (last is None or handle.epoch > last)
+        ]
+        if not dead:
+            return
+        try:
+            self._patience.retry(lambda: self._committer.abort(dead))
         except TargetError as error:
             self._observe(SweepFailed(self._who.job, str(error)))
 

@@ -243,6 +243,17 @@ class Coordinator:
         """
         self._sweeper.sweep(state, self._who, spent)
 
+    def discard(self, handles: Sequence[HandleName]) -> None:
+        """Abort handles of this run, of epochs that are not decided, which no report will ever name.
+
+        For an engine whose one process makes all reports: nobody else knows these handles, so no
+        decision can name them (I4). What cannot be aborted is swept when its epoch is finished.
+
+        Raises:
+            FencedError: a newer run has taken over, and sweeps them.
+        """
+        self._sweeper.discard(self._decider.mine(), self._who, handles)
+
     def _start(self, origin: Origin, epoch: int) -> JobState:
         register = secrets.token_hex(8)
 

@@ -147,6 +147,51 @@ class Endless(Forgetful, Protocol):
 
 
 @runtime_checkable
+class Growing(Protocol):
+    """What a source may offer besides: to find the parts that came to it, where readers have no end."""
+
+    def resumed(self, left: Sequence[Split]) -> Sequence[Split]:
+        """What to read from now on: what is left, and all that the source did not have before.
+
+        Args:
+            left: the positions of all splits that are not finished, as one snapshot holds them.
+
+        Raises:
+            ConfigError: they have an end, or are finished: it was another reading.
+            ReplayMismatchError: what is left is not what it was, or not this source's any more.
+        """
+        ...
+
+
+@runtime_checkable
+class Portioned(Protocol):
+    """What a reader may offer besides: small batches.
+
+    A position inside of a batch is kept as a number of rows to skip. A reader that may find fewer rows
+    there when it reads again (a compacted topic does) must offer it: then there is no such position.
+    """
+
+    def at_most(self, rows: int) -> None:
+        """No batch that is read from now on has more rows."""
+        ...
+
+
+@runtime_checkable
+class Checking(Protocol):
+    """What a reader may offer besides: to look again, before a snapshot keeps its place."""
+
+    def check(self) -> None:
+        """All that was read until now was of what the split names.
+
+        Raises:
+            ReplayMismatchError: another thing had taken its name meanwhile; nothing that was read since
+                the last check may count.
+            UnavailableError: the source does not tell now.
+        """
+        ...
+
+
+@runtime_checkable
 class Watched(Protocol):
     """What a source may offer besides: to tell how far its data goes, for people to look at."""
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from abs_core.errors import AbsError, ConfigError
@@ -17,9 +16,10 @@ from abs_core.runtime.operators import Operator
 from abs_core.runtime.partition import BROADCAST
 from abs_core.runtime.plan import Wired, wire
 from abs_core.runtime.sinks import SINK_STRIDE, SinkOperator
-from abs_core.runtime.sources import SPLITS, SourceOperator, first_entries
+from abs_core.runtime.sources import SPLITS, SourceOperator, begin
 from abs_core.runtime.task import Context, Task
 from abs_core.state.codecs import TEXT
+from abs_core.state.operator_state import OperatorState
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,26 +99,22 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
     )
     tasks: list[Task] = []
     left: set[TaskId] = set()
-    # Asked once for all tasks of a source: asked again, it may know of more.
-    entries = cache(lambda id_: first_entries(crew.graph.nodes[id_]))
     with ExitStack() as opened:
+        contexts: list[Context] = []
         for place in wired:
-            restored = parts.get(place.id.operator, ())
-            try:
-                context = crew.contexts(place.node, place.id, restored)
-                opened.callback(_unless_left, left, place.id, context.close)
-                # What is restored may be of another operator that had this id.
-                if place.node.source is not None and SPLITS not in context.lists.unclaimed():
-                    share = entries(place.id.operator)[place.id.subtask :: place.node.parallelism]
-                    context.lists.list(SPLITS, TEXT).put(share)
+            with _named(crew, place):
+                restored = parts.get(place.id.operator, ())
+                contexts.append(crew.contexts(place.node, place.id, restored))
+            opened.callback(_unless_left, left, place.id, contexts[-1].close)
+        held = _begin_sources(crew, wired, contexts)
+        for place, context in zip(wired, contexts, strict=True):
+            with _named(crew, place):
                 operator = _operator(crew, place, context)
-            except AbsError as error:
-                error.by(str(place.id), crew.state.job)
-                raise
             opened.callback(_unless_left, left, place.id, operator.close)
             channels = place.inputs, place.outputs
             task = crew.task(place.id, operator, context, *channels, loop=place.loop)
-            task.begin(_replay(place, restored))
+            task.begin(_replay(place, parts.get(place.id.operator, ())))
+            task.waits = task.drained = place.id.operator in held
             tasks.append(task)
         if draining is not None:
             _drain_first(tasks, draining)
@@ -128,6 +124,32 @@ def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly
 def _unless_left(left: set[TaskId], id_: TaskId, close: Callable[[], None]) -> None:
     if id_ not in left:
         close()
+
+
+@contextmanager
+def _named(crew: Crewing, place: Wired) -> Iterator[None]:
+    """Errors name the task and the job."""
+    try:
+        yield
+    except AbsError as error:
+        error.by(str(place.id), crew.state.job)
+        raise
+
+
+def _begin_sources(
+    crew: Crewing, wired: Sequence[Wired], contexts: Sequence[Context]
+) -> frozenset[str]:
+    """Let sources have their positions; those whose tasks wait until a checkpoint holds them."""
+    states: dict[str, list[OperatorState]] = {}
+    for place, context in zip(wired, contexts, strict=True):
+        if place.node.source is not None:
+            states.setdefault(place.id.operator, []).append(context.lists)
+    held = set()
+    for id_, lists in states.items():
+        with _named(crew, next(place for place in wired if place.id.operator == id_)):
+            if begin(crew.graph.nodes[id_], lists):
+                held.add(id_)
+    return frozenset(held)
 
 
 def _drain_first(tasks: Sequence[Task], draining: Tally) -> None:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from threading import Condition, Thread
 
-from abs_core.runtime.task import Copy
+from abs_core.runtime.copies import Copy
 
 
 class Background:

@@ -25,8 +25,9 @@ from abs_core.runtime.checkpoint_rules import (
     Pending,
     Settings,
 )
+from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import Observe, TaskId, unobserved
-from abs_core.runtime.task import Command, Copy, Task
+from abs_core.runtime.task import Command, Task
 from abs_core.state.contracts import Place
 
 _log = logging.getLogger("abs_core.runtime")
@@ -135,8 +136,8 @@ class CheckpointCoordinator:
         if late is not None:
             self._abort(late.checkpoint, now, "it timed out.")
             return True
-        asked = self.companion.asks() or self._sources_wait()
-        pending = rules.due(self.settings, self.way, self.state, now, self.sinks, asked=asked)
+        wanted = {"asked": self.companion.asks(), "waited": self._sources_wait()}
+        pending = rules.due(self.settings, self.way, self.state, now, self.sinks, **wanted)
         if pending is None:
             return False
         self._begin(pending)

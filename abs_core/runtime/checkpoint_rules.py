@@ -16,6 +16,9 @@ from abs_core.model import Committable
 from abs_core.runtime.alignment import SnapshotStrategy
 from abs_core.runtime.elements import TaskId
 
+AGAIN_SECONDS = 3.0
+"""So long after one has failed that sources wait for, there is another."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -114,23 +117,27 @@ def due(
     sinks: frozenset[TaskId],
     *,
     asked: bool,
+    waited: bool = False,
 ) -> Pending | None:
     """The checkpoint to begin now, if any.
 
     Args:
         sinks: all tasks at which data ends; once each has ended, one last checkpoint commits.
         asked: somebody wants a savepoint.
+        waited: sources read nothing before one is decided.
     """
     if state.closed or len(state.pending) >= (1 if way.resumes else settings.in_flight):
         return None
     if any(pending.last for pending in state.pending):
         return None
     # After a failure a whole interval passes: else a timeout that is too short would stop the job.
-    if now < state.rested + (settings.interval if state.failed else settings.min_pause):
+    # Not where it stands still for want of one: an interval may be an hour.
+    after = min(settings.interval, AGAIN_SECONDS) if waited else settings.interval
+    if now < state.rested + (after if state.failed else settings.min_pause):
         return None
     if state.ended >= sinks:
         return Pending(state.next, now, last=True)
-    if asked or (way.periodic and now >= state.began + settings.interval):
+    if asked or waited or (way.periodic and now >= state.began + settings.interval):
         return Pending(state.next, now)
     return None
 

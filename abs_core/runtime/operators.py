@@ -41,7 +41,11 @@ class Operator:
         """No input will deliver data any more."""
 
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        """The state is about to be copied; of a sink: the handles that no decision is known to name."""
+        """The state is about to be copied; of a sink: the handles that no decision is known to name.
+
+        Raises:
+            UnavailableError: of a source: the checkpoint fails, and not the task.
+        """
         return ()
 
     def decided(self, checkpoint: int) -> None:

@@ -1,8 +1,8 @@
 """From the register to a running job: which snapshot counts, and what may be restored.
 
 The register decides. What it has decided last is rolled forward first, then exactly that snapshot is
-restored. A newer completion record that it does not name is dropped: its decision never came. An older
-snapshot is restored by consent only, because the sinks have committed past it.
+restored. A newer completion record that it does not name counts for nothing: its decision never came.
+An older snapshot is restored by consent only, because the sinks have committed past it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import AbsError, ConfigError, CorruptionError, IdentityError, ProtocolError
+from abs_core.errors import (
+    AbsError,
+    ConfigError,
+    CorruptionError,
+    FencedError,
+    IdentityError,
+    ProtocolError,
+)
 from abs_core.model import Committable, JobState, Wrote
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.checkpoint_rules import Pending
 from abs_core.runtime.graph import Graph
 from abs_core.runtime.snapshot import (
     Record,
-    blobs_of,
     by_operator,
     fingerprint,
     load,
@@ -45,6 +51,8 @@ class Restore:
         drop_state: consent to lose state whose operator the graph does not have any more, and states
             that an operator's code does not declare any more; of a sink: to leave behind what it has
             pre-committed and nobody has decided.
+        drop_records: consent to lose records that were on their way to operators which the graph does
+            not have any more: unaligned snapshots hold such, and aligned ones of loops.
         adopt: consent to write to another set of targets, by the token that the refusal names.
     """
 
@@ -52,6 +60,7 @@ class Restore:
     source: SnapshotStore | None = None
     go_back: bool = False
     drop_state: bool = False
+    drop_records: bool = False
     adopt: str | None = None
 
 
@@ -93,6 +102,9 @@ class StoreKeeper:
     written: Record = field(init=False)
     """The completion record of the checkpoint that was written last."""
     _decided: list[Record] = field(default_factory=list)
+    _undecided: Sequence[int] = ()
+    """Records whose process died between the record and the decision. They are deleted once a higher
+    number is decided: then a delete that comes late, or of a run that was paused, hits no other one."""
     _pickled: set[str] = field(default_factory=set)
 
     def recover(self, restore: Restore) -> Recovered:
@@ -123,20 +135,20 @@ class StoreKeeper:
 
     def restored(self, state: JobState, restore: Restore) -> Recovered:
         """The snapshot to restore under the present generation."""
-        last = state.last_decided
+        self._state, last = state, state.last_decided
         completed = self.store.completed()
         undecided = [number for number in completed if last is None or number > last]
         for number in undecided:
-            if read_record(self.store.record(number)).register != state.register:
+            record = read_record(self.store.record(number))
+            if record.register != state.register:
                 raise IdentityError(
                     f"The snapshot store holds checkpoint {number}, of another register than the "
                     "job's, which knows nothing of it.",
                     job=state.job,
                     remedy="restore the register; or, for a new job, use an empty snapshot store.",
                 )
-            # Its process died between the record and the decision.
-            self.store.retire(number)
-        self._state = state
+            self._check_newest(record)
+        self._undecided = undecided
         numbers = [int(key.partition("/")[0]) for key in self.store.blobs()]
         wanted = last if restore.checkpoint is None else restore.checkpoint
         known = (number for number in (last, wanted) if number is not None)
@@ -145,9 +157,10 @@ class StoreKeeper:
             return Recovered(state, first, {}, restore.source)
         source = restore.source or self.store
         content = source.record(wanted)
-        self._check(state, wanted, content, restore)
         record = read_record(content)
+        self._check(state, wanted, content, record, restore)
         self._check_operators(record, state, restore)
+        self._check_records(record, source, state, restore)
         if record.max_parallelism != self.graph.max_parallelism:
             raise ProtocolError(
                 f"The snapshot has {record.max_parallelism} key groups, the graph "
@@ -190,7 +203,16 @@ class StoreKeeper:
 
     def retain(self, checkpoint: int) -> None:
         del self._decided[: -self.keep]
+
+        def blobs_of(content: bytes) -> Iterable[str]:
+            record = read_record(content)
+            self._check_newest(record)
+            return [ref.key for ref in record.blobs]
+
         try:
+            for number in self._undecided:
+                self.store.retire(number)
+            self._undecided = ()
             sweep(self.store, blobs_of, self.keep)
             if len(self._decided) == self.keep:
                 forget(self.graph, self._decided[0].operators)
@@ -200,6 +222,21 @@ class StoreKeeper:
                 "the next checkpoint tries again: %s",
                 *(self.graph.name, checkpoint, error),
                 exc_info=not isinstance(error, AbsError),
+            )
+
+    def _check_newest(self, record: Record) -> None:
+        """Delete nothing where a newer run is at work: what this one knows is out of date.
+
+        Raises:
+            FencedError: the record is a newer run's.
+        """
+        assert self._state is not None, "looked at once there is a state"
+        if record.generation > self._state.generation:
+            raise FencedError(
+                f"Checkpoint {record.checkpoint} is of generation {record.generation}, and this run "
+                f"is of {self._state.generation}.",
+                job=self._state.job,
+                remedy="none: a newer run has taken over; this process must stop.",
             )
 
     def _check_operators(self, record: Record, state: JobState, restore: Restore) -> None:
@@ -222,12 +259,43 @@ class StoreKeeper:
                 *(state.job, sinks, left),
             )
 
-    def _check(self, state: JobState, wanted: int, content: bytes, restore: Restore) -> None:
+    def _check_records(
+        self, record: Record, source: SnapshotStore, state: JobState, restore: Restore
+    ) -> None:
+        """Records on their way to what is there no more, or is a source now, would come nowhere."""
+        there = {id_ for id_, node in self.graph.nodes.items() if node.source is None}
+        gone = {
+            id_: parts
+            for id_, parts in record.operators.items()
+            if id_ not in there and any(part.log for part in parts)
+        }
+        if not gone:
+            return
+        lost = load(replace(record, operators=gone), source)
+        rows = sum(len(rows) for parts in lost.values() for part in parts for _, rows in part.log)
+        told = f"{rows} records that were on their way to {', '.join(sorted(gone))}"
+        if not restore.drop_records:
+            raise ConfigError(
+                f"The snapshot holds {told}, which the graph has no more.",
+                job=state.job,
+                remedy="give it its old id; or run the old graph until a checkpoint with "
+                "way='aligned', then change it; or, to lose these records for good, allow "
+                "`drop_records`.",
+            )
+        _log.warning("job %s loses %s, by consent", state.job, told)
+
+    def _check(
+        self, state: JobState, wanted: int, content: bytes, record: Record, restore: Restore
+    ) -> None:
         last = state.last_decided
-        if wanted != last:
+        # Numbers say nothing of what another job, or an earlier life of this one, has committed.
+        own = record.register == state.register
+        if wanted != last or not own:
             if not restore.go_back:
+                whose = "" if own else f" of another register ({record.register}, job {record.job})"
                 raise ProtocolError(
-                    f"Checkpoint {wanted} is not what the sinks are committed to: that is {last}.",
+                    f"Checkpoint {wanted}{whose} is not what the sinks are committed to: that is "
+                    f"{last}{'' if own else f' of register {state.register}'}.",
                     job=state.job,
                     remedy="restore that one; or consent to `go_back`: what was committed since "
                     f"checkpoint {wanted} is then written again.",

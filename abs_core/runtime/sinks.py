@@ -8,7 +8,7 @@ acknowledged again with the next one, and joins its decision.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from abs_core.contracts import Sink, Task, Writer
@@ -16,6 +16,7 @@ from abs_core.errors import ConfigError
 from abs_core.model import Committable, HandleName, JobState
 from abs_core.runtime.elements import Batch
 from abs_core.runtime.operators import Emit, Operator
+from abs_core.runtime.task import Task as RunningTask
 
 SINK_STRIDE = 1 << 16
 """Handles of the n-th sink of a graph have partitions from n * SINK_STRIDE on."""
@@ -51,6 +52,11 @@ class SinkOperator(Operator):
         self._task = replace(self._task, epoch=checkpoint + 1)
         return tuple(self._pending)
 
+    @property
+    def pending(self) -> Sequence[Committable]:
+        """What no decision is known to name."""
+        return self._pending
+
     def decided(self, checkpoint: int) -> None:
         """The decision of ``checkpoint`` names all that was pre-committed up to it."""
         self._task = replace(self._task, frontier=checkpoint)
@@ -59,6 +65,12 @@ class SinkOperator(Operator):
     def close(self) -> None:
         if self._writer is not None:
             self._writer.abort()
+
+
+def undecided(tasks: Iterable[RunningTask]) -> list[HandleName]:
+    """What tasks have pre-committed and no decision is known to name."""
+    sinks = (task.operator for task in tasks if isinstance(task.operator, SinkOperator))
+    return [committable.handle for sink in sinks for committable in sink.pending]
 
 
 def check_decided(state: JobState, had: Mapping[str, str], present: Mapping[str, str]) -> None:

@@ -8,7 +8,7 @@ digest: a record that no decision names is not a snapshot.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from hashlib import sha256
 from itertools import groupby
@@ -22,8 +22,8 @@ from abs_core.errors import CorruptionError
 from abs_core.model import Committable, job_key
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.context import TaskState
+from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import TaskId
-from abs_core.runtime.task import Copy
 from abs_core.state.contracts import BlobRef, Place, Snapshot, SnapshotStore, StateHandle
 from abs_core.state.handles import blob_from_json, handle_from_json, handle_to_json
 from abs_core.state.operator_state import Contents
@@ -189,11 +189,6 @@ def _sink(value: object) -> tuple[str, str]:
 def fingerprint(content: bytes) -> str:
     """How the decision names the completion record."""
     return f"sha256:{sha256(content).hexdigest()}"
-
-
-def blobs_of(content: bytes) -> Iterable[str]:
-    """The keys of the blobs that a completion record names."""
-    return [ref.key for ref in read_record(content).blobs]
 
 
 def load(record: Record, store: SnapshotStore) -> dict[str, list[Part]]:

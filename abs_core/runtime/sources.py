@@ -7,25 +7,29 @@ are not finished, which a restart opens again, whatever the parallelism is by th
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from abs_core.errors import CorruptionError
+from abs_core.errors import ConfigError, CorruptionError
 from abs_core.model import Committable
 from abs_core.runtime.channel import UNBOUNDED
 from abs_core.runtime.context import TaskState
 from abs_core.runtime.elements import LEAST, Batch, Watermark
 from abs_core.runtime.graph import EventTime, Graph, Node
 from abs_core.runtime.operators import Operator
-from abs_core.source import Endless, Limit, Reader, Source, Split
-from abs_core.state.operator_state import OperatorList
+from abs_core.source import Checking, Endless, Growing, Limit, Portioned, Reader, Source, Split
+from abs_core.state.codecs import TEXT
+from abs_core.state.operator_state import OperatorList, OperatorState
 from abs_core.strictjson import NEWER, of, parse, text, whole
 
 SPLITS = "splits"
 """The operator state of a source: the positions of what is left to read."""
+
+_log = logging.getLogger("abs_core.runtime")
 
 WAIT_SECONDS = 0.02
 """How long a source waits for new data before it looks whether a checkpoint is due."""
@@ -88,7 +92,8 @@ class SourceOperator(Operator):
 
     Args:
         positions: of the splits to read, as ``first_entries`` or a snapshot gives them.
-        rows: larger batches are emitted in parts of so many, and a snapshot may come between them.
+        rows: larger batches are emitted in parts of so many, and a snapshot may come between them;
+            readers that are ``Portioned`` have none.
     """
 
     def __init__(
@@ -110,7 +115,10 @@ class SourceOperator(Operator):
                 split, latest, skip = _position(entry)
                 known = LEAST if latest is None else latest
                 bounded = split.end is not None
-                self._readings.append(_Reading(source.open(split), known, bounded, skip))
+                reader = source.open(split)
+                self._readings.append(_Reading(reader, known, bounded, skip))
+                if isinstance(reader, Portioned):
+                    reader.at_most(rows)
         except BaseException:
             self.close()
             raise
@@ -120,9 +128,16 @@ class SourceOperator(Operator):
         return all(reading.finished for reading in self._readings)
 
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        """Note what is left to read: opened again, it yields exactly the rest."""
+        """Note what is left to read: opened again, it yields exactly the rest.
+
+        Raises:
+            AbsError: see ``Checking``.
+        """
         left = []
         for reading in self._readings:
+            reader = reading.reader
+            if isinstance(reader, Checking):
+                reader.check()
             if not reading.finished:
                 at, skip = reading.position
                 entry = [at.source, at.start, at.end, reading.latest]
@@ -216,6 +231,56 @@ def forget(graph: Graph, parts: Mapping[str, Sequence[TaskState[Any]]]) -> None:
             left = [_position(entry)[0] for entry in entries]
             if left and (end := source.passed(left)) is not None:
                 source.committed(end)
+
+
+def begin(node: Node, tasks: Sequence[OperatorState]) -> bool:
+    """Let each task of a source have the positions that it begins with, as its list ``SPLITS``.
+
+    Args:
+        tasks: the state of each, in order; restored or new.
+
+    Returns:
+        whether the source begins for the first time, at a place that its next beginning may not find
+        again (the end of a topic): nothing may be read before a snapshot holds it.
+
+    Raises:
+        ConfigError: it was read without an end, and is to have one now.
+        AbsError: the source cannot tell what there is to read.
+    """
+    # What is restored may be of another operator that had this id.
+    if not all(SPLITS in task.unclaimed() for task in tasks):
+        # Asked once for all tasks: asked again, it may know of more.
+        entries = first_entries(node)
+        for number, task in enumerate(tasks):
+            task.list(SPLITS, TEXT).put(entries[number :: len(tasks)])
+        return not node.bounded
+    lists = [task.list(SPLITS, TEXT) for task in tasks]
+    left = [_position(entry)[0] for each in lists for entry in each.get()]
+    if node.bounded and any(split.end is None for split in left):
+        raise ConfigError(
+            f"The source {node.id} was read without an end: it would never come to the one that it "
+            "has now.",
+            remedy="let it stay `bounded=False`; or give it another id, say where it begins, and "
+            "allow `drop_state` for the place that the old one had got to.",
+        )
+    source: object = node.source
+    if isinstance(source, Growing) and not node.bounded:
+        _resume(node.id, source, lists, left)
+    return False
+
+
+def _resume(
+    id_: str, source: Growing, lists: Sequence[OperatorList[str]], left: Sequence[Split]
+) -> None:
+    """Take out what is not to be read any more, and deal out what has come since."""
+    now = source.resumed(left)
+    for each in lists:
+        each.put(entry for entry in each.get() if _position(entry)[0] in now)
+    new = sorted(json.dumps([s.source, s.start, s.end, None]) for s in now if s not in left)
+    for entry in new:
+        min(lists, key=lambda each: len(each.get())).add(entry)
+    if new:
+        _log.info("source %s reads what it did not have before: %s", id_, ", ".join(new))
 
 
 def _position(entry: str | bytes) -> tuple[Split, int | None, int]:

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from threading import Event
 from typing import Any, Protocol
 
-from abs_core.errors import ConfigError, FencedError
+from abs_core.errors import ConfigError, FencedError, UnavailableError
 from abs_core.model import Committable
 from abs_core.runtime.alignment import (
     IDLE,
@@ -27,6 +27,7 @@ from abs_core.runtime.alignment import (
     resumed,
 )
 from abs_core.runtime.channel import Channel, Tally
+from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import (
     END,
     LEAST,
@@ -58,27 +59,6 @@ class Command(Enum):
     """This checkpoint is decided and committed: what it superseded may be freed."""
     ABORTED = auto()
     """This checkpoint failed: what it held is part of the next one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Copy:
-    """A task's part of a snapshot before it is durable: nothing in it changes any more.
-
-    Args:
-        attempt: of the task.
-        state: the logical copy of the context's state.
-        log: data that belongs to the snapshot but was not processed yet, as (input port, batch).
-        handles: what a sink has pre-committed and does not know to be decided.
-        failed: its checkpoint has failed already; there is nothing to make durable.
-    """
-
-    task: TaskId
-    attempt: int
-    checkpoint: int
-    state: Any
-    log: tuple[tuple[int, Batch], ...]
-    handles: tuple[Committable, ...]
-    failed: bool = False
 
 
 class Context(Protocol):
@@ -132,7 +112,8 @@ class Task:
         observe: is told of barriers and copies, for the trace.
         ended: is told when all inputs have ended, back-edges among them.
         wake: set when there may be something to do.
-        waits: of a source: what a snapshot had in its channels comes first, and is decided.
+        waits: of a source: something comes first, and is decided: what a snapshot had in its channels;
+            or a checkpoint that holds where it begins.
         drained: of a source that waits: that has gone through; now a checkpoint has to be decided.
         began: since when its thread is in a step; None between two.
         abandoned: it hung, and others go on without it: should it come back, it must leave no trace.
@@ -167,7 +148,7 @@ class Task:
     _channels: list[Channel] = field(init=False)
     _open: set[int] = field(init=False)
     _ended: bool = False
-    _copies: dict[int, tuple[Any, tuple[Committable, ...]]] = field(default_factory=dict)
+    _copies: dict[int, tuple[Any, tuple[Committable, ...], str]] = field(default_factory=dict)
     _logs: dict[int, list[tuple[int, Batch]]] = field(default_factory=dict)
     _copied: int = -1
     _failed: set[int] = field(default_factory=set)
@@ -302,8 +283,15 @@ class Task:
 
     def _copy(self, checkpoint: int) -> None:
         self._check_abandoned()
-        handles = self.operator.pre_commit(checkpoint)
-        self._copies[checkpoint] = (self.context.copy(checkpoint), handles)
+        handles: tuple[Committable, ...] = ()
+        declined = ""
+        try:
+            handles = self.operator.pre_commit(checkpoint)
+        except UnavailableError as error:
+            if self.inputs:
+                raise  # what a sink was given is not in the next checkpoint by itself
+            declined = str(error)
+        self._copies[checkpoint] = (self.context.copy(checkpoint), handles, declined)
         self._copied = checkpoint
         # Barriers come in order: those of earlier ones that are not here yet never will.
         self._failed = {n for n in self._failed if n >= checkpoint or n in self._copies}
@@ -314,11 +302,12 @@ class Task:
         self.observe("copy", self.id, checkpoint)
 
     def _complete(self, checkpoint: int, *, now: bool) -> None:
-        state, handles = self._copies.pop(checkpoint)
+        state, handles, declined = self._copies.pop(checkpoint)
         log = tuple(self._logs.pop(checkpoint))
         failed = checkpoint in self._failed
         self._failed.discard(checkpoint)
-        self.persist(Copy(self.id, self.attempt, checkpoint, state, log, handles, failed), now)
+        whose = self.id, self.attempt, checkpoint
+        self.persist(Copy(*whose, state, log, handles, failed, declined), now)
 
     def _broadcast(self, element: Any) -> None:
         for channel in self._channels:

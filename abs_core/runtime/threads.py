@@ -24,14 +24,16 @@ from abs_core.runtime.background import Background
 from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator, Companion
 from abs_core.runtime.checkpoint_rules import Acknowledged, CoordinatorState, Declined, Ended
 from abs_core.runtime.context import TaskContext, settle_unclaimed
+from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Node
 from abs_core.runtime.jobspec import JobSpec
 from abs_core.runtime.plan import loops, regions
 from abs_core.runtime.recovery import Recovered, Restore, StoreKeeper
 from abs_core.runtime.region import IDLE_SECONDS, Region
+from abs_core.runtime.sinks import undecided
 from abs_core.runtime.snapshot import DurablePart, persist
-from abs_core.runtime.task import Copy, Task
+from abs_core.runtime.task import Task
 from abs_core.state.contracts import Place, StateBackend
 from abs_core.state.keygroups import GroupRange
 
@@ -201,10 +203,8 @@ class Execution:
         if self._regions[failed.operators] is not failed:
             return  # restored since, for another of its tasks
         retryable = isinstance(cause, TargetError) or not isinstance(cause, AbsError)
-        if isinstance(cause, HungError) and self.job.graph.nodes[task.operator].sink is not None:
-            retryable = (
-                False  # what it may still write is of this generation, which a restore keeps
-            )
+        if isinstance(cause, HungError) and self._is_sink(task):
+            retryable = False  # see `_check_sinks_ended`
         if not isinstance(cause, AbsError):
             what = UnavailableError(
                 f"{type(cause).__name__}: {cause}.",
@@ -225,8 +225,11 @@ class Execution:
         )
         reached = self.coordinator.state
         self._end(failed, range(max(reached.decided + 1, self.recovered.first), reached.next))
+        self._check_sinks_ended(failed)
         self.job.observe("restored", None, reached.decided)
         state = self.keeper.coordinator.roll_forward()
+        # Nobody else knows these: they would hold locks against what is written anew.
+        self.keeper.coordinator.discard(undecided(failed.assembly.tasks))
         # Until this run has decided something, it begins where it was told to begin.
         anew = reached.decided < 0
         from_ = self.keeper.restored(state, self.restore if anew else Restore())
@@ -238,10 +241,27 @@ class Execution:
         self.coordinator.restart(gone, time.monotonic())
         self._start(region)
 
+    def _is_sink(self, task: TaskId) -> bool:
+        return self.job.graph.nodes[task.operator].sink is not None
+
+    def _check_sinks_ended(self, region: Region) -> None:
+        """What a sink that hangs may still write is of this generation, which a restore keeps.
+
+        Raises:
+            HungError: a task of a sink did not come out of its step while the region was ended.
+        """
+        for task in sorted(filter(self._is_sink, region.assembly.left)):
+            what = (
+                f"Its call has not come back for {self.job.hang_after:g} s, while another failed."
+            )
+            error = HungError(what, remedy="start the job again; and find out what it waits for.")
+            error.by(str(task), job_key(self.job.graph.name))
+            raise error
+
     def _context(
         self, from_: Recovered, node: Node, task: TaskId, parts: Sequence[Part]
     ) -> TaskContext:
-        place = self._place(task, from_.state.generation)
+        place = self._place(task)
         restored = [part.state for part in parts]
         return TaskContext(
             task,
@@ -254,11 +274,11 @@ class Execution:
             self.job.trust_pickles,
         )
 
-    def _place(self, task: TaskId, generation: int = 0) -> Place:
-        graph = self.job.graph
+    def _place(self, task: TaskId) -> Place:
+        graph, state = self.job.graph, self.recovered.state
         width, most = graph.nodes[task.operator].parallelism, graph.max_parallelism
         groups = GroupRange.of(task.subtask, width, most)
-        return Place(job_key(graph.name), *task, groups, most, generation)
+        return Place(job_key(graph.name), *task, groups, most, state.generation, state.register)
 
     def _publish(self, tasks: Sequence[Task]) -> None:
         """Let the keyed state of these tasks be queried."""
@@ -286,8 +306,10 @@ class Execution:
             copy.state.keyed.close()
 
     def _persist(self, copy: Copy, now: bool) -> None:
-        if copy.failed:
+        if copy.failed or copy.declined:
             self._drop(copy)
+            if copy.declined:
+                self._say(Declined(copy.task, copy.attempt, copy.checkpoint, copy.declined))
         elif now:
             self._persisted(copy)
         else:
@@ -296,12 +318,22 @@ class Execution:
     def _persisted(self, copy: Copy) -> None:
         try:
             part = self._durable(copy)
-        except BaseException as error:  # noqa: BLE001 - the checkpoint fails, not the job
+            self.job.observe("persisted", copy.task, copy.checkpoint)
+        except BaseException as error:  # noqa: BLE001 - nobody else would see it
+            if isinstance(error, AbsError) and not isinstance(error, TargetError):
+                self._fail_for_good(copy, error)
+                return
+            # The checkpoint fails, not the job.
             why = f"{copy.task} could not make its part durable: {error}"
             self._say(Declined(copy.task, copy.attempt, copy.checkpoint, why))
             return
-        self.job.observe("persisted", copy.task, copy.checkpoint)
         self._say(Acknowledged(copy.task, copy.attempt, copy.checkpoint, part, copy.handles))
+
+    def _fail_for_good(self, copy: Copy, error: AbsError) -> None:
+        """No later checkpoint would go better: the run is fenced, or its state cannot be kept."""
+        region = next(r for r in self._regions.values() if copy.task.operator in r.operators)
+        if self._tasks[copy.task].attempt == copy.attempt:
+            self._fail(region, copy.task, error)
 
     def _durable(self, copy: Copy) -> DurablePart:
         place = self._place(copy.task)

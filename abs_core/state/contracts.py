@@ -159,7 +159,9 @@ class SnapshotStore(Protocol):
 class Table(Protocol):
     """One named state: bytes by key, or in a nested state by key and sub-key. A value of None deletes.
 
-    Used by the subtask's thread only. ``subs`` is given for nested states, and for them alone.
+    Used by the subtask's thread only. ``subs`` is given for nested states, and for them alone. To put
+    a key of a group that another subtask owns is refused with ``ConfigError``, here or when a snapshot
+    that has it is persisted.
     """
 
     def get(self, key: bytes) -> bytes | None:
@@ -240,6 +242,8 @@ class Place:
         groups: the key groups that this subtask owns.
         max_parallelism: how many key groups there are; never changes in a job's life.
         generation: of the run; external state uses it to fence older runs.
+        register: id of the job's register: generations of another one are no older or newer runs, and
+            external state of the same job and operator is another job's then. "": not told.
     """
 
     job: str
@@ -248,6 +252,7 @@ class Place:
     groups: GroupRange
     max_parallelism: int
     generation: int = 1
+    register: str = ""
 
 
 class StateBackend(Protocol):

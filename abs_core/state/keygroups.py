@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,20 @@ class GroupRange:
 
     def overlaps(self, other: GroupRange) -> bool:
         return self.start < other.stop and other.start < self.stop
+
+    def check(self, groups: npt.NDArray[Any]) -> None:
+        """Refuse entries of other groups: no restore would give them back to who wrote them.
+
+        Raises:
+            ConfigError: there are some.
+        """
+        if len(groups) and not self.start <= groups.min() <= groups.max() < self.stop:
+            raise ConfigError(
+                "A function has put state under a key that another task owns: it would be lost on "
+                "restart.",
+                remedy="use the key that it is called for (`at.key`); for state that is no key's, key "
+                "the stream by a constant column, or let its parallelism be 1.",
+            )
 
     @classmethod
     def of(cls, subtask: int, parallelism: int, max_parallelism: int) -> GroupRange:

@@ -100,7 +100,7 @@ class RocksTable(Table):
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
         batch = WriteBatch(raw_mode=True)
-        for name, value in zip(self.names(keys, subs), values, strict=True):
+        for name, value in zip(self.names(keys, subs, to_put=True), values, strict=True):
             if value is None:
                 batch.delete(name)
             else:
@@ -126,10 +126,18 @@ class RocksTable(Table):
             # The last byte of a name in UTF-8 can be counted up, and so can a length of zero.
             self._db.delete_range(head, head[:-1] + bytes([head[-1] + 1]))
 
-    def names(self, keys: Sequence[bytes], subs: Sequence[bytes] | None = None) -> list[bytes]:
-        """The names of entries."""
-        groups = groups_of(keys, self._place.max_parallelism).tolist()
-        heads = map(self._heads.__getitem__, groups)
+    def names(
+        self, keys: Sequence[bytes], subs: Sequence[bytes] | None = None, *, to_put: bool = False
+    ) -> list[bytes]:
+        """The names of entries.
+
+        Raises:
+            ConfigError: one that is to be put is of a group that is another subtask's.
+        """
+        groups = groups_of(keys, self._place.max_parallelism)
+        if to_put:
+            self._place.groups.check(groups)
+        heads = map(self._heads.__getitem__, groups.tolist())
         if subs is None:
             return [head + key for head, key in zip(heads, keys, strict=True)]
         return [

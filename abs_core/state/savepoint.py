@@ -83,7 +83,11 @@ def write(
     states: tuple[tuple[str, str], ...],
     chunks: Iterable[Entries],
 ) -> StateHandle:
-    """Write entries as few blobs of bounded size; holds one of them in memory."""
+    """Write entries as few blobs of bounded size; holds one of them in memory.
+
+    Raises:
+        ConfigError: some are of key groups that are another subtask's.
+    """
     prefix = blob_prefix(checkpoint, place)
     refs: list[BlobRef] = []
     batches: list[pa.RecordBatch] = []
@@ -94,7 +98,7 @@ def write(
             batches.clear()
 
     for entries in chunks:
-        for batch in _batches(entries, place.max_parallelism):
+        for batch in _batches(entries, place):
             batches.append(batch)
             if sum(one.nbytes for one in batches) >= BLOB_BYTES:
                 end()
@@ -174,14 +178,15 @@ def ipc_table(content: bytes, key: str) -> pa.Table:
         ) from error
 
 
-def _batches(entries: Entries, max_parallelism: int) -> Iterator[pa.RecordBatch]:
+def _batches(entries: Entries, place: Place) -> Iterator[pa.RecordBatch]:
     for start in range(0, len(entries.keys), CHUNK):
         part = slice(start, start + CHUNK)
         keys = pa.array(entries.keys[part], pa.binary())
         if entries.groups is None:
-            groups = key_groups([keys], max_parallelism).astype(np.uint16)
+            groups = key_groups([keys], place.max_parallelism).astype(np.uint16)
         else:
-            groups = entries.groups[part]
+            groups = entries.groups[part].to_numpy(zero_copy_only=False)
+        place.groups.check(groups)
         subs = pa.nulls(len(keys), pa.binary()) if entries.subs is None else entries.subs[part]
         columns = [groups, pa.repeat(entries.state, len(keys)), keys, subs, entries.values[part]]
         arrays = [pa.array(c, f.type) for c, f in zip(columns, _SCHEMA, strict=True)]

@@ -191,6 +191,22 @@ def reads_a_changed_past(patch: Patch) -> None:
     patch.setattr(FakeReader, "read", read)
 
 
+def reads_on_whatever_it_is(patch: Patch) -> None:
+    """An open reader does not look whether its list was made anew."""
+    at = Numbers.at
+
+    def read(reader: FakeReader, timeout: float) -> pa.RecordBatch | None:
+        if reader._end is None:
+            reader._at = at(reader._numbers, reader._at[0])
+        return _read(reader, timeout)
+
+    patch.setattr(FakeReader, "read", read)
+
+
+def has_a_size_of_its_own(patch: Patch) -> None:
+    patch.setattr(FakeReader, "at_most", lambda reader, rows: None)
+
+
 BROKEN: dict[Callable[[Patch], None], str] = {
     forgets_a_split: "a_range_holds_every_row_once",
     cuts_as_it_likes: "the_same_range_reads_the_same",
@@ -211,6 +227,8 @@ BROKEN: dict[Callable[[Patch], None], str] = {
     forgets_too_much: "what_is_committed_need_not_be_planned_again",
     is_never_closed: "closed_to_what_comes_it_comes_to_an_end",
     reads_a_changed_past: "a_changed_past_is_an_error",
+    reads_on_whatever_it_is: "a_past_that_changes_under_a_reader_is_an_error",
+    has_a_size_of_its_own: "a_reader_keeps_to_the_portions_that_it_is_asked_for",
 }
 
 

@@ -25,6 +25,7 @@ from abs_core.state.contracts import NewBackend, SnapshotStore
 from abs_core.state.external import Changes
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.state.testing import check_failures as failures
+from abs_core.state.testing import check_state as rules
 from abs_core.state.testing.check_state import RULES, Rule, check_state
 from abs_core.state.testing.state_case import KEYS, Model, StateCase, StateSubject
 from abs_stores.postgres import opaque as state_opaque
@@ -84,9 +85,10 @@ def test_a_second_checkpoint_in_flight_is_refused(case: StateCase) -> None:
 def test_a_zombie_is_fenced_before_it_writes(case: StateCase) -> None:
     case.fill("v")
     saved, old = case.complete(), case.backends
+    key = next(key for key in KEYS if case.backend(key) is old[0])
     case.start(1)
     case.model = saved
-    case.table(old[0]).put_many([KEYS[0]], [b"of the zombie"])
+    case.table(old[0]).put_many([key], [b"of the zombie"])
     with pytest.raises(FencedError):
         old[0].snapshot(9).persist()
     case.holds("after the zombie")
@@ -210,6 +212,10 @@ def nothing_is_fenced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(StateTables, "_check", lambda *_: None)
 
 
+def registers_are_not_told_apart(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StateTables, "_check_owner", lambda *_: None)
+
+
 CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, Rule]] = {
     all_generations_count: (
         "mvcc",
@@ -223,6 +229,10 @@ CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], tuple[str, Rule]] = {
     the_value_before_is_the_last_written: (
         "opaque",
         failures.a_crash_after_failed_checkpoints_goes_back_behind_them,
+    ),
+    registers_are_not_told_apart: (
+        "mvcc",
+        rules.state_under_another_register_is_refused_or_not_seen,
     ),
     nothing_is_fenced: ("opaque", failures.an_older_run_that_goes_on_changes_nothing),
 }

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 
-from abs_core.errors import ConfigError
+from abs_core.errors import ConfigError, IdentityError
 from abs_core.state.contracts import NewBackend, Version
 from abs_core.state.heap import HeapBackend
 from abs_core.state.testing.check_failures import (
@@ -83,13 +83,43 @@ def what_is_put_is_got(case: StateCase) -> None:
 
 
 def of_a_key_that_is_put_twice_the_last_value_wins(case: StateCase) -> None:
-    key, other = KEYS[3], KEYS[4]
+    key = KEYS[3]
+    other = next(each for each in KEYS[4:] if case.backend(each) is case.backend(key))
     table = case.table(case.backend(key))
     first, last = case.value(b"1"), case.value(b"3")
     table.put_many([key, key, key], [first, None, last])
     assert table.get_many([key, other, key]) == [last, None, last], "the last put did not win"
     table.put_many([key, key], [first, None])
     assert table.get_many([key]) == [None], "the last put, a deletion, did not win"
+
+
+def a_key_of_another_subtask_is_refused(case: StateCase) -> None:
+    """At the latest when the snapshot is made durable: no restore would give the entry back."""
+    case.start(2, old=False)
+    case.fill("v")
+    key = next(key for key in KEYS if case.backend(key) is case.backends[1])
+
+    def put_and_keep() -> None:
+        case.table(case.backends[0]).put(key, case.value(b"astray"))
+        case.persist(case.snapshot())
+
+    raises(ConfigError, put_and_keep)
+
+
+def state_under_another_register_is_refused_or_not_seen(case: StateCase) -> None:
+    """Its generations and checkpoints have the same numbers by chance."""
+    case.fill("of the first job")
+    for _ in range(3):
+        case.put({KEYS[0]: b"new"})
+        case.complete()
+    case.begin_anew("another")
+    try:
+        for _ in range(3):
+            case.put({KEYS[0]: b"of the second job"})
+            case.complete()
+            case.holds("under another register")
+    except IdentityError:
+        pass
 
 
 def a_state_is_refused_under_another_shape(case: StateCase) -> None:
@@ -325,6 +355,8 @@ def a_later_checkpoint_may_overtake(case: StateCase) -> None:
 RULES: tuple[Rule, ...] = (
     what_is_put_is_got,
     of_a_key_that_is_put_twice_the_last_value_wins,
+    a_key_of_another_subtask_is_refused,
+    state_under_another_register_is_refused_or_not_seen,
     a_state_is_refused_under_another_shape,
     a_copy_is_not_changed_by_later_writes,
     a_copy_is_not_changed_while_it_is_persisted,

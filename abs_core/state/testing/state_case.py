@@ -77,6 +77,7 @@ class StateCase:
         self.job = job
         self.shapes = {FLAT: subject.flat, NESTED: SHAPE_OF_NESTED}
         self.model = Model()
+        self.register = "register"
         self.generation = 0
         self.checkpoint = 0
         self.backends: list[StateBackend] = []
@@ -101,6 +102,13 @@ class StateCase:
             for backend in self.backends:
                 backend.restore(handles, source)
 
+    def begin_anew(self, register: str) -> None:
+        """Another job of the same name, which knows nothing of this one."""
+        self.close()
+        self.store, self.model, self.register = self.subject.new_store(), Model(), register
+        self.generation = self.checkpoint = 0
+        self.start(2)
+
     def crash(self, parallelism: int | None = None, expect: Model | None = None) -> None:
         """End the run where it stands; begin another, and say what it must find."""
         count = parallelism or len(self.backends)
@@ -117,7 +125,7 @@ class StateCase:
 
     def place(self, subtask: int, parallelism: int) -> Place:
         groups = GroupRange.of(subtask, parallelism, GROUPS)
-        return Place(self.job, "op", subtask, groups, GROUPS, self.generation)
+        return Place(self.job, "op", subtask, groups, GROUPS, self.generation, self.register)
 
     # State
 

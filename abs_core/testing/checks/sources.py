@@ -7,7 +7,16 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator
 
 from abs_core.errors import ReplayMismatchError
-from abs_core.source import Bounded, Forgetful, Limit, Offsets, Split
+from abs_core.source import (
+    Bounded,
+    Checking,
+    Forgetful,
+    Limit,
+    Offsets,
+    Portioned,
+    Reader,
+    Split,
+)
 from abs_core.testing.ranges import SourceCase, as_engine, equal
 from abs_core.testing.source_harness import Record
 
@@ -225,6 +234,49 @@ def a_changed_past_is_an_error(case: SourceCase) -> None:
             _changed(other, name)
 
 
+def a_past_that_changes_under_a_reader_is_an_error(case: SourceCase) -> None:
+    """Of a split without an end: what follows is not what followed, and must not come as if it were."""
+    for name in case.harness.damages:
+        with case.another() as other:
+            start, _, added = other.filled()
+            source = other.source()
+            readers = [source.open(split) for split in source.splits(start, None)]
+            other.drain(readers, len(added))
+            _kept(readers)
+            other.harness.damages[name]()
+            try:
+                found = other.whatever_comes(readers)
+                _kept(readers)
+            except ReplayMismatchError:
+                found = []
+            finally:
+                for reader in readers:
+                    reader.close()
+            assert not found, f"{name}: {len(found)} rows came to open readers, without an error"
+
+
+def _kept(readers: Iterable[Reader]) -> None:
+    """As an engine does before it keeps their places."""
+    for reader in readers:
+        if isinstance(reader, Checking):
+            reader.check()
+
+
+def a_reader_keeps_to_the_portions_that_it_is_asked_for(case: SourceCase) -> None:
+    start, end, added = case.filled()
+    found: list[Record] = []
+    for split in case.source().splits(start, end):
+        reader = case.source().open(split)
+        if isinstance(reader, Portioned):
+            reader.at_most(2)
+        for batch in case.batches(reader):
+            most = 2 if isinstance(reader, Portioned) else batch.num_rows
+            assert batch.num_rows <= most, f"a batch of {batch.num_rows} rows; 2 were asked for"
+            found += case.harness.records(batch)
+        reader.close()
+    equal(found, added, "in small batches")
+
+
 def _changed(case: SourceCase, name: str) -> None:
     start, end, _ = case.filled()
     before = case.by_split(start, end)
@@ -280,5 +332,7 @@ SOURCE_CHECKS: tuple[SourceCheck, ...] = (
     what_is_committed_need_not_be_planned_again,
     closed_to_what_comes_it_comes_to_an_end,
     a_changed_past_is_an_error,
+    a_past_that_changes_under_a_reader_is_an_error,
+    a_reader_keeps_to_the_portions_that_it_is_asked_for,
 )
 """Every rule, in order."""

@@ -101,6 +101,10 @@ class FakeReader:
         self._split = split
         self._at: Place = tuple(json.loads(split.start))
         self._end: Place | None = None if split.end is None else tuple(json.loads(split.end))
+        self._most = BATCH
+
+    def at_most(self, rows: int) -> None:
+        self._most = min(BATCH, rows)
 
     @property
     def position(self) -> Split:
@@ -116,7 +120,9 @@ class FakeReader:
         for place in (self._at, self._end or self._at):
             if self._numbers.at(place[0]) != place:
                 raise ReplayMismatchError(f"{self._split.source} is not what it was.")
-        most = self._at[0] + BATCH if self._end is None else min(self._at[0] + BATCH, self._end[0])
+        most = self._at[0] + self._most
+        if self._end is not None:
+            most = min(most, self._end[0])
         found = self._numbers.read()[self._at[0] : most]
         if not found:
             time.sleep(timeout_seconds)
@@ -145,6 +151,7 @@ class FakeSourceHarness:
         return {
             "a list is shortened": lambda: left.write(left.read()[:-1]),
             "a number is another": lambda: left.write([-1, *left.read()[1:]]),
+            "a list is made anew": lambda: left.write(range(-100, 0)),
         }
 
     def new_source(self) -> Source:

@@ -6,6 +6,8 @@ A source waits for the brokers itself, for ``PATIENCE_SECONDS``: an engine plans
 from __future__ import annotations
 
 import itertools
+import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -53,6 +55,8 @@ class Lookup:
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
         self._gone: set[tuple[str, str | None]] = set()
+        self._seen: dict[tuple[str, str], float] = {}
+        """When a topic was asked for that had this id, by the monotonic clock."""
 
     def topics(
         self, names: Iterable[str], awaited: Mapping[str, str | None] | None = None
@@ -65,6 +69,28 @@ class Lookup:
         """
         wanted = sorted(names)
         return self._looked_for(lambda: self._described(wanted), awaited or {})
+
+    def is_still(self, topic: str, id_: str, since: float) -> bool:
+        """Whether the topic has this id.
+
+        Args:
+            since: by the monotonic clock; what was asked then or later is not asked again.
+
+        Raises:
+            UnavailableError: no answer came to one request: who asks can ask again.
+        """
+        if self._seen.get((topic, id_), -math.inf) >= since:
+            return True
+        asked = time.monotonic()
+        said = self._admin.describe([topic]).get(topic)
+        if said is None:  # a broker may not have heard of it yet
+            found = self.topics([topic], {topic: id_}).get(topic)
+            if found is None or found.id != id_:
+                return False
+        elif str(said.topic_id) != id_:
+            return False
+        self._seen[topic, id_] = asked
+        return True
 
     def matching(self, pattern: str, awaited: Mapping[str, str | None]) -> dict[str, Topic]:
         """The topics whose whole name matches, without Kafka's internal ones and side topics."""

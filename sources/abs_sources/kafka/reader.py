@@ -49,7 +49,8 @@ class KafkaReader:
     Where nothing follows them, librdkafka tells the end of the partition as an event.
 
     The topic's id is compared before the first record and after the last: ids never come again, so it
-    was the same topic in between.
+    was the same topic in between. Also whenever an engine is about to keep a place (``check``):
+    librdkafka goes over to a topic that was made anew without a word.
 
     With ``winners``, a range holds the records that count. Without an end, reading waits before a
     record that is not decided yet.
@@ -74,13 +75,16 @@ class KafkaReader:
         self._options = options
         self._part = part
         self._at = part.start
-        self._fitting = min(_PIECE, options.batchsize)
+        self._most = options.batchsize
+        self._fitting = min(_PIECE, self._most)
         self._short_since: float | None = None
         self._judge = judge
         self._waits = part.end is None if waits is None else waits
         self.waiting = False
         """Whether the next record is not decided yet."""
         self._checked = False
+        self._moved: float | None = None
+        """When its place has changed since the topic was looked at."""
         self._check_topic()
         with translate_errors("setting up the consumer"):
             self._consumer = Consumer(consumer_settings(options.client), logger=client_log)
@@ -98,21 +102,30 @@ class KafkaReader:
     def _at_end(self) -> bool:
         return self._part.end is not None and self._at >= self._part.end
 
+    def at_most(self, rows: int) -> None:
+        """As ``abs_core.source.Portioned``: compaction may take records before a place in a batch."""
+        self._most = min(self._options.batchsize, rows)
+        self._fitting = min(self._fitting, self._most)
+
     def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
-        """As ``abs_core.source.Reader.read``; batches have ``batchsize`` rows at most.
+        """As ``abs_core.source.Reader.read``; batches have ``batchsize`` rows at most, or
+        as ``at_most`` says.
 
         Raises:
             ReplayMismatchError: a record of the range is deleted, or the topic is another one now.
         """
         begin = self._at
         try:
-            return self._read(time.monotonic() + timeout_seconds)
+            batch = self._read(time.monotonic() + timeout_seconds)
         except AbsError:
             # What was taken and not handed out comes again, if the caller tries again.
             if self._at != begin:
                 self._at = begin
                 self._assign(begin)
             raise
+        if self._at != begin:
+            self._moved = time.monotonic()
+        return batch
 
     def _read(self, give_up: float) -> pa.RecordBatch | None:
         pieces: list[pa.RecordBatch] = []
@@ -134,6 +147,19 @@ class KafkaReader:
             self._check_topic()
             self._checked = True
         return None
+
+    def check(self) -> None:
+        """As ``abs_core.source.Checking``, whatever ``failOnDataLoss`` says: a restart goes by it."""
+        if self._moved is None:
+            return
+        topic = self._part.topic
+        if not lookup(self._options.client).is_still(topic, self._part.topic_id, self._moved):
+            raise ReplayMismatchError(
+                f"Kafka: the topic {topic} was deleted while it was read. What was read since the last "
+                "snapshot may be another one's, and does not count.",
+                remedy=DATA_LOSS_REMEDY,
+            )
+        self._moved = None
 
     def close(self) -> None:
         self._consumer.close()
@@ -211,7 +237,7 @@ class KafkaReader:
         """One batch; the next one has as many rows as fit, by the size of these."""
         table = pa.Table.from_batches(pieces)
         each = max(1, table.nbytes // table.num_rows)
-        self._fitting = max(1, min(self._options.batchsize, _BATCH_BYTES // each))
+        self._fitting = max(1, min(self._most, _BATCH_BYTES // each))
         return pieces[0] if len(pieces) == 1 else table.combine_chunks().to_batches()[0]
 
     def _heed(self, event: Message) -> None:

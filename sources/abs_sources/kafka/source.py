@@ -8,8 +8,9 @@ from functools import lru_cache
 
 import pyarrow as pa
 
+from abs_clients.kafka.admin import fits
 from abs_clients.kafka.attempts import side_topic
-from abs_core.errors import OptionError, RefusedError, ReplayMismatchError
+from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
 from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, resolve
 from abs_sources.kafka.client import log
@@ -106,9 +107,39 @@ class KafkaSource:
 
     def open(self, split: Split) -> Reader:
         """Raises:
-        ReplayMismatchError: the topic is gone, or was made anew.
+        ReplayMismatchError: the topic is gone, was made anew, or is none that the options name.
         """
-        return reader_of(self.options, Range.of(split))
+        part = Range.of(split)
+        if not self._reads((part.topic, part.partition)):
+            raise ReplayMismatchError(
+                f"Kafka: {split.source} is left to be read, and is not among what the source reads.",
+                remedy="name it again until it is read; or give the source another id, and allow "
+                "`drop_state` for what the old one had left to read.",
+            )
+        return reader_of(self.options, part)
+
+    def resumed(self, left: Sequence[Split]) -> Sequence[Split]:
+        """As ``abs_core.source.Growing``: with all partitions, and topics, that there are now."""
+        if not left or any(split.end is not None for split in left):
+            raise ConfigError(
+                "Kafka: the source was read up to an end (`bounded`), and is to be read without one.",
+                remedy="leave it bounded; or give it another id, say by startingOffsets where it "
+                "begins, and allow `drop_state` for what the old one had left to read.",
+            )
+        parts = [Range.of(split) for split in left]
+        place = Place(
+            {part.topic: part.topic_id for part in parts},
+            {(part.topic, part.partition): part.start for part in parts},
+        )
+        now = self.splits(place.text, None)
+        there = {Range.of(split).topic for split in now}
+        # What is away keeps its place, as in ``advance``.
+        away = [
+            split
+            for split, part in zip(left, parts, strict=True)
+            if part.topic not in there and self._reads((part.topic, part.partition))
+        ]
+        return [*now, *away]
 
     def until_now(self) -> Source:
         """As ``abs_core.source.Bounded``."""
@@ -117,6 +148,15 @@ class KafkaSource:
     @property
     def _cluster(self) -> Lookup:
         return lookup(self.options.client)
+
+    def _reads(self, partition: Partition) -> bool:
+        """Whether it is among what the options name."""
+        options, (topic, _) = self.options, partition
+        if options.assign is not None:
+            return partition in options.assign
+        if options.pattern is not None:
+            return fits(options.pattern, topic)
+        return topic in (options.subscribe or ())
 
     def _facts(self, known: Place | None = None) -> Facts:
         """What there is to read now; of topics in ``known``, also nothing at all."""

@@ -18,7 +18,7 @@ from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema, in_turn
 from abs_clients.postgres.pool import leased
 from abs_clients.postgres.server import Server
-from abs_core.errors import ContentionError, FencedError
+from abs_core.errors import ContentionError, FencedError, IdentityError
 from abs_core.state.contracts import Place
 from abs_core.state.external import Changes, Entry
 from abs_core.state.keygroups import GroupRange, groups_of
@@ -26,6 +26,7 @@ from abs_core.state.keygroups import GroupRange, groups_of
 _FENCE = """
 CREATE TABLE IF NOT EXISTS {schema}.keyed_fence (
     scope text PRIMARY KEY, job text NOT NULL, operator text NOT NULL, generation bigint NOT NULL);
+CREATE TABLE IF NOT EXISTS {schema}.keyed_owner (scope text PRIMARY KEY, register text NOT NULL);
 """
 _RAISE_TRIES = 5
 
@@ -112,6 +113,7 @@ class StateTables:
             clear: called before each try; ends prepared transactions, which hold the fence.
 
         Raises:
+            IdentityError: the state is of a job with another register.
             FencedError: a higher generation is at work.
             ContentionError: a transaction holds the fence for too long.
         """
@@ -126,6 +128,7 @@ class StateTables:
             self._schema.ensure(connection)
             with translate_errors("creating the tables of operators' state"):
                 in_turn(connection, lambda: connection.execute(self.sql(_FENCE + self.tables)))
+            self._check_owner(connection)
             for last in [*[False] * (_RAISE_TRIES - 1), True]:
                 if clear is not None:
                     clear(connection)
@@ -142,14 +145,41 @@ class StateTables:
                         raise
         self._check(None if row is None else row[0])
 
+    def _check_owner(self, connection: Connection[Any]) -> None:
+        """Generations are counted by a register: under another one each would count by chance.
+
+        Earlier releases noted none: then the first that comes is the owner.
+        """
+        if not self.place.register:
+            return
+        own = self.sql("insert into {schema}.keyed_owner values (%s, %s) on conflict do nothing")
+        look = self.sql("select register from {schema}.keyed_owner where scope = %s")
+        with translate_errors("looking whose state it is"):
+            connection.execute(own, (self.scope, self.place.register))
+            row = connection.execute(look, (self.scope,)).fetchone()
+        if row is not None and row[0] != self.place.register:
+            raise IdentityError(
+                f"The state of operator {self.place.operator} in schema {self._schema.name} is of a "
+                f"job with another register ({row[0]}; this job's is {self.place.register}).",
+                job=self.place.job,
+                remedy="give the backend another schema, or the graph another name; where that job is "
+                "gone for good, drop that schema's tables keyed_*.",
+            )
+
     def columns(self, changes: Changes) -> dict[str, list[Any]]:
-        """The changes as parallel lists, for ``unnest``."""
+        """The changes as parallel lists, for ``unnest``.
+
+        Raises:
+            ConfigError: some are of key groups that are another subtask's.
+        """
         states = [name for name, entries in changes.items() for _ in entries]
         pairs = [entry for entries in changes.values() for entry in entries]
         keys = [key for key, _ in pairs]
+        groups = groups_of(keys, self.place.max_parallelism)
+        self.place.groups.check(groups)
         return {
             "states": states,
-            "groups": groups_of(keys, self.place.max_parallelism).tolist(),
+            "groups": groups.tolist(),
             "keys": keys,
             "subs": [sub for _, sub in pairs],
             "values": [value for entries in changes.values() for value in entries.values()],

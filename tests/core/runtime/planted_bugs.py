@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from abs_core.model import Committable, JobState
+from abs_core.model import Committable, HandleName, JobState
 from abs_core.runtime.alignment import (
     NOTHING,
     STRATEGIES,
@@ -23,6 +23,7 @@ from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator
 from abs_core.runtime.checkpoint_rules import Ended, Message, Pending
 from abs_core.runtime.elements import Barrier, Batch, TaskId
 from abs_core.runtime.graph import Node
+from abs_core.runtime.sinks import undecided
 from abs_core.runtime.sources import SPLITS
 from abs_core.runtime.task import Pick, Task
 from abs_core.state.codecs import TEXT
@@ -238,8 +239,8 @@ class ForgetsHandles(Task):
 
     def _copy(self, checkpoint: int) -> None:
         super()._copy(checkpoint)
-        state, handles = self._copies[checkpoint]
-        self._copies[checkpoint] = (state, handles[-1:])
+        state, handles, declined = self._copies[checkpoint]
+        self._copies[checkpoint] = (state, handles[-1:], declined)
 
 
 class KeepsAllKeys(SimulatedContext):
@@ -329,6 +330,29 @@ def logs_in_turn(crew: Crewing, operators: frozenset[str], parts: Parts) -> Asse
     return assemble(crew, operators, dealt)
 
 
+class ReadsAtOnce(Task):
+    """A source that begins for the first time waits for no snapshot that holds where."""
+
+    def step(self, pick: Pick) -> bool:
+        context = self.context
+        assert isinstance(context, SimulatedContext)
+        if not context.parts:
+            self.waits = self.drained = False
+        return super().step(pick)
+
+
+def without_what_came(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
+    """A restart reads what the snapshot had to read, and nothing that came to a source since."""
+    for id_ in operators & set(parts):
+        crew.graph.nodes[id_].bounded = True
+    return assemble(crew, operators, parts)
+
+
+def of_every_region(every: Sequence[Assembly], at: int) -> list[HandleName]:
+    """A restored region has the handles of those discarded that go on, too."""
+    return [handle for assembly in every for handle in undecided(assembly.tasks)]
+
+
 def _way(name: str, strategy: Any) -> SnapshotStrategy:
     return replace(STRATEGIES[name], on_barrier=strategy)
 
@@ -361,6 +385,12 @@ PLANTED: dict[str, tuple[SnapshotStrategy, Bugs]] = {
     "newest record restored": (ALIGNED, Bugs(keeper=RestoresTheNewest)),
     "live state instead of a copy": (ALIGNED, Bugs(context=LiveCopy)),
     "stale source positions": (ALIGNED, Bugs(context=StalePositions)),
+    "an endless source reads before a snapshot says where it began": (
+        ALIGNED,
+        Bugs(task=ReadsAtOnce),
+    ),
+    "what came to an endless source is not found": (ALIGNED, Bugs(assemble=without_what_came)),
+    "handles of all regions are discarded": (ALIGNED, Bugs(discarded=of_every_region)),
     "timers not in the snapshot": (ALIGNED, Bugs(context=NoTimers)),
     "watermark of the first input": (ALIGNED, Bugs(task=FirstWatermark)),
     "early failures forgotten": (ALIGNED, Bugs(task=ForgetsEarlyFailures)),

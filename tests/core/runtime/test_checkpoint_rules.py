@@ -32,9 +32,14 @@ STATE = CoordinatorState(5, 0.0, 0.0)
 
 
 def due(
-    state: CoordinatorState, now: float, way: str = "aligned", *, asked: bool = False
+    state: CoordinatorState,
+    now: float,
+    way: str = "aligned",
+    *,
+    asked: bool = False,
+    waited: bool = False,
 ) -> Pending | None:
-    return rules.due(SETTINGS, STRATEGIES[way], state, now, SINKS, asked=asked)
+    return rules.due(SETTINGS, STRATEGIES[way], state, now, SINKS, asked=asked, waited=waited)
 
 
 def ack(task: TaskId, checkpoint: int, *epochs: int) -> Acknowledged:
@@ -64,6 +69,13 @@ def test_after_a_failure_a_whole_interval_passes() -> None:
     assert failed.failed == 1
     assert due(failed, 29) is None
     assert due(failed, 30) == Pending(6, 30)
+
+
+def test_sources_that_wait_for_a_checkpoint_do_not_wait_for_an_interval() -> None:
+    assert due(STATE, 3, "none", waited=True) == Pending(5, 3)
+    failed = rules.aborted(rules.begun(STATE, Pending(5, 0.0)), 5, 20.0)
+    assert due(failed, 20 + rules.AGAIN_SECONDS - 1, waited=True) is None
+    assert due(failed, 20 + rules.AGAIN_SECONDS, waited=True) == Pending(6, 23)
 
 
 def test_the_last_checkpoint_comes_when_every_sink_has_ended_also_where_there_is_no_other() -> None:

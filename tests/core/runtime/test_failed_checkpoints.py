@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from threading import Event
+from pathlib import Path
+from threading import Event, Thread
 
 from abs_core.runtime.alignment import STRATEGIES
 from abs_core.runtime.background import Background
 from abs_core.runtime.channel import Channel
+from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import Barrier, TaskId
 from abs_core.runtime.operators import Stateless
-from abs_core.runtime.task import Command, Copy, Input, Task
+from abs_core.runtime.task import Command, Input, Task
 from abs_core.state.operator_state import OperatorState
+from tests.core.runtime.bench import Bench
+from tests.core.runtime.jobs.counting import graph
 
 FAILED = 500
 
@@ -125,3 +129,20 @@ def test_checkpoints_whose_barriers_never_come_are_forgotten_with_the_next_copy(
         pass
     assert state.held == {FAILED}
     assert not task._failed
+
+
+def test_an_observer_that_fails_beside_the_tasks_fails_one_checkpoint(tmp_path: Path) -> None:
+    """The thread that makes parts durable would be gone else, and no checkpoint ever complete."""
+    bench, failed = Bench(tmp_path), list[int]()
+
+    def observe(what: str, task: object, checkpoint: int) -> None:
+        if what == "persisted" and not failed:
+            failed.append(checkpoint)
+            raise ValueError("planted")
+
+    running = Thread(target=bench.job(graph(bench.sink), observe=observe).run, daemon=True)
+    running.start()
+    running.join(60)
+    assert not running.is_alive()
+    assert failed
+    bench.check(6_000)

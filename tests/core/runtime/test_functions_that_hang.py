@@ -11,11 +11,12 @@ import pytest
 
 from abs_core.contracts import Task, Writer
 from abs_core.errors import HungError
-from abs_core.runtime import Graph
+from abs_core.model import Committable
+from abs_core.runtime import Graph, Job, Settings
 from abs_core.runtime.lease import Lease, lead
 from abs_core.runtime.tables import TableSource
-from abs_core.testing.fakes import FakeSink
-from abs_core.testing.fakes.writers import TwoPhaseWriter
+from abs_core.testing.fakes import FakeSink, FakeTarget
+from abs_core.testing.fakes.writers import TwoPhaseWriter, UpsertWriter
 from abs_core.testing.harness import SCHEMA
 from tests.core.runtime.bench import Bench
 
@@ -132,6 +133,66 @@ def test_a_write_of_a_sink_that_hangs_ends_the_run_and_leaves_no_trace_when_it_c
     bench.job(graph(bench.sink, lambda batch: batch)).run()
     assert sorted(id_ for id_, _ in bench.rows()) == list(range(ROWS))
     assert bench.prepared() == 0
+
+
+class LateSink(FakeSink):
+    """Its first pre-commit hangs until the next one has upserted its rows, and upserts its own then."""
+
+    def __init__(self, target: FakeTarget) -> None:
+        super().__init__(target, "idempotent", "upsert")
+        self.hangs, self.let_go, self.came_back = Event(), Event(), Event()
+
+    def writer(self, task: Task) -> Writer:
+        return LateWriter(self, task)
+
+
+class LateWriter(UpsertWriter):
+    def __init__(self, sink: LateSink, task: Task) -> None:
+        super().__init__(sink._target, task)
+        self._sink = sink
+
+    def pre_commit(self) -> Committable | None:
+        if self._sink.hangs.is_set():
+            done = super().pre_commit()
+            self._sink.let_go.set()
+            assert self._sink.came_back.wait(60)
+            return done
+        self._sink.hangs.set()
+        assert self._sink.let_go.wait(300)
+        try:
+            return super().pre_commit()
+        finally:
+            self._sink.came_back.set()
+
+
+def test_a_sink_that_hangs_while_another_task_fails_ends_the_run(bench: Bench) -> None:
+    """What it upserts when it comes back would lie over newer rows, under the same generation."""
+    sink, failed = LateSink(bench.target), list[str]()
+
+    def fails_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if sink.hangs.is_set() and not failed:
+            failed.append("once")
+            raise OSError("planted")
+        pause.wait(0.01)
+        return batch
+
+    pause, built = Event(), Graph("hangs")
+    rows = [(n % 10, f"{n:04}") for n in range(1_000)]
+    table = pa.table([pa.array(each) for each in zip(*rows, strict=True)], schema=SCHEMA)
+    built.source("in", TableSource([table], 10)).map("fails", fails_once).sink("out", sink)
+
+    def job() -> Job:
+        return Job(built, bench.store, settings=Settings(interval=0.3), hang_after=AFTER)
+
+    try:
+        with pytest.raises(HungError, match=r"out/0.*while another failed"):
+            job().run()
+    finally:
+        sink.let_go.set()
+    assert sink.came_back.wait(60)
+    sink.came_back.set()
+    job().run()
+    assert sorted(bench.rows()) == sorted(dict(rows).items())
 
 
 def test_a_leader_whose_function_hangs_gives_up_its_lease(

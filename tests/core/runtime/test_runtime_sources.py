@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -14,13 +14,16 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from abs_core.errors import ReplayMismatchError, UnavailableError
 from abs_core.runtime import EventTime, Graph
 from abs_core.runtime.channel import Channel
 from abs_core.runtime.elements import Watermark
-from abs_core.runtime.sources import SourceOperator, first_entries
+from abs_core.runtime.sources import SourceOperator, begin, first_entries
 from abs_core.runtime.tables import TableReader, TableSource
 from abs_core.source import Limit, Offsets, Split
 from abs_core.state.codecs import TEXT
+from abs_core.state.contracts import BlobRef
+from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.state.operator_state import OperatorState
 from abs_core.testing.harness import SCHEMA
 from abs_sources.files import FileOptions, FileSource
@@ -290,3 +293,157 @@ def test_a_source_is_asked_once_where_a_job_begins_for_all_of_its_tasks(tmp_path
     built.source("in", _Growing(tables)).sink("out", bench.sink)
     bench.job(built).run(stop=Event())
     assert sorted(bench.rows()) == [(0, "x"), (1, "x")]
+
+
+@dataclass(frozen=True)
+class _Topic(TableSource):
+    """As a topic that is read from its end on: it begins where it ends whenever it is asked."""
+
+    asked: list[int] = field(default_factory=list)
+
+    def initial(self) -> Offsets:
+        self.asked.append(len(self.asked))
+        return str(100 * self.asked[-1])
+
+    def splits(self, start: Offsets, end: Offsets | None) -> list[Split]:
+        return [Split("0", start, str(self.tables[0].num_rows))]
+
+
+class _NoRoom(LocalSnapshotStore):
+    """Makes nothing durable before it is told to."""
+
+    room = Event()
+
+    def put(self, key: str, content: bytes) -> BlobRef:
+        raise AssertionError("this job has no blobs")
+
+    def complete(self, checkpoint: int, record: bytes, blobs: Iterable[BlobRef]) -> None:
+        if not self.room.is_set():
+            raise UnavailableError("planted: no room")
+        super().complete(checkpoint, record, blobs)
+
+
+def test_an_endless_source_is_read_from_where_the_first_snapshot_says(tmp_path: Path) -> None:
+    """A region fails, and then the process, before anything was decided."""
+    bench, asked, begun = Bench(tmp_path), list[int](), list[int]()
+    bench.store = store = _NoRoom(tmp_path / "none")
+    table = pa.table({"id": range(400), "value": ["x"] * 400}, SCHEMA)
+
+    def fails_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        begun.append(batch["id"][0].as_py())
+        if len(begun) == 1:
+            raise OSError("planted")
+        return batch
+
+    def job(stop: Event) -> Thread:
+        built = Graph("topic")
+        source = built.source("in", _Topic([table], 10, asked), bounded=False)
+        source.map("fails", fails_once).sink("out", bench.sink)
+        running = Thread(target=bench.job(built).run, kwargs={"stop": stop})
+        running.start()
+        return running
+
+    first, stop = Event(), Event()
+    running = job(first)
+    _until(lambda: asked == [0])
+    first.set()
+    running.join()
+    assert not begun, "a record was read before a snapshot held where it was"
+    store.room.set()
+    job(stop).join(120)
+    store.room.clear()
+    assert begun[0] == 100
+    assert asked == [0, 1], "a restored region asked once more"
+    assert sorted(id_ for id_, _ in bench.rows()) == list(range(100, 400))
+
+
+def test_a_restart_reads_what_came_to_a_source_and_drops_what_left_it() -> None:
+    table = pa.table({"id": range(40)})
+
+    @dataclass(frozen=True)
+    class Growing(TableSource):
+        def resumed(self, left: list[Split]) -> list[Split]:
+            return [each for each in left if each.source != "1"] + [Split("2", "0", None)]
+
+    def entry(source: str, start: str, *more: object) -> str:
+        return json.dumps([source, start, None, *more])
+
+    built = Graph("grows", parallelism=2)
+    built.source("in", Growing([table] * 3), bounded=False)
+    kept = [[entry("0", "7", 12, 3)], [entry("1", "9", None)]]
+    states = []
+    for entries in kept:
+        state = OperatorState()
+        state.list("splits", TEXT).put(entries)
+        states.append(OperatorState(state.snapshot()))
+    assert not begin(built.nodes["in"], states), "it begins where the snapshot says"
+    found = [state.list("splits", TEXT).get() for state in states]
+    assert found == [[entry("0", "7", 12, 3)], [entry("2", "0", None)]]
+
+
+def test_a_reader_that_may_find_less_the_next_time_is_asked_for_small_batches() -> None:
+    """A place in the middle of a batch would be a number of rows; compaction makes it another place."""
+
+    class Compacted(TableReader):
+        def at_most(self, rows: int) -> None:
+            self._batch_rows = rows
+
+    @dataclass(frozen=True)
+    class Topic(TableSource):
+        def open(self, split: Split) -> Compacted:
+            return Compacted(self.tables[0], split, 20)
+
+    positions = OperatorState().list("splits", TEXT)
+    positions.put([json.dumps(["0", "0", "40", None])])
+    emitted: list[Any] = []
+    reader = SourceOperator(Topic([pa.table({"id": range(40)})]), positions, rows=6)
+    reader.poll(emitted.append)
+    reader.pre_commit(0)
+    assert [len(each) for each in emitted] == [6]
+    assert positions.get() == [json.dumps(["0", "6", "40", -(1 << 63)])]
+
+
+def test_a_place_is_kept_only_once_its_reader_was_asked_about_it() -> None:
+    """Its name may have been taken by another topic meanwhile."""
+
+    class Remade(TableReader):
+        def check(self) -> None:
+            raise ReplayMismatchError("planted: another topic.")
+
+    @dataclass(frozen=True)
+    class Topic(TableSource):
+        def open(self, split: Split) -> Remade:
+            return Remade(self.tables[0], split, 20)
+
+    positions = OperatorState().list("splits", TEXT)
+    positions.put([json.dumps(["0", "0", "20", None])])
+    reader = SourceOperator(Topic([pa.table({"id": range(20)})]), positions)
+    reader.poll(lambda batch: None)
+    assert reader.finished
+    with pytest.raises(ReplayMismatchError, match="planted"):
+        reader.pre_commit(0)
+    assert positions.get() == [json.dumps(["0", "0", "20", None])]
+
+
+def test_a_source_that_cannot_be_asked_fails_the_checkpoint_and_not_the_job(tmp_path: Path) -> None:
+    """Its servers are away for a while: there is nothing to read, and nothing to restore."""
+    bench, asked, what_was = Bench(tmp_path), list[int](), list[str]()
+
+    class Away(TableReader):
+        def check(self) -> None:
+            asked.append(len(asked))
+            if len(asked) < 4:
+                raise UnavailableError("planted: no answer.")
+
+    @dataclass(frozen=True)
+    class Topic(TableSource):
+        def open(self, split: Split) -> Away:
+            return Away(self.tables[0], split, 20)
+
+    built = Graph("away")
+    table = pa.table({"id": range(200), "value": ["x"] * 200}, SCHEMA)
+    built.source("in", Topic([table])).sink("out", bench.sink)
+    bench.job(built, restarts=0, observe=lambda what, *_: what_was.append(what)).run()
+    assert sorted(id_ for id_, _ in bench.rows()) == list(range(200))
+    assert what_was.count("aborted") == 3
+    assert "restored" not in what_was

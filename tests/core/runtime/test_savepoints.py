@@ -10,8 +10,8 @@ from threading import Event
 import pyarrow as pa
 import pytest
 
-from abs_core.errors import ConfigError, UnavailableError
-from abs_core.runtime import STRATEGIES, Graph, Job, Settings
+from abs_core.errors import ConfigError, ProtocolError, UnavailableError
+from abs_core.runtime import STRATEGIES, Graph, Job, Restore, Settings
 from abs_core.runtime import checkpoint_rules as rules
 from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator
 from abs_core.runtime.checkpoint_rules import CoordinatorState, Declined
@@ -207,3 +207,22 @@ def test_a_request_that_was_taken_back_begins_nothing(tmp_path: Path) -> None:
     assert savepoints.ask().cancel()
     steps(coordinator, 0.0)
     assert coordinator.state.pending == ()
+
+
+def test_a_savepoint_of_another_job_is_not_what_the_sinks_are_committed_to(tmp_path: Path) -> None:
+    """Though it has the number of this job's last checkpoint."""
+    one, other = Bench(tmp_path / "one"), Bench(tmp_path / "other")
+    requests: list[Future[int]] = []
+    asking(one, requests).run()
+    number, stop = requests[0].result(0), Event()
+
+    def observe(what: str, task: object, checkpoint: int) -> None:
+        if what == "committed" and checkpoint == number:
+            stop.set()
+
+    other.job(graph(other.sink, rows=60_000), observe=observe).run(stop=stop)
+    before = other.rows()
+    restore = Restore(checkpoint=number, source=one.savepoints)
+    with pytest.raises(ProtocolError, match=f"Checkpoint {number} of another register"):
+        other.job(graph(other.sink, rows=6_000)).run(restore)
+    assert other.rows() == before

@@ -10,8 +10,9 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import psycopg
@@ -25,7 +26,12 @@ from abs_audit.s3 import S3Files
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
 from abs_core.crash import VARIABLE, CrashPoint
+from abs_core.errors import UnavailableError
 from abs_core.model import job_key
+from abs_core.runtime import Graph, Job, Settings
+from abs_core.runtime.tables import TableSource
+from abs_core.state.contracts import BlobRef
+from abs_core.state.local_store import LocalSnapshotStore
 from abs_services import KafkaService, S3Service
 from tests.core.runtime.jobs.moving import ROWS, TABLE, sink_of
 
@@ -214,4 +220,43 @@ def test_files_to_kafka_and_from_there_to_postgresql(
     onward = folder / "onward"
     onward.mkdir()
     killed_at(onward, back, [CrashPoint.AFTER_PRE_COMMIT])
+    clean(folder, the_table(database))
+
+
+class _NoRoom(LocalSnapshotStore):
+    """Has no room for one record, whose handles are prepared by then; and tells of it."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.full = Event()
+
+    def complete(self, checkpoint: int, record: bytes, blobs: Iterable[BlobRef]) -> None:
+        if checkpoint == 1:
+            self.full.set()
+            raise UnavailableError("planted: no room")
+        super().complete(checkpoint, record, blobs)
+
+
+@pytest.mark.parametrize("protocol", ["2pc", "wal"])
+def test_a_region_is_restored_although_what_it_had_prepared_holds_its_keys(
+    folder: Path, database: str, protocol: str
+) -> None:
+    """Under one generation nobody sweeps it: each restore would wait for its locks, in vain."""
+    given = {**table(database, "idempotent"), "protocol": protocol, "locktimeout": "2"}
+    del given["write"], given["key"]
+    store, failed = _NoRoom(folder / "snapshots"), list[str]()
+
+    def fails_once(batch: pa.RecordBatch) -> pa.RecordBatch:
+        pause.wait(0.01)
+        if store.full.is_set() and not failed:
+            failed.append("once")
+            raise OSError("planted")
+        return batch
+
+    pause, built = Event(), Graph("moving")
+    rows = pa.table({"id": range(COUNT), "value": [f"v{n}" for n in range(COUNT)]}, ROWS)
+    source = built.source("in", TableSource([rows], 10))
+    source.map("fails", fails_once).sink("out", sink_of("postgres", given, own=True))
+    Job(built, store, settings=Settings(interval=0.1), restarts=1).run()
+    assert failed
     clean(folder, the_table(database))

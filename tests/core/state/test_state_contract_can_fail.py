@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from abs_core.errors import CorruptionError
+from abs_core.errors import ConfigError, CorruptionError
 from abs_core.state import heap, savepoint
 from abs_core.state.columns import ColumnTable, Copy, Era, Slots, Store, Version, Words
 from abs_core.state.contracts import SnapshotStore, StateHandle, Values
@@ -95,6 +95,10 @@ def key_groups_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Each subtask restores all there is."""
     read = savepoint.read
     patch.setattr(heap, "read", lambda store, blobs, _: read(store, blobs, GroupRange(0, 1 << 15)))
+
+
+def keys_of_others_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(GroupRange, "check", lambda self, groups: None)
 
 
 def half_of_the_key_groups_is_left_out(patch: pytest.MonkeyPatch) -> None:
@@ -320,6 +324,7 @@ CAUGHT: dict[Callable[[pytest.MonkeyPatch], None], Rule] = {
     deletions_are_not_merged: rules.increments_add_up_to_the_whole,
     the_base_is_forgotten: rules.increments_add_up_to_the_whole,
     key_groups_are_ignored: rules.each_key_is_kept_once_over_a_rescale,
+    keys_of_others_are_kept: rules.a_key_of_another_subtask_is_refused,
     half_of_the_key_groups_is_left_out: rules.what_was_restored_is_what_was_saved,
     only_one_handle_is_restored: rules.each_key_is_kept_once_over_a_rescale,
     unclaimed_state_is_dropped: rules.a_state_that_nobody_asks_for_is_carried_along,
@@ -354,5 +359,5 @@ def test_the_check_catches(
     rule = {**CAUGHT, **CAUGHT_IN_COLUMNS}[bug]
     check_state(subject, [rule])
     bug(monkeypatch)
-    with pytest.raises((AssertionError, CorruptionError, KeyError)):
+    with pytest.raises((AssertionError, ConfigError, CorruptionError, KeyError)):
         check_state(subject, [rule])

@@ -6,8 +6,9 @@ not depend on the order of their input, as a multiset. So the expected output ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -156,7 +157,7 @@ class Entries:
         return [(key, sub, value) for (key, sub), value in self._entries.items()]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Lines:
     """A source of fixed batches, in some splits."""
 
@@ -174,6 +175,62 @@ class Lines:
 
     def open(self, split: Split) -> _LinesReader:
         return _LinesReader(self.splits_[int(split.source)], split)
+
+    def due(self) -> Sequence[tuple[Batch, ...]]:
+        """What must be in the target."""
+        return self.splits_
+
+
+@dataclass(slots=True)
+class Journal:
+    """What is known of the endless sources of a history, whatever the runtime knows.
+
+    Args:
+        lives: how many processes there were.
+        asked: how often a source was asked where it begins.
+        first: by source and split, the first batch that anybody has read.
+        placed: a record was decided that had the last splits, read to their end or not.
+    """
+
+    lives: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
+    first: dict[tuple[str, str], int] = field(default_factory=dict)
+    placed: bool = False
+
+
+@dataclass(frozen=True)
+class Endless(Lines):
+    """As a topic that is read from its end on: it begins later whenever it is asked, and it grows.
+
+    Its last split comes after the first life.
+    """
+
+    id_: str
+    journal: Journal
+
+    def initial(self) -> str:
+        self.journal.asked[self.id_] += 1
+        return str(min(self.journal.asked[self.id_] - 1, 2))
+
+    def splits(self, start: str, end: str | None) -> list[Split]:
+        *begun, late = super().splits("0", None)
+        begun = [replace(s, start=str(min(int(start), int(s.end or 0)))) for s in begun]
+        return begun if self.journal.lives < 2 else [*begun, late]
+
+    def resumed(self, left: Sequence[Split]) -> list[Split]:
+        late = self.splits("0", None)[len(self.splits_) - 1 :]
+        known = self.journal.placed or {split.source for split in left} >= {s.source for s in late}
+        return [*left] if known else [*left, *late]
+
+    def open(self, split: Split) -> _LinesReader:
+        return _NotingReader(self, split)
+
+    def due(self) -> list[tuple[Batch, ...]]:
+        """What must be in the target: all from the first batch on that anybody has read."""
+        *begun, late = self.splits_
+        read = [self.journal.first.get((self.id_, str(n)), len(b)) for n, b in enumerate(begun)]
+        rest = [batches[first:] for batches, first in zip(begun, read, strict=True)]
+        return [*rest, () if self.journal.lives < 2 else late]
 
 
 class _LinesReader:
@@ -198,6 +255,17 @@ class _LinesReader:
         pass
 
 
+class _NotingReader(_LinesReader):
+    def __init__(self, source: Endless, split: Split) -> None:
+        super().__init__(source.splits_[int(split.source)], split)
+        self._source, self._name = source, split.source
+
+    def read(self, timeout_seconds: float) -> Batch | None:
+        first, key = self._source.journal.first, (self._source.id_, self._name)
+        first[key] = min(first.get(key, self.at), self.at)
+        return super().read(timeout_seconds)
+
+
 @dataclass(slots=True)
 class Built:
     """A graph, and what each operator does to one record (None: a counter)."""
@@ -220,11 +288,19 @@ class Builder:
     """
 
     def __init__(
-        self, shape: Random, widths: Random, sink: Sink, *, loops: bool, ordered: bool
+        self,
+        shape: Random,
+        widths: Random,
+        sink: Sink,
+        journal: Journal,
+        *,
+        loops: bool,
+        ordered: bool,
     ) -> None:
         self._shape = shape
         self._widths = widths
         self._sink = sink
+        self._journal = journal
         self._loops = loops
         self._ordered = ordered
         self._number = 0
@@ -244,6 +320,7 @@ class Builder:
                 self.built.functions[streams[0].id] = lambda record: [record]
         for stream in streams:
             stream.sink(self._id("sink"), self._sink, **self._width())
+        self._open_sources()
         return self.built
 
     def _source(self) -> Stream:
@@ -261,6 +338,15 @@ class Builder:
         self.built.numbered[number] = id_
         time = RecordTime("") if self._shape.random() < 0.8 else None
         return self.built.graph.source(id_, self.built.lines[id_], event_time=time, **self._width())
+
+    def _open_sources(self) -> None:
+        """Half of the graphs have sources without an end; but of what comes late, windows are over."""
+        if self._ordered or self.built.windows or self._shape.random() < 0.5:
+            return
+        for id_, lines in self.built.lines.items():
+            node, endless = self.built.graph.nodes[id_], Endless(lines.splits_, id_, self._journal)
+            node.source, node.bounded = endless, False
+            self.built.lines[id_] = endless
 
     def _operator(self, stream: Stream, depth: int) -> Stream:
         kind = self._shape.random()

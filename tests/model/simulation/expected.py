@@ -91,7 +91,7 @@ def expected(built: Built) -> Expected:
             waiting.extend((receiver, record) for record in records)
 
     for id_, lines in built.lines.items():
-        for split in lines.splits_:
+        for split in lines.due():
             for batch in split:
                 out(id_, batch)
     unfinished = list(windows)  # in the order in which they follow each other

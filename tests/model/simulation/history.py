@@ -13,7 +13,7 @@ from tests.model.simulation.dataflow import (
     Builder,
     Built,
 )
-from tests.model.simulation.expected import expected, in_order, sequence
+from tests.model.simulation.expected import Expected, expected, in_order, sequence
 from tests.model.simulation.run import Bugs, Run
 from tests.model.simulation.world import Crash, Target, World
 
@@ -91,7 +91,7 @@ class _History:
                     self._crashes_left -= 1
                     self._crashes += 1
                     if self._chance.random() < 0.3:
-                        run.restart_region()
+                        run = self._restarted(run)
                         break
                     zombie = run if self._chance.random() < 0.3 else None
                     run = self._start()
@@ -108,8 +108,9 @@ class _History:
                     return self._outcome(leak)
                 if run.now > STEPS_MAX:
                     return self._outcome("stuck")
+        due = expected(self._built)
         self._start()  # once more after its end: it must change nothing, and sweep what is left
-        return self._outcome(self._judge())
+        return self._outcome(self._judge(due))
 
     def _start(self) -> Run:
         """A new process; it may die while it recovers."""
@@ -118,6 +119,7 @@ class _History:
                 self._built = self._build(self._runs)
                 self._ordered &= in_order(self._built)
             self._runs += 1
+            self._world.journal.lives += 1
             try:
                 return Run(
                     self._world,
@@ -131,6 +133,15 @@ class _History:
                 )
             except Crash:
                 self._crashes += 1
+
+    def _restarted(self, run: Run) -> Run:
+        """A region of it is restored; the process may die as it is."""
+        try:
+            run.restart_region()
+        except Crash:
+            self._crashes += 1
+            return self._start()
+        return run
 
     def _arm(self) -> None:
         """Half of the crashes come just before or after a durable effect."""
@@ -157,10 +168,10 @@ class _History:
         target = Target(self._world)
         ordered = self._is_ordered
         loops = self._way.cycles and not ordered
-        return Builder(shape, width, target, loops=loops, ordered=ordered).build()
+        journal = self._world.journal
+        return Builder(shape, width, target, journal, loops=loops, ordered=ordered).build()
 
-    def _judge(self) -> str:
-        due = expected(self._built)
+    def _judge(self, due: Expected) -> str:
         found = self._world.output()
         if found != due.output:
             missing, extra = due.output - found, found - due.output

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
+from abs_core.model import HandleName
 from abs_core.runtime.alignment import SnapshotStrategy
 from abs_core.runtime.assembly import Assembly, Crewing, Part, Parts, assemble
 from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator
@@ -18,10 +19,12 @@ from abs_core.runtime.checkpoint_rules import (
     Ended,
     Settings,
 )
+from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.plan import regions
-from abs_core.runtime.task import Copy, Task
+from abs_core.runtime.sinks import undecided
+from abs_core.runtime.task import Task
 from abs_core.state.operator_state import Contents, OperatorState, redistribute
 from tests.model.simulation.dataflow import owner
 from tests.model.simulation.world import Keeper, World
@@ -92,6 +95,10 @@ class Bugs:
     keeper: type[Keeper] = Keeper
     context: type[SimulatedContext] = SimulatedContext
     assemble: Callable[[Crewing, frozenset[str], Parts], Assembly] = assemble
+    discarded: Callable[[Sequence[Assembly], int], list[HandleName]] = lambda every, at: undecided(
+        every[at].tasks
+    )
+    """Of all assemblies, and which is restored: the handles that no report will name any more."""
 
 
 class Run:
@@ -194,6 +201,7 @@ class Run:
         """A region of the job fails, and is restored from the last decision."""
         at = int(self._chance() * len(self._regions))
         state, _, self._parts = self._keeper.recover()
+        self._keeper.coordinator.discard(self._bugs.discarded(self._assemblies, at))
         self._state = state
         gone = {task.id for task in self._assemblies[at].tasks}
         attempt = 1 + max(task.attempt for task in self._assemblies[at].tasks)

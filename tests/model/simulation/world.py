@@ -28,6 +28,7 @@ from abs_core.registers.memory import MemoryRegister
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.checkpoint_rules import Pending
 from abs_core.runtime.elements import Batch
+from tests.model.simulation.dataflow import Journal
 
 T = TypeVar("T")
 JOB = "simulated"
@@ -61,6 +62,7 @@ class World:
     prepared: dict[HandleName, tuple[Batch, ...]] = field(default_factory=dict)
     committed: dict[HandleName, tuple[Batch, ...]] = field(default_factory=dict)
     records: dict[str, tuple[int, dict[str, list[Part]]]] = field(default_factory=dict)
+    journal: Journal = field(default_factory=Journal)
 
     def point(self) -> None:
         """A durable effect has happened, or is about to."""
@@ -199,14 +201,22 @@ class Keeper:
     def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
         shares = [Wrote(handle.rows, handle) for handle in handles]
         self.coordinator.commit(Report(checkpoint, shares, fingerprint, gaps_allowed=True))
+        self._note(fingerprint)
 
     def retain(self, checkpoint: int) -> None:
         pass
+
+    def _note(self, fingerprint: str) -> None:
+        """Of lives after the first, whose sources have all of their splits."""
+        first = fingerprint.startswith("run1:")
+        self._world.journal.placed |= not first
 
     def recover(self) -> tuple[JobState, int, dict[str, list[Part]]]:
         """The register's state, the next checkpoint's number, and what to restore."""
         self.coordinator.begin(0, gaps_allowed=True)
         state = self.coordinator.roll_forward()
+        for each in state.recent:  # where the process died between the decision and the note
+            self._note(each.fingerprint or "")
         last = state.last_decided
         parts: dict[str, list[Part]] = {}
         if last is not None:
