@@ -1,4 +1,8 @@
-"""A Kafka topic as a relation, read by a client that shares no code with the sinks' (kafka-python)."""
+"""A Kafka topic as a relation, read by kafka-python's consumer.
+
+The sinks encode their records with code of their own or with librdkafka, so what the audit decodes was
+written by another implementation. The default sender shares kafka-python's network layer with it.
+"""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.spark.jobs.stream_files import Job
 
 STOOD_STILL = ("one sink", "an epoch, 2pc", "an epoch, wal")
 COPIES = ("one sink", "an epoch")
-CRASHED = ("postgres", "kafka")
+CRASHED = ("postgres", "kafka", "s3")
 """Tests that take turns, one a day: stopped drivers, drivers on copies, targets of a killed driver."""
 
 DEADLINE_S = 300.0

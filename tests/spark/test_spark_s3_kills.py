@@ -1,7 +1,8 @@
 """Drivers that write to a bucket and are killed at crash points: every row is there exactly once.
 
-Only in the campaign. Each day ``test_spark_epoch_kills`` kills a driver that writes to a bucket and two
-more targets, and ``tests/sinks/s3/test_s3_contract.py`` tries the crash points on the sink alone.
+One point in its turn, all in the campaign. Each day ``test_spark_epoch_kills`` kills a driver that writes
+to a bucket and two more targets, and ``tests/sinks/s3/test_s3_contract.py`` tries the crash points on the
+sink alone.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from pyspark.sql import SparkSession
 
 from abs_core.crash import CrashPoint
 from abs_core.testing.crash_points import CO_COMMIT, RARE, TWO_STEP
+from tests import daily
 from tests.spark.bucket import Bucket
-from tests.spark.drivers import killed_at
+from tests.spark.drivers import CRASHED, killed_at
 from tests.spark.jobs.stream_files import Job, run_to_end
 from tests.spark.world import Row, World
 
-pytestmark = [pytest.mark.campaign, pytest.mark.spark, pytest.mark.services]
+pytestmark = [pytest.mark.spark, pytest.mark.services]
 
 _NEVER = {
     "2pc": CO_COMMIT,
@@ -37,6 +39,15 @@ FULL = [
 ]
 
 
+@daily.turn("s3", CRASHED, of="targets of a crash")
+@pytest.mark.parametrize(("protocol", "point"), daily.cut(FULL, 1, of="crashes into S3"))
+def test_a_crash_between_two_effects_is_healed(
+    protocol: str, point: CrashPoint, bucket: Bucket, spark: SparkSession, tmp_path: Path
+) -> None:
+    crash_and_recover(bucket, protocol, point, spark, tmp_path)
+
+
+@pytest.mark.campaign
 @pytest.mark.parametrize(("protocol", "point"), FULL)
 def test_every_crash_point_of_every_protocol_on_s3_through_spark(
     protocol: str, point: CrashPoint, bucket: Bucket, spark: SparkSession, tmp_path: Path
