@@ -1,6 +1,7 @@
 """The public surface for tests of sinks, sources and registers: contract checks, crashes, fakes."""
 
 from abs_core.testing.calls import Calls, PositionOpener, by_calls
+from abs_core.testing.check_changes import Changing, ChangingOpener, check_changes
 from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
 from abs_core.testing.check_positions import Position, Tried, check_positions
 from abs_core.testing.check_register import check_register
@@ -15,6 +16,8 @@ __all__ = [
     "SCHEMA",
     "SOURCE_CHECKS",
     "Calls",
+    "Changing",
+    "ChangingOpener",
     "Check",
     "ForkServer",
     "Harness",
@@ -30,6 +33,7 @@ __all__ = [
     "applicable",
     "batch_of",
     "by_calls",
+    "check_changes",
     "check_crash_pairs",
     "check_crashes",
     "check_positions",
