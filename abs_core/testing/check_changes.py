@@ -19,7 +19,7 @@ from typing import Protocol
 
 from abs_core.certificate import MemoryCertificates
 from abs_core.contracts import Sink
-from abs_core.errors import AbsError
+from abs_core.errors import AbsError, HandleLostError
 from abs_core.model import JobState, Share
 from abs_core.testing.case import Case, rows
 from abs_core.testing.cuts import Cut, Halted
@@ -253,6 +253,8 @@ class _Changed:
 
     def _is_told(self, error: AbsError) -> None:
         assert error.remedy, f"the error does not say what to do: {error}"
+        # Whoever believes that one writes the rows again, and they are there.
+        assert not isinstance(error, HandleLostError), f"nothing was lost: {error}"
         self._nothing_twice(f"after {error}")
 
     def _nothing_twice(self, when: str) -> None:

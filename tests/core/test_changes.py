@@ -33,33 +33,34 @@ PLACES = [
 EACH_DAY = 12
 
 
-def pairs(all_of_them: Sequence[tuple[str, str]], own_register: bool) -> list[tuple[str, str]]:
-    """Those that there are: ``idempotent`` needs the register in the target."""
-    return [pair for pair in all_of_them if own_register or "idempotent" not in "".join(pair)]
+CASES = {
+    "protocol": (PROTOCOLS, True),
+    "protocol, register elsewhere": ([p for p in PROTOCOLS if "idem" not in "".join(p)], False),
+    # Under a register elsewhere the fake does not say where its proofs lie: that is a bug below.
+    "place": (PLACES, True),
+}
 
 
-@pytest.mark.parametrize("own_register", [True, False])
-@pytest.mark.parametrize("what", [PROTOCOLS, PLACES], ids=["protocol", "place"])
-def test_a_change_between_two_runs_loses_and_doubles_nothing(
-    what: Sequence[tuple[str, str]], own_register: bool
-) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_a_change_between_two_runs_loses_and_doubles_nothing(name: str) -> None:
     def today(found: Sequence[Change]) -> list[Change]:
-        return cut(found, EACH_DAY, f"changes {what[0]} {own_register}")
+        return cut(found, EACH_DAY, f"changes {name}")
 
+    pairs, own_register = CASES[name]
     opener = partial(open_changing_fake, own_register=own_register)
-    done = check_changes(opener, pairs(what, own_register), choose=today, finds=what is PROTOCOLS)
+    done = check_changes(opener, pairs, choose=today, finds=name != "place")
     print(done)
-    assert what is PLACES or not done.refused
+    assert name == "place" or not done.refused
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("own_register", [True, False])
-def test_no_change_between_two_runs_loses_or_doubles_a_row(own_register: bool) -> None:
+@pytest.mark.parametrize("name", CASES)
+def test_no_change_between_two_runs_loses_or_doubles_a_row(name: str) -> None:
+    pairs, own_register = CASES[name]
     opener = partial(open_changing_fake, own_register=own_register)
-    assert not check_changes(opener, pairs(PROTOCOLS, own_register)).refused
-    done = check_changes(opener, pairs(PLACES, own_register), finds=False)
+    done = check_changes(opener, pairs, finds=name != "place")
     print(*(f"{change}: {said}" for change, said in done.refused.items()), sep="\n")
-    assert bool(done.refused)
+    assert bool(done.refused) == (name == "place")
 
 
 def mints_what_lies_elsewhere(patch: Patch) -> None:
@@ -82,6 +83,10 @@ def takes_what_is_not_there_for_committed(patch: Patch) -> None:
         return {committable.handle: Outcome.COMMITTED for committable in given}
 
     patch.setattr(HandleCommitter, "commit", commit)
+
+
+def tells_of_a_loss_where_its_proof_lies_elsewhere(patch: Patch) -> None:
+    """As the fake does, and PostgreSQL's did: who believes the error writes the rows again."""
 
 
 def _by_one(sink: FakeSink) -> Committer:
@@ -129,6 +134,12 @@ BUGS: dict[Bug, tuple[tuple[str, str], str, bool, str]] = {
         "decided",
         False,
         "5 rows are missing",
+    ),
+    tells_of_a_loss_where_its_proof_lies_elsewhere: (
+        ("2pc append here", "2pc append there"),
+        "with all handles committed",
+        False,
+        "nothing was lost",
     ),
     knows_its_present_protocol_only: (
         ("2pc append here", "idempotent upsert here"),

@@ -33,6 +33,7 @@ from abs_core.parent import parent_key
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.kafka.ledger import Place
 from abs_sinks.kafka.register_tail import Cells, records_of
+from abs_sinks.postgres import proof
 from abs_sinks.s3.manifests import CommittedFile, manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import Cell
 from abs_spark import failures
@@ -144,6 +145,12 @@ FORMATS = {
     "failed.json": _failed(Failed(7)),
     "failed-partly.json": _failed(Failed(7, partly=True)),
     "committable-kafka-wal.json": _committable(_LEDGER.noted(_SEGMENT)),
+    "committable-kafka-wal-log.json": _committable(
+        replace(_LEDGER, log="s3://b/wal").noted(_SEGMENT)
+    ),
+    "committable-postgres-elsewhere.json": _committable(
+        Committable(handle(7, 0), 3, "xxh3_64:" + "01" * 8, proof.noted("abs_orders"))
+    ),
     "certificate.json": _certificate(_CERTIFICATE),
     "certificate-first.json": _certificate(replace(_CERTIFICATE, frontier=None, deciding=0)),
     "state-checkpoint.json": _state(_CHECKPOINT),
@@ -158,7 +165,9 @@ FORMATS = {
     "winners-first.json": _winners(Decided(REGISTER, JOB, 1, 0, (), after=BEGINNING)),
     "winners-given-up.json": _winners(Decided(REGISTER, JOB, 4, NO_DECISION, (), "by ann", 7)),
 }
-_VERSIONED = sorted(set(FORMATS) - {"kafka-cell-sinks.txt", "committable-kafka-wal.json"})
+_VERSIONED = sorted(
+    name for name in FORMATS if not name.startswith(("committable", "kafka-cell-sinks"))
+)
 
 
 @pytest.mark.parametrize("name", FORMATS)
