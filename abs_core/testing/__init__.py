@@ -5,6 +5,7 @@ from abs_core.testing.check_changes import Changing, ChangingOpener, check_chang
 from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
 from abs_core.testing.check_positions import Position, Tried, check_positions
 from abs_core.testing.check_register import check_register
+from abs_core.testing.check_repeats import Repeat, Repeating, RepeatOpener, check_repeats
 from abs_core.testing.check_segments import check_segments
 from abs_core.testing.check_sink import applicable, check_sink, run_check
 from abs_core.testing.check_source import SOURCE_CHECKS, check_source, run_source_check
@@ -26,6 +27,9 @@ __all__ = [
     "Opener",
     "Position",
     "PositionOpener",
+    "Repeat",
+    "RepeatOpener",
+    "Repeating",
     "Row",
     "SourceHarness",
     "SourceOpener",
@@ -38,6 +42,7 @@ __all__ = [
     "check_crashes",
     "check_positions",
     "check_register",
+    "check_repeats",
     "check_segments",
     "check_sink",
     "check_source",

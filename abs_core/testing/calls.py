@@ -71,11 +71,13 @@ PositionOpener = Callable[[], AbstractContextManager[tuple[Harness, Calls]]]
 them. Both end with the context."""
 
 
-def by_calls(opener: Opener) -> PositionOpener:
+def by_calls(
+    opener: Opener,
+) -> Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]:
     """Loses calls of the contract itself, in this process: of register, committer and writers."""
 
     @contextmanager
-    def opened() -> Iterator[tuple[Harness, Calls]]:
+    def opened() -> Iterator[tuple[Harness, ContractCalls]]:
         with opener() as harness:
             calls = ContractCalls()
             yield _Behind(harness, calls), calls
@@ -106,6 +108,15 @@ class ContractCalls:
         self._fired_at = position
         if loss is not None:
             self._wire.planned.extend([*[Fault.NONE] * (position - 1), _FAULTS[loss]])
+
+    def repeat(self, first: int, before: int) -> None:
+        """See ``check_repeats.Repeating``."""
+        self.arm(1, None)
+        self._wire.again = first, before
+
+    def ends(self, name: str) -> bool:
+        """See there."""
+        return name not in (*_READS, *_WRITERS)
 
     @property
     def seen(self) -> Sequence[str]:

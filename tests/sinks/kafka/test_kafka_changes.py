@@ -11,6 +11,7 @@ import pytest
 from abs_core.testing.check_changes import Change, check_changes
 from abs_services import KafkaService
 from abs_sinks.kafka import sink, wal
+from tests import daily
 from tests.daily import cut
 from tests.kit.changing import changing_topic
 
@@ -50,10 +51,10 @@ CASES = {
         False,
     ),
 }
-AT_ONCE, EACH_DAY = 3, 3
+AT_ONCE, EACH_DAY = 3, 2
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", daily.members(CASES, 3, "Kafka, changes"))
 def test_a_change_between_two_runs_loses_and_doubles_nothing(
     kafka: KafkaService, name: str
 ) -> None:

@@ -8,8 +8,19 @@ from functools import partial
 
 import pytest
 
-from abs_core.testing import Calls, Harness, Position, PositionOpener, by_calls, check_positions
+from abs_core.testing import (
+    Harness,
+    Position,
+    PositionOpener,
+    Repeat,
+    RepeatOpener,
+    by_calls,
+    check_positions,
+    check_repeats,
+)
 from abs_services import KafkaService
+from abs_sinks.kafka.choice import LIBRDKAFKA
+from tests import daily
 from tests.daily import cut
 from tests.fault_proxy.kafka import LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
@@ -36,11 +47,11 @@ def openers(kafka: KafkaService) -> dict[str, Opener]:
     }
 
 
-def by_requests(opener: Opener) -> PositionOpener:
+def by_requests(opener: Opener) -> RepeatOpener:
     """Opens a topic whose sinks reach the broker through a relay; it is looked at without it."""
 
     @contextmanager
-    def opened() -> Iterator[tuple[Harness, Calls]]:
+    def opened() -> Iterator[tuple[Harness, LossyBroker]]:
         with opener() as harness, LossyBroker(harness.bootstrap) as relay:
             harness.through(relay.bootstrap)
             try:
@@ -51,7 +62,7 @@ def by_requests(opener: Opener) -> PositionOpener:
     return opened
 
 
-WAYS = {"requests": by_requests, "calls": by_calls}
+WAYS: dict[str, Callable[[Opener], PositionOpener]] = {"requests": by_requests, "calls": by_calls}
 
 DECIDES = {"requests": ("END_TXN",), "calls": ("compare_and_set", "commit", "co_commit")}
 """Names of the calls by which an epoch is decided and committed."""
@@ -93,3 +104,36 @@ def test_a_call_that_is_lost_at_every_position_loses_and_doubles_nothing(
     openers: dict[str, Opener], cell: str, way: str
 ) -> None:
     print(cell, way, check_positions(WAYS[way](openers[cell])), sep=": ")
+
+
+REPEATS: dict[str, Callable[[str], AbstractContextManager[TopicHarness]]] = {
+    "2pc": partial(open_topic, variant=Variant("2pc")),
+    "2pc-librdkafka": partial(open_topic, variant=Variant("2pc", producer=LIBRDKAFKA)),
+    "wal": partial(open_log, variant=Variant("wal")),
+    "wal-librdkafka": partial(open_log, variant=Variant("wal", producer=LIBRDKAFKA)),
+    "idempotent": open_attempts,
+    "idempotent-librdkafka": partial(open_attempts, producer=LIBRDKAFKA),
+}
+
+
+@pytest.mark.parametrize("cell", daily.members(REPEATS, 2, "Kafka, repeats"))
+def test_an_end_of_a_transaction_that_comes_again_late_cuts_nothing(
+    kafka: KafkaService, cell: str
+) -> None:
+    def today(found: Sequence[Repeat]) -> list[Repeat]:
+        return cut(found, 3, f"Kafka {cell}, repeats")
+
+    kafka.start()
+    done = check_repeats(by_requests(partial(REPEATS[cell], kafka.bootstrap)), choose=today)
+    print(cell, *done, sep=": ")
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("cell", REPEATS)
+def test_no_end_of_a_transaction_that_comes_again_late_cuts_anything(
+    kafka: KafkaService, cell: str
+) -> None:
+    kafka.start()
+    done = check_repeats(by_requests(partial(REPEATS[cell], kafka.bootstrap)), at_once=3)
+    print(cell, len(done), sep=": ")
