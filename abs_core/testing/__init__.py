@@ -4,6 +4,7 @@ from abs_core.testing.calls import Calls, PositionOpener, by_calls
 from abs_core.testing.check_changes import Changing, ChangingOpener, check_changes
 from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
 from abs_core.testing.check_positions import Position, Tried, check_positions
+from abs_core.testing.check_reads import check_reads
 from abs_core.testing.check_register import check_register
 from abs_core.testing.check_repeats import Repeat, Repeating, RepeatOpener, check_repeats
 from abs_core.testing.check_segments import check_segments
@@ -41,6 +42,7 @@ __all__ = [
     "check_crash_pairs",
     "check_crashes",
     "check_positions",
+    "check_reads",
     "check_register",
     "check_repeats",
     "check_segments",

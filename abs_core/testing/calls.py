@@ -14,9 +14,16 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
+from abs_core.certificate import CertificateStore
 from abs_core.contracts import Committer, RegisterStore, Sink, Task, Writer
 from abs_core.model import Committable, Finding, Guarantee, JobState
-from abs_core.testing.fault_injection import Fault, FaultyStore, Wire, faulty_committer
+from abs_core.testing.fault_injection import (
+    Fault,
+    FaultyCertificates,
+    FaultyStore,
+    Wire,
+    faulty_committer,
+)
 from abs_core.testing.harness import Harness, Opener, Row
 
 T = TypeVar("T")
@@ -91,7 +98,7 @@ _FAULTS = {
     Loss.DELAY: Fault.DELAYED,
     Loss.DOUBLE: Fault.DOUBLED,
 }
-_READS = ("load", "inspect", "in_doubt")
+_READS = ("load", "inspect", "in_doubt", "certificate")
 _WRITERS = ("write", "pre_commit")
 
 
@@ -117,6 +124,14 @@ class ContractCalls:
     def ends(self, name: str) -> bool:
         """See there."""
         return name not in (*_READS, *_WRITERS)
+
+    def reads(self, name: str) -> bool:
+        """Whether a call of this name changes nothing."""
+        return name in _READS
+
+    def certificates(self, store: CertificateStore) -> CertificateStore:
+        """The engine's checkpoint with its calls going through this."""
+        return FaultyCertificates(store, self._wire)
 
     @property
     def seen(self) -> Sequence[str]:

@@ -12,6 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
+from abs_core.certificate import Certificate, CertificateStore, Origin
 from abs_core.contracts import (
     CoCommitter,
     Committer,
@@ -120,6 +121,20 @@ class FaultyStore:
         return self._wire.write(
             "compare_and_set", lambda: self._store.compare_and_set(job, expected, state)
         )
+
+
+class FaultyCertificates:
+    """A certificate store behind the wire."""
+
+    def __init__(self, store: CertificateStore, wire: Wire) -> None:
+        self._store = store
+        self._wire = wire
+
+    def read(self) -> Origin:
+        return self._wire.read("certificate", self._store.read)
+
+    def write(self, certificate: Certificate) -> None:
+        self._wire.write("certify", lambda: self._store.write(certificate))
 
 
 class FaultyCommitter:
