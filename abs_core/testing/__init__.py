@@ -2,7 +2,13 @@
 
 from abs_core.testing.calls import Calls, PositionOpener, by_calls
 from abs_core.testing.check_changes import Changing, ChangingOpener, check_changes
-from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
+from abs_core.testing.check_crashes import (
+    ForkServer,
+    Killed,
+    check_changed_crashes,
+    check_crash_pairs,
+    check_crashes,
+)
 from abs_core.testing.check_positions import Position, Tried, check_positions
 from abs_core.testing.check_reads import check_reads
 from abs_core.testing.check_register import check_register
@@ -38,6 +44,7 @@ __all__ = [
     "applicable",
     "batch_of",
     "by_calls",
+    "check_changed_crashes",
     "check_changes",
     "check_crash_pairs",
     "check_crashes",

@@ -8,6 +8,8 @@ from itertools import permutations
 
 import pytest
 
+from abs_core.crash import CrashPoint
+from abs_core.testing import ForkServer, check_changed_crashes
 from abs_core.testing.check_changes import Change, check_changes
 from abs_services import KafkaService
 from abs_sinks.kafka import sink, wal
@@ -115,3 +117,31 @@ def test_check_changes_finds_a_sink_that(
     with pytest.raises(AssertionError, match=found) as failed:
         check_changes(opener, [pair], choose=there, finds=False)
     print(failed.value)
+
+
+KILLS = [(*pair, point) for pair in permutations(PROTOCOLS, 2) for point in CrashPoint]
+
+
+def test_a_change_of_protocol_between_processes_that_are_killed_loses_and_doubles_nothing(
+    kafka: KafkaService,
+) -> None:
+    kafka.start()
+    with ForkServer() as fork_server:
+        killed = check_changed_crashes(
+            partial(changing_topic, kafka.bootstrap), fork_server, cut(KILLS, 1, "Kafka kills")
+        )
+    print(killed)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("pair", list(permutations(PROTOCOLS, 2)), ids="-".join)
+def test_no_change_of_protocol_between_processes_that_are_killed_loses_or_doubles_a_row(
+    kafka: KafkaService, pair: tuple[str, str]
+) -> None:
+    kafka.start()
+    with ForkServer() as fork_server:
+        kills = [kill for kill in KILLS if kill[:2] == pair]
+        print(
+            pair,
+            check_changed_crashes(partial(changing_topic, kafka.bootstrap), fork_server, kills),
+        )

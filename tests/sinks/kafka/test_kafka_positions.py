@@ -16,10 +16,13 @@ from abs_core.testing import (
     RepeatOpener,
     by_calls,
     check_positions,
+    check_reads,
     check_repeats,
 )
+from abs_core.testing.check_reads import STARTS
 from abs_services import KafkaService
 from abs_sinks.kafka.choice import LIBRDKAFKA
+from abs_sinks.kafka.register_session import FencedProducer
 from tests import daily
 from tests.daily import cut
 from tests.fault_proxy.kafka import LossyBroker
@@ -106,17 +109,30 @@ def test_a_call_that_is_lost_at_every_position_loses_and_doubles_nothing(
     print(cell, way, check_positions(WAYS[way](openers[cell])), sep=": ")
 
 
+@pytest.mark.parametrize("cell", daily.members(CELLS, 1, "Kafka, reads"))
+def test_no_read_that_fails_is_taken_for_absence(openers: dict[str, Opener], cell: str) -> None:
+    for start in cut(STARTS, 1, f"Kafka {cell}, reads"):
+        print(cell, start, check_reads(by_calls(openers[cell]), start), sep=": ")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_read_of_any_start_is_taken_for_absence(
+    openers: dict[str, Opener], cell: str, start: str
+) -> None:
+    check_reads(by_calls(openers[cell]), start)
+
+
 REPEATS: dict[str, Callable[[str], AbstractContextManager[TopicHarness]]] = {
-    "2pc": partial(open_topic, variant=Variant("2pc")),
-    "2pc-librdkafka": partial(open_topic, variant=Variant("2pc", producer=LIBRDKAFKA)),
-    "wal": partial(open_log, variant=Variant("wal")),
-    "wal-librdkafka": partial(open_log, variant=Variant("wal", producer=LIBRDKAFKA)),
-    "idempotent": open_attempts,
-    "idempotent-librdkafka": partial(open_attempts, producer=LIBRDKAFKA),
+    "2pc": partial(open_topic, variant=Variant("2pc", producer=LIBRDKAFKA)),
+    "wal": partial(open_log, variant=Variant("wal", producer=LIBRDKAFKA)),
+    "idempotent": partial(open_attempts, producer=LIBRDKAFKA),
 }
+"""Where librdkafka sends, which repeats EndTxn by itself. Who sends column by column sends it once."""
 
 
-@pytest.mark.parametrize("cell", daily.members(REPEATS, 2, "Kafka, repeats"))
+@pytest.mark.parametrize("cell", daily.members(REPEATS, 1, "Kafka, repeats"))
 def test_an_end_of_a_transaction_that_comes_again_late_cuts_nothing(
     kafka: KafkaService, cell: str
 ) -> None:
@@ -137,3 +153,22 @@ def test_no_end_of_a_transaction_that_comes_again_late_cuts_anything(
     kafka.start()
     done = check_repeats(by_requests(partial(REPEATS[cell], kafka.bootstrap)), at_once=3)
     print(cell, len(done), sep=": ")
+
+
+def test_check_repeats_finds_a_producer_that_is_kept_over_epochs(
+    kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As before e7644a1."""
+    monkeypatch.setattr(FencedProducer, "may_carry_rows", True)
+
+    def before_the_last_send(found: Sequence[Repeat]) -> list[Repeat]:
+        sends = [each for each in found if each.next == "PRODUCE"]
+        of_first = [each for each in sends if each.first == sends[0].first]
+        return of_first[-1:]
+
+    kafka.start()
+    with pytest.raises(AssertionError, match="again before PRODUCE") as failed:
+        check_repeats(
+            by_requests(partial(REPEATS["wal"], kafka.bootstrap)), choose=before_the_last_send
+        )
+    print(str(failed.value)[:600])

@@ -18,9 +18,11 @@ from abs_core.testing import (
     Repeat,
     by_calls,
     check_positions,
+    check_reads,
     check_repeats,
 )
 from abs_core.testing.calls import PositionOpener
+from abs_core.testing.check_reads import STARTS
 from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
 from tests.daily import cut
@@ -77,6 +79,22 @@ def test_a_call_that_is_lost_at_any_position_loses_and_doubles_nothing(
 
     opener = OPENERS["calls"](shared_database, VARIANTS[cell])
     print(cell, check_positions(opener, choose=today), sep=": ")
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_read_that_fails_is_taken_for_absence(shared_database: str, cell: str) -> None:
+    for start in cut(STARTS, 1, f"PostgreSQL {cell}, reads"):
+        opener = by_calls(partial(open_table, shared_database, VARIANTS[cell]))
+        print(cell, start, check_reads(opener, start), sep=": ")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_read_of_any_start_is_taken_for_absence(
+    shared_database: str, cell: str, start: str
+) -> None:
+    check_reads(by_calls(partial(open_table, shared_database, VARIANTS[cell])), start)
 
 
 @pytest.mark.parametrize("cell", CELLS)

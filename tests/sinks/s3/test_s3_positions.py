@@ -19,10 +19,13 @@ from abs_core.testing import (
     PositionOpener,
     Repeat,
     RepeatOpener,
+    by_calls,
     check_positions,
+    check_reads,
     check_repeats,
 )
 from abs_core.testing.calls import Loss
+from abs_core.testing.check_reads import STARTS
 from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
 from abs_sinks.s3.idempotent import IdempotentCommitter
@@ -98,6 +101,17 @@ def test_a_request_that_comes_again_late_cuts_nothing(through: RepeatOpener, pro
         return cut(found, EACH_DAY, f"S3 {protocol}, repeats")
 
     print(protocol, *check_repeats(through, choose=today, at_once=AT_ONCE), sep=": ")
+
+
+def test_no_read_that_fails_is_taken_for_absence(opener: FolderOpener, protocol: str) -> None:
+    for start in cut(STARTS, 1, f"S3 {protocol}, reads"):
+        print(protocol, start, check_reads(by_calls(opener), start), sep=": ")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("start", STARTS)
+def test_no_read_of_any_start_is_taken_for_absence(opener: FolderOpener, start: str) -> None:
+    check_reads(by_calls(opener), start)
 
 
 @pytest.mark.campaign
