@@ -66,7 +66,7 @@ def test_where_nothing_can_be_written_a_warning_says_so(
 ) -> None:
     (tmp_path / "abs").write_text("a file stands in the way")
     assert not FailedBatch(str(tmp_path), "job").note(7)
-    assert "batch 7 failed, and this cannot be noted" in caplog.text
+    assert "batch 7 failed, and this cannot be recorded" in caplog.text
 
 
 def test_a_note_that_cannot_be_read_now_is_not_taken_for_none(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class S3Sink:
         """
         if self._options.protocol == "idempotent" or state.generation < 2:
             return
-        published = ManifestCommitter(self._options)
+        published = IdempotentCommitter(self._options)
         try:
             left = [doubt.handle for doubt in published.in_doubt(state.job)]
             if left:

@@ -22,7 +22,6 @@ from abs_core.testing import (
 from abs_core.testing.check_reads import STARTS
 from abs_services import KafkaService
 from abs_sinks.kafka.choice import LIBRDKAFKA
-from abs_sinks.kafka.register_session import FencedProducer
 from tests import daily
 from tests.daily import cut
 from tests.fault_proxy.kafka import LossyBroker
@@ -153,22 +152,3 @@ def test_no_end_of_a_transaction_that_comes_again_late_cuts_anything(
     kafka.start()
     done = check_repeats(by_requests(partial(REPEATS[cell], kafka.bootstrap)), at_once=3)
     print(cell, len(done), sep=": ")
-
-
-def test_check_repeats_finds_a_producer_that_is_kept_over_epochs(
-    kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As before e7644a1."""
-    monkeypatch.setattr(FencedProducer, "may_carry_rows", True)
-
-    def before_the_last_send(found: Sequence[Repeat]) -> list[Repeat]:
-        sends = [each for each in found if each.next == "PRODUCE"]
-        of_first = [each for each in sends if each.first == sends[0].first]
-        return of_first[-1:]
-
-    kafka.start()
-    with pytest.raises(AssertionError, match="again before PRODUCE") as failed:
-        check_repeats(
-            by_requests(partial(REPEATS["wal"], kafka.bootstrap)), choose=before_the_last_send
-        )
-    print(str(failed.value)[:600])
