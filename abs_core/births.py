@@ -14,7 +14,7 @@ that goes back has no frontier at all; so the certificate names the epoch that i
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from abs_core import protocol
@@ -170,33 +170,54 @@ def begun_elsewhere(others: Sequence[JobState], who: Identity, epoch: int) -> Re
     )
 
 
-def passed_over(
-    state: JobState | None, who: Identity, failed: int | None, epoch: int
-) -> Refused | None:
-    """Whether the engine has gone on past an epoch that failed, and that nobody has written since.
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The first epoch that failed in a run of the job, as the engine's checkpoint notes it.
 
     Args:
-        failed: the last epoch that failed in a run of this job, as the engine's checkpoint notes it.
+        partly: it was finished by then, and more of its rows were to be written by another call.
+    """
+
+    epoch: int
+    partly: bool = False
+
+
+def passed_over(
+    state: JobState | None, who: Identity, failed: Failed | None, epoch: int
+) -> Refused | None:
+    """Whether the engine has gone on past an epoch that failed, and what nobody has written since.
+
+    From the first failure on a run writes nothing, so that what comes after it may be passed over, too.
+
+    Args:
         epoch: the one that the run begins with.
     """
-    if failed is None or epoch <= failed:
+    if failed is None:
         return None
-    if state is not None and state.last_decided is not None and state.last_decided >= failed:
+    last = None if state is None else state.last_decided
+    first = failed.epoch if last is None or failed.partly else max(failed.epoch, last + 1)
+    if epoch <= first:
         return None
-    token = _token("passed over", who, epoch, str(failed))
+    token = _token("passed over", who, epoch, str(first))
     if who.adopt == token:
         return None
+    if failed.partly:
+        what = "was written in part only: a second call failed, which had others of its rows"
+        remedy = "let errors out of the function, and write those rows yourself. Then"
+    else:
+        what = "failed and was not written"
+        remedy = (
+            "let errors out of the function. To have the epochs written, stop the query, delete "
+            f"from its checkpoint all of commits/ from {first} on and all of offsets/ above {first}, "
+            "and start it again; or, to go on without them,"
+        )
     return Refused(
         EpochGapError(
-            f"Epoch {failed} failed and was not written, and the query has gone on to epoch {epoch}: "
-            "what was between would be lost. A function of foreachBatch that keeps an error to itself "
-            "does that.",
+            f"Epoch {first} {what}, and the query has gone on to epoch {epoch}: what was between would "
+            "be lost. A function of foreachBatch that keeps an error to itself does that.",
             job=who.job,
             epoch=epoch,
-            remedy="let errors out of the function. To have the epochs written, stop the query, delete "
-            f"from its checkpoint all of commits/ from {failed} on and all of offsets/ above {failed}, "
-            "and start it again; or, to go on without them, set the option "
-            f"adopt={token} for one start.",
+            remedy=f"{remedy} set the option adopt={token} for one start.",
         )
     )
 

@@ -1,9 +1,18 @@
 """The public surface for tests of sinks, sources and registers: contract checks, crashes, fakes."""
 
 from abs_core.testing.calls import Calls, PositionOpener, by_calls
-from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
+from abs_core.testing.check_changes import Changing, ChangingOpener, check_changes
+from abs_core.testing.check_crashes import (
+    ForkServer,
+    Killed,
+    check_changed_crashes,
+    check_crash_pairs,
+    check_crashes,
+)
 from abs_core.testing.check_positions import Position, Tried, check_positions
+from abs_core.testing.check_reads import check_reads
 from abs_core.testing.check_register import check_register
+from abs_core.testing.check_repeats import Repeat, Repeating, RepeatOpener, check_repeats
 from abs_core.testing.check_segments import check_segments
 from abs_core.testing.check_sink import applicable, check_sink, run_check
 from abs_core.testing.check_source import SOURCE_CHECKS, check_source, run_source_check
@@ -15,6 +24,8 @@ __all__ = [
     "SCHEMA",
     "SOURCE_CHECKS",
     "Calls",
+    "Changing",
+    "ChangingOpener",
     "Check",
     "ForkServer",
     "Harness",
@@ -23,6 +34,9 @@ __all__ = [
     "Opener",
     "Position",
     "PositionOpener",
+    "Repeat",
+    "RepeatOpener",
+    "Repeating",
     "Row",
     "SourceHarness",
     "SourceOpener",
@@ -30,10 +44,14 @@ __all__ = [
     "applicable",
     "batch_of",
     "by_calls",
+    "check_changed_crashes",
+    "check_changes",
     "check_crash_pairs",
     "check_crashes",
     "check_positions",
+    "check_reads",
     "check_register",
+    "check_repeats",
     "check_segments",
     "check_sink",
     "check_source",

@@ -14,9 +14,16 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
+from abs_core.certificate import CertificateStore
 from abs_core.contracts import Committer, RegisterStore, Sink, Task, Writer
 from abs_core.model import Committable, Finding, Guarantee, JobState
-from abs_core.testing.fault_injection import Fault, FaultyStore, Wire, faulty_committer
+from abs_core.testing.fault_injection import (
+    Fault,
+    FaultyCertificates,
+    FaultyStore,
+    Wire,
+    faulty_committer,
+)
 from abs_core.testing.harness import Harness, Opener, Row
 
 T = TypeVar("T")
@@ -71,11 +78,13 @@ PositionOpener = Callable[[], AbstractContextManager[tuple[Harness, Calls]]]
 them. Both end with the context."""
 
 
-def by_calls(opener: Opener) -> PositionOpener:
+def by_calls(
+    opener: Opener,
+) -> Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]:
     """Loses calls of the contract itself, in this process: of register, committer and writers."""
 
     @contextmanager
-    def opened() -> Iterator[tuple[Harness, Calls]]:
+    def opened() -> Iterator[tuple[Harness, ContractCalls]]:
         with opener() as harness:
             calls = ContractCalls()
             yield _Behind(harness, calls), calls
@@ -89,7 +98,7 @@ _FAULTS = {
     Loss.DELAY: Fault.DELAYED,
     Loss.DOUBLE: Fault.DOUBLED,
 }
-_READS = ("load", "inspect", "in_doubt")
+_READS = ("load", "inspect", "in_doubt", "certificate")
 _WRITERS = ("write", "pre_commit")
 
 
@@ -106,6 +115,23 @@ class ContractCalls:
         self._fired_at = position
         if loss is not None:
             self._wire.planned.extend([*[Fault.NONE] * (position - 1), _FAULTS[loss]])
+
+    def repeat(self, first: int, before: int) -> None:
+        """See ``check_repeats.Repeating``."""
+        self.arm(1, None)
+        self._wire.again = first, before
+
+    def ends(self, name: str) -> bool:
+        """See there."""
+        return name not in (*_READS, *_WRITERS)
+
+    def reads(self, name: str) -> bool:
+        """Whether a call of this name changes nothing."""
+        return name in _READS
+
+    def certificates(self, store: CertificateStore) -> CertificateStore:
+        """The engine's checkpoint with its calls going through this."""
+        return FaultyCertificates(store, self._wire)
 
     @property
     def seen(self) -> Sequence[str]:

@@ -21,6 +21,7 @@ from signal import SIGKILL
 
 from abs_core.crash import CrashPoint
 from abs_core.testing.case import Case
+from abs_core.testing.check_changes import ChangingOpener
 from abs_core.testing.crash_child import DONE, EPOCHS, Life
 from abs_core.testing.harness import Harness, Opener, Row
 
@@ -116,6 +117,58 @@ def check_crash_pairs(
         points += Counter(p for p, died in zip((first, second), deaths, strict=False) if died)
         histories += 1
     return Killed(points, histories)
+
+
+def check_changed_crashes(
+    opener: ChangingOpener,
+    fork_server: ForkServer,
+    changes: Iterable[tuple[str, str, CrashPoint]],
+) -> Killed:
+    """Die by one way of writing, go on by another and die there too, and go back to the first one.
+
+    Args:
+        changes: the first way, the other, and the point at which both processes die.
+
+    Raises:
+        AssertionError: as ``check_crashes``; or a reader does not get to the end.
+    """
+    points: Counter[CrashPoint] = Counter()
+    histories = 0
+    for first, other, point in changes:
+        when = f"{first} -> {other} -> {first}, killed at {point}"
+        points[point] += sum(_changed_history(opener, fork_server, (first, other), point, when))
+        histories += 1
+    return Killed(points, histories)
+
+
+def _changed_history(
+    opener: ChangingOpener,
+    fork_server: ForkServer,
+    ways: tuple[str, str],
+    point: CrashPoint,
+    when: str,
+) -> list[bool]:
+    with opener() as harness, _life(harness) as life:
+        case = Case(harness)
+        deaths = []
+        for way in ways:
+            killed = replace(life, new_sink=harness.ways[way], crash=str(point))
+            code = fork_server.live(killed)
+            assert code in (DONE, -SIGKILL), f"{when}: exit code {code} by {way}"
+            deaths.append(code == -SIGKILL)
+            _nothing_too_much(case, f"{when}, after {way}")
+        for way in (ways[0], ways[1], ways[0]):
+            # The engine died before it noted its last epoch as done: it runs it again.
+            (life.folder / f"{len(EPOCHS) - 1}.done").unlink(missing_ok=True)
+            _run_to_the_end(fork_server, replace(life, new_sink=harness.ways[way]), when)
+            case.finished(_written(), when=f"{when}, at the end by {way}")
+        case.close()
+        return deaths
+
+
+def _written() -> list[Row]:
+    """All rows, where the target has both values of a key that was written twice."""
+    return [row for parts in EPOCHS for part in parts for row in part]
 
 
 def _history(opener: Opener, fork_server: ForkServer, *crashes: str) -> list[bool]:

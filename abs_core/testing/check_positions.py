@@ -115,7 +115,7 @@ def check_positions(
         AssertionError: a row is missing, there twice, something is left behind, or the job does not get
             to its end; one line for each position.
     """
-    calls = _without_a_fault(opener)
+    calls = without_a_fault(opener)
     chosen = tuple(choose(positions(opener, calls)))
     with ThreadPoolExecutor(at_once) as pool:
         ends = list(pool.map(partial(_try, opener, may_wait), chosen))
@@ -145,7 +145,8 @@ def positions(opener: PositionOpener, calls: Sequence[str]) -> list[Position]:
     return found
 
 
-def _without_a_fault(opener: PositionOpener) -> tuple[str, ...]:
+def without_a_fault(opener: PositionOpener) -> tuple[str, ...]:
+    """The calls of the job, in order, where none is lost."""
     with opener() as (harness, calls):
         case = Case(harness)
         try:

@@ -12,6 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
+from abs_core.certificate import Certificate, CertificateStore, Origin
 from abs_core.contracts import (
     CoCommitter,
     Committer,
@@ -52,6 +53,9 @@ class Wire:
         self.planned: deque[Fault] = deque()
         self.seen: list[str] = []
         """Names of the calls so far, in order."""
+        self.again: tuple[int, int] | None = None
+        """The number of a call that is made again, and of the one that it comes just before."""
+        self._kept: Callable[[], object] | None = None
         self.delayed: list[Callable[[], object]] = []
         self._overtake = overtake
 
@@ -67,6 +71,8 @@ class Wire:
     def write(self, name: str, call: Callable[[], T]) -> T:
         """A call that changes something."""
         fault = self._next(name)
+        if self.again is not None and self.again[0] == len(self.seen):
+            self._kept = call
         if fault is Fault.DELAYED:
             self.delayed.append(call)
         if fault in (Fault.UNANSWERED, Fault.ENDED):
@@ -88,6 +94,9 @@ class Wire:
 
     def _next(self, name: str) -> Fault:
         self.seen.append(name)
+        if self.again is not None and self.again[1] == len(self.seen) and self._kept is not None:
+            with suppress(AbsError):  # nobody hears it
+                self._kept()
         fault = self.planned.popleft() if self.planned else Fault.NONE
         if fault is Fault.OVERTAKEN:
             self._overtake()
@@ -112,6 +121,20 @@ class FaultyStore:
         return self._wire.write(
             "compare_and_set", lambda: self._store.compare_and_set(job, expected, state)
         )
+
+
+class FaultyCertificates:
+    """A certificate store behind the wire."""
+
+    def __init__(self, store: CertificateStore, wire: Wire) -> None:
+        self._store = store
+        self._wire = wire
+
+    def read(self) -> Origin:
+        return self._wire.read("certificate", self._store.read)
+
+    def write(self, certificate: Certificate) -> None:
+        self._wire.write("certify", lambda: self._store.write(certificate))
 
 
 class FaultyCommitter:

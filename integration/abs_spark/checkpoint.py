@@ -64,8 +64,11 @@ def query_id(checkpoint: str | None) -> str | None:
     """The id of the query that owns the checkpoint; None where it cannot be read from here."""
     try:
         content = _read(checkpoint, "metadata")
-    except UnavailableError:
-        return None
+    except UnavailableError:  # it can be read, as a second look has told
+        try:
+            content = _read(checkpoint, "metadata")
+        except UnavailableError:
+            return None
     if content is None:
         return None
     try:
@@ -105,16 +108,31 @@ def note_readable(checkpoint: str) -> None:
 
 
 def check_never_readable(checkpoint: str, error: Exception) -> None:
-    """Where a read has failed: that this process has never read the checkpoint.
+    """Where a read has failed: that this process has never read the checkpoint, and cannot now.
+
+    It looks once more: the first read of a process may be the one that fails.
 
     Raises:
-        UnavailableError: it has: this may pass.
+        UnavailableError: it has, or can: this may pass.
     """
-    if checkpoint in _readable:
+    if checkpoint in _readable or _is_there(checkpoint):
         raise UnavailableError(
             f"Spark's checkpoint could be read before, and cannot be now: {str(error)[:200]}.",
             remedy="see that the driver reaches its file system, then restart the query.",
         ) from error
+
+
+def _is_there(checkpoint: str) -> bool:
+    """Whether Spark's own file can be seen there now; that it can is remembered."""
+    try:
+        filesystem, path = locate(checkpoint)
+        found = filesystem.get_file_info(f"{path.rstrip('/')}/metadata")
+    except FAILURES:
+        return False
+    if found.type is not fs.FileType.File:
+        return False
+    note_readable(checkpoint)
+    return True
 
 
 def with_checkpoint(patience: Patience) -> Patience:

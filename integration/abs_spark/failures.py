@@ -1,4 +1,4 @@
-"""Which batch of a job failed last, noted in the query's checkpoint.
+"""The first batch of a job that failed and may be passed over, noted in the query's checkpoint.
 
 A function that is given to ``foreachBatch`` may keep an error to itself: Spark then takes the batch for
 written, and never comes back to it. In the same run the process knows (``foreach.process``); the next
@@ -13,8 +13,9 @@ import logging
 
 from pyarrow import fs
 
-from abs_core.errors import CorruptionError, UnavailableError
-from abs_core.strictjson import fields, parse, text, version, whole
+from abs_core.births import Failed
+from abs_core.errors import CorruptionError, TargetError, UnavailableError
+from abs_core.strictjson import NEWER, fields, parse, text, version, whole
 from abs_spark.certificates import replace_file
 from abs_spark.checkpoint import FAILURES, is_readable, locate
 
@@ -35,8 +36,8 @@ class FailedBatch:
         self._checkpoint = checkpoint
         self._job = job
 
-    def read(self) -> int | None:
-        """The batch; None where there is no note, or the checkpoint cannot be seen from here.
+    def read(self) -> Failed | None:
+        """What is noted; None where there is no note, or the checkpoint cannot be seen from here.
 
         Raises:
             CorruptionError: what is there is no note, or a newer release's.
@@ -56,25 +57,22 @@ class FailedBatch:
                 job=self._job,
                 remedy="see that the driver's Python can read it, and restart the query.",
             ) from error
-        try:
-            found = fields(parse(content))
-            version(found["version"], VERSION)
-            text(found["job"])
-            return whole(found["epoch"])
-        except ValueError as error:
-            raise CorruptionError(
-                f"{path} cannot be read: {error}.",
-                job=self._job,
-                remedy="see which batches the target holds, and delete the file.",
-            ) from error
+        return from_bytes(content, path, self._job)
 
-    def note(self, batch: int) -> bool:
-        """Whether the batch could be noted. Where not, a warning says so."""
-        told = {"version": VERSION, "job": self._job, "epoch": batch}
+    def note(self, batch: int, *, partly: bool = False) -> bool:
+        """Whether the batch is noted, or one before it. Where not, a warning says so.
+
+        Args:
+            partly: see ``Failed``.
+        """
+        failed = Failed(batch, partly)
         try:
+            noted = self.read()
+            if noted is not None and (noted.epoch, not noted.partly) <= (batch, not partly):
+                return True  # a start that fails, or is refused, writes the noted one no more than this
             filesystem, path = self._place()
-            replace_file(filesystem, path, json.dumps(told).encode())
-        except FAILURES as error:
+            replace_file(filesystem, path, to_bytes(self._job, failed))
+        except (*FAILURES, TargetError) as error:
             _log.warning(
                 "job %s: batch %d failed, and this cannot be recorded in the checkpoint (%s): if the "
                 "query continues, audit the target before you restart the query",
@@ -95,3 +93,28 @@ class FailedBatch:
     def _place(self) -> tuple[fs.FileSystem, str]:
         filesystem, folder = locate(self._checkpoint)
         return filesystem, f"{folder.rstrip('/')}/abs/failed-{self._job}.json"
+
+
+def to_bytes(job: str, failed: Failed) -> bytes:
+    """The note that a batch of the job failed, and nobody has written it since."""
+    partly = {"partly": True} if failed.partly else {}
+    return json.dumps({"version": VERSION, "job": job, "epoch": failed.epoch, **partly}).encode()
+
+
+def from_bytes(content: bytes, path: str, job: str) -> Failed:
+    """What the note says.
+
+    Raises:
+        CorruptionError: it is no note, or a newer release's.
+    """
+    try:
+        found = fields(parse(content))
+        version(found["version"], VERSION)
+        text(found["job"])
+        return Failed(whole(found["epoch"]), found.get("partly", False) is True)
+    except ValueError as error:
+        raise CorruptionError(
+            f"{path} cannot be read: {error}.",
+            job=job,
+            remedy=f"see which batches the target holds, and delete the file; or {NEWER}.",
+        ) from error

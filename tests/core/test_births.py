@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from abs_core import births
+from abs_core.births import Failed
 from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
 from abs_core.errors import (
     CorruptionError,
@@ -57,6 +58,7 @@ def test_a_register_that_goes_with_its_certificate_is_taken_over() -> None:
         (7, 5, 4, False),
         (7, 8, 7, False),  # it was decided after all
         (7, 9, 8, False),
+        (7, 9, 7, True),  # and what comes after it was not
         (7, 8, 6, True),
         (7, 12, 6, True),
         (0, 1, None, True),
@@ -66,9 +68,10 @@ def test_an_epoch_that_failed_is_not_passed_over_but_by_consent(
     failed: int | None, epoch: int, last_decided: int | None, refused: bool
 ) -> None:
     state = None if last_decided is None else replace(STATE, frontier=last_decided)
-    verdict = births.passed_over(state, WHO, failed, epoch)
+    noted = None if failed is None else Failed(failed)
+    verdict = births.passed_over(state, WHO, noted, epoch)
     assert (verdict is not None) == refused
-    if verdict is None or failed is None:
+    if verdict is None:
         return
     assert isinstance(verdict.error, EpochGapError)
     token = verdict.error.remedy.partition("adopt=")[2][:12]
@@ -78,7 +81,17 @@ def test_an_epoch_that_failed_is_not_passed_over_but_by_consent(
         (replace(WHO, adopt=token, lineage="other"), epoch, True),
         (replace(WHO, adopt="0" * 12), epoch, True),
     ):
-        assert (births.passed_over(state, who, failed, at) is not None) == still
+        assert (births.passed_over(state, who, noted, at) is not None) == still
+
+
+def test_an_epoch_that_was_written_in_part_is_not_passed_over_though_it_is_decided() -> None:
+    state, noted = replace(STATE, frontier=7), Failed(7, partly=True)
+    assert births.passed_over(state, WHO, noted, 7) is None
+    refused = births.passed_over(state, WHO, noted, 8)
+    assert refused is not None
+    assert "Epoch 7 was written in part only" in refused.error.what
+    token = refused.error.remedy.partition("adopt=")[2][:12]
+    assert births.passed_over(state, replace(WHO, adopt=token), noted, 8) is None
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,10 @@ class LossyBroker(Relay):
         """Arm: the nth request of that kind from now on is lost that way, once."""
         self.lose_if(loss, lambda frame: int.from_bytes(frame[4:6], "big") == api, nth)
 
+    def ends(self, name: str) -> bool:
+        """See ``check_repeats.Repeating``."""
+        return name == Api.END_TXN.name
+
     def _told_to_come_here(self, frame: bytes) -> bytes:
         return frame.replace(self._told, self._instead)
 

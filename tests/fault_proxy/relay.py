@@ -98,6 +98,8 @@ class Relay:
         """Of the relay, on 127.0.0.1."""
         self._lock = threading.Lock()
         self._plan: _Plan | None = None
+        self._again: tuple[int, int] | None = None
+        self._kept = b""
         self._deaf = threading.Event()
         self._closing = threading.Event()
         self._released = threading.Event()
@@ -136,6 +138,12 @@ class Relay:
             self.lose_if(loss, lambda message: self._name_of(message) is not None, position)
         with self._lock:
             self._seen = []
+
+    def repeat(self, first: int, before: int) -> None:
+        """See ``check_repeats.Repeating``: the copy comes over a connection of its own."""
+        self.arm(1, None)
+        with self._lock:
+            self._again = first, before
 
     def losses(self, name: str) -> Sequence[Loss]:
         """See ``Calls``."""
@@ -196,7 +204,9 @@ class Relay:
             if self._deaf.is_set() or link.deaf.is_set():
                 self._closing.wait()
                 break
-            loss = self._loss_of(message)
+            loss, late = self._loss_of(message)
+            if late:
+                self._deliver(late)
             if loss is Loss.REQUEST:
                 break
             copies = 2 if loss is Loss.DOUBLE else 1
@@ -230,17 +240,29 @@ class Relay:
                 break
         link.end()
 
-    def _loss_of(self, message: bytes) -> Loss | None:
+    def _loss_of(self, message: bytes) -> tuple[Loss | None, bytes]:
+        """How it is lost, and the copy of an earlier one that comes before it."""
         with self._lock:
             name = self._name_of(message)
-            if name is not None:
-                self._seen.append(name)
+            late = b"" if name is None else self._count(name, message)
             plan = self._plan
             if plan is None or plan.fired or not plan.matches(message):
-                return None
+                return None, late
             plan.nth -= 1
             plan.fired = plan.nth == 0
-            return plan.loss if plan.fired else None
+            return (plan.loss if plan.fired else None), late
+
+    def _count(self, name: str, message: bytes) -> bytes:
+        self._seen.append(name)
+        first, before = self._again or (0, 0)
+        if len(self._seen) == first:
+            self._kept = message
+        return self._kept if len(self._seen) == before else b""
+
+    def _deliver(self, message: bytes) -> None:
+        with socket.create_connection(self._server) as connection:
+            connection.sendall(message)
+            self._receive(connection)
 
     def _start(self, work: Callable[..., None]) -> None:
         thread = threading.Thread(target=work, daemon=True)

@@ -111,6 +111,7 @@ def test_a_file_that_is_not_there_in_a_checkpoint_that_is_read_is_none(checkpoin
 
 def test_a_checkpoint_that_could_never_be_read_is_none(checkpoint: Path) -> None:
     _break(checkpoint / "offsets" / "3")
+    _break(checkpoint / "metadata")
     assert fingerprint(str(checkpoint), 3, AT_ONCE) is None
 
 
@@ -123,6 +124,7 @@ def test_a_certificate_that_could_be_read_does_not_become_unreadable(
     certificates = CheckpointCertificates(str(checkpoint))
     with monkeypatch.context() as patch:
         patch.setattr("abs_spark.certificates.locate", fails)
+        patch.setattr("abs_spark.checkpoint.locate", fails)
         assert certificates.read() == UNREADABLE, "it was never read"
     assert certificates.read() == Origin()
     with monkeypatch.context() as patch:

@@ -151,8 +151,9 @@ def test_a_batch_whose_error_is_kept_from_spark_is_refused_to_be_passed_over(
     assert table.batches() == [0]
 
     table.world.add_files(range(3, 4))
-    with pytest.raises(StreamingQueryException, match=r"Epoch 1 failed and was not written") as why:
-        table.run(table.epoch())
+    for _ in range(2):  # a start that is refused is no batch that failed
+        with pytest.raises(StreamingQueryException, match=r"Epoch 1 failed and was not") as why:
+            table.run(table.epoch())
     assert table.batches() == [0]
 
     # As the error says: Spark writes batch 1 again, and what came after it in batches to come.
@@ -163,6 +164,24 @@ def test_a_batch_whose_error_is_kept_from_spark_is_refused_to_be_passed_over(
     assert "offsets/ above 1" in str(why.value)
     table.run(table.epoch())
     assert 1 in table.batches()
+
+
+def test_a_function_that_is_mended_does_not_skip_a_batch_that_was_written_in_part(
+    table: Table,
+) -> None:
+    table.world.add_files(range(1))
+    function = table.epoch()
+    with pytest.raises(StreamingQueryException, match="in this very run"):
+        table.run(halves(lambda: function, lambda: function))
+    assert table.batches(rows=20) == [0]
+    with pytest.raises(StreamingQueryException, match="it has 40 rows now and had 20"):
+        table.run(table.epoch())
+    # As the first error says: the rows of the second call are those of another job.
+    other = table.epoch(job="other")
+    table.run(halves(table.epoch, lambda: other))
+    table.world.add_files(range(1, 2))
+    table.run(halves(table.epoch, lambda: other))
+    assert table.batches() == [0, 1]
 
 
 def test_by_consent_a_query_goes_on_without_a_batch_that_failed(table: Table) -> None:

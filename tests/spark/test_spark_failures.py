@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from abs_core.births import Failed
 from abs_core.errors import CorruptionError, UnavailableError
 from abs_spark.failures import FailedBatch
 
@@ -16,17 +17,28 @@ def note_in(folder: Path) -> Path:
     return folder / "abs" / "failed-job.json"
 
 
-def test_the_last_batch_that_failed_is_kept_for_each_job(tmp_path: Path) -> None:
+def test_the_first_batch_that_failed_is_kept_for_each_job(tmp_path: Path) -> None:
     failed, other = FailedBatch(f"file://{tmp_path}", "job"), FailedBatch(str(tmp_path), "other")
     assert failed.read() is None
-    for batch in (3, 7):
+    for batch, first in ((9, 9), (7, 7), (8, 7)):  # a start at 8 was refused, or failed
         assert failed.note(batch)
-        assert FailedBatch(str(tmp_path), "job").read() == batch
+        assert FailedBatch(str(tmp_path), "job").read() == Failed(first)
     assert other.read() is None
     assert note_in(tmp_path).read_text() == WRITTEN, "what this release writes, later ones read"
+    assert failed.note(7, partly=True)
+    assert failed.note(7)
+    assert failed.read() == Failed(7, partly=True)
     failed.forget()
     failed.forget()
     assert failed.read() is None
+
+
+def test_a_note_that_cannot_be_read_stays_as_it_is(tmp_path: Path) -> None:
+    failed = FailedBatch(str(tmp_path), "job")
+    failed.note(7)
+    note_in(tmp_path).write_text("{")
+    assert not failed.note(8)
+    assert note_in(tmp_path).read_text() == "{"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +66,7 @@ def test_where_nothing_can_be_written_a_warning_says_so(
 ) -> None:
     (tmp_path / "abs").write_text("a file stands in the way")
     assert not FailedBatch(str(tmp_path), "job").note(7)
-    assert "batch 7 failed, and this cannot be noted" in caplog.text
+    assert "batch 7 failed, and this cannot be recorded" in caplog.text
 
 
 def test_a_note_that_cannot_be_read_now_is_not_taken_for_none(tmp_path: Path) -> None:

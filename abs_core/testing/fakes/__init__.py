@@ -5,8 +5,8 @@ same checks that prove a real sink prove the fakes, and the core is proven on th
 ``2pc`` (append), ``wal`` (append, upsert; co-commits with its own register), ``idempotent`` (upsert).
 """
 
-from abs_core.testing.fakes.harness import FakeHarness, open_fake
+from abs_core.testing.fakes.harness import FakeHarness, open_changing_fake, open_fake
 from abs_core.testing.fakes.sink import FakeSink
 from abs_core.testing.fakes.target import FakeTarget
 
-__all__ = ["FakeHarness", "FakeSink", "FakeTarget", "open_fake"]
+__all__ = ["FakeHarness", "FakeSink", "FakeTarget", "open_changing_fake", "open_fake"]

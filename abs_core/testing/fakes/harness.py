@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -32,9 +33,7 @@ class FakeHarness:
             self.new_sink = partial(_sink_on_file, path, protocol, write)
 
     def read(self) -> Sequence[Row]:
-        with self._target.transaction() as db:
-            found: list[Row] = db.execute("SELECT id, value FROM data").fetchall()
-        return found
+        return read(self._target)
 
     def leftovers(self, job: str) -> Sequence[str]:
         with self._target.transaction() as db:
@@ -73,5 +72,61 @@ def open_fake(
         harness.close()
 
 
-def _sink_on_file(path: Path, protocol: str, write: str) -> Sink:
-    return FakeSink(FakeTarget(path), protocol, write)
+def _sink_on_file(path: Path, protocol: str, write: str, state: Path | None = None) -> Sink:
+    return FakeSink(FakeTarget(path, state), protocol, write)
+
+
+def read(target: FakeTarget) -> Sequence[Row]:
+    """Every row in the target."""
+    with target.transaction() as db:
+        found: list[Row] = db.execute("SELECT id, value FROM data").fetchall()
+    return found
+
+
+class ChangingFake:
+    """A fake target in a folder, for ``check_changes``: by each protocol, and with its state elsewhere.
+
+    Args:
+        folder: empty.
+        own_register: as of ``FakeHarness``.
+    """
+
+    def __init__(self, folder: Path, *, own_register: bool = True) -> None:
+        self.own_register = own_register
+        path = folder / "data.sqlite"
+        states = {at: folder / f"{at}.sqlite" for at in STATES}
+        self._places = [FakeHarness("2pc", "append", path=state) for state in states.values()]
+        self._data = FakeTarget(path, states["here"])
+        self.ways: dict[str, Callable[[], Sink]] = {
+            f"{protocol} {write} {at}": partial(_sink_on_file, path, protocol, write, state)
+            for protocol, write in WAYS
+            if own_register or protocol != "idempotent"
+            for at, state in states.items()
+        }
+        self.new_sink = next(iter(self.ways.values()))
+
+    def read(self) -> Sequence[Row]:
+        return read(self._data)
+
+    def leftovers(self, job: str) -> Sequence[str]:
+        return [what for place in self._places for what in place.leftovers(job)]
+
+    def close(self) -> None:
+        self._data.close()
+        for place in self._places:
+            place.close()
+
+
+WAYS = (("2pc", "append"), ("wal", "append"), ("wal", "upsert"), ("idempotent", "upsert"))
+STATES = ("here", "there")
+
+
+@contextmanager
+def open_changing_fake(*, own_register: bool = True) -> Iterator[ChangingFake]:
+    """A harness on an empty fake target with several ways."""
+    with tempfile.TemporaryDirectory(prefix="abs-fake-") as folder:
+        harness = ChangingFake(Path(folder), own_register=own_register)
+        try:
+            yield harness
+        finally:
+            harness.close()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
+from abs_core.routing import by_protocol
 from abs_core.testing.fakes.committers import HandleCommitter, NothingToCommit, TransactionCommitter
 from abs_core.testing.fakes.register import FakeRegister
 from abs_core.testing.fakes.target import FakeTarget
@@ -49,11 +50,12 @@ class FakeSink:
 
     def committer(self) -> Committer:
         keyed = self._write == "upsert"
-        if self._protocol == "2pc":
-            return HandleCommitter(self._target, keyed=keyed)
-        if self._protocol == "wal":
-            return TransactionCommitter(self._target, keyed=keyed)
-        return NothingToCommit()
+        committers: dict[str, Committer] = {
+            "2pc": HandleCommitter(self._target, keyed=keyed),
+            "wal": TransactionCommitter(self._target, keyed=keyed),
+            "idempotent": NothingToCommit(),
+        }
+        return by_protocol(self._protocol, committers)
 
     def register(self) -> RegisterStore:
         return FakeRegister(self._target)

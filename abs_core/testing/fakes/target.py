@@ -10,15 +10,17 @@ from threading import Lock
 
 from abs_core.errors import RefusedError, UnavailableError
 
-_SCHEMA = """
+_DATA = """
 CREATE TABLE IF NOT EXISTS data (id INTEGER, value TEXT);
-CREATE TABLE IF NOT EXISTS staged (handle TEXT, id INTEGER, value TEXT);
-CREATE TABLE IF NOT EXISTS prepared (handle TEXT PRIMARY KEY, job TEXT, rows INTEGER);
-CREATE TABLE IF NOT EXISTS marker (handle TEXT PRIMARY KEY, job TEXT);
-CREATE TABLE IF NOT EXISTS register (job TEXT PRIMARY KEY, version INTEGER, state TEXT);
-CREATE TABLE IF NOT EXISTS held (handle TEXT PRIMARY KEY);
-CREATE INDEX IF NOT EXISTS staged_by_handle ON staged (handle);
 CREATE INDEX IF NOT EXISTS data_by_id ON data (id);
+"""
+_STATE = """
+CREATE TABLE IF NOT EXISTS {at}staged (handle TEXT, id INTEGER, value TEXT);
+CREATE TABLE IF NOT EXISTS {at}prepared (handle TEXT PRIMARY KEY, job TEXT, rows INTEGER);
+CREATE TABLE IF NOT EXISTS {at}marker (handle TEXT PRIMARY KEY, job TEXT);
+CREATE TABLE IF NOT EXISTS {at}register (job TEXT PRIMARY KEY, version INTEGER, state TEXT);
+CREATE TABLE IF NOT EXISTS {at}held (handle TEXT PRIMARY KEY);
+CREATE INDEX IF NOT EXISTS {at}staged_by_handle ON staged (handle);
 """
 
 
@@ -28,15 +30,18 @@ class FakeTarget:
     Args:
         path: of the file, shared among processes, its folder made if need be; in memory, for this
             object alone, where None.
+        state: another file, which holds all but the data; the same one where None.
 
-    A file outlives its processes' SIGKILL, not a loss of power: it is never flushed.
+    A file outlives its processes' SIGKILL, not a loss of power: it is never flushed. Two files are for
+    tests in one process.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
+    def __init__(self, path: Path | None = None, state: Path | None = None) -> None:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
         self.name = "memory" if path is None else str(path)
         self._path = ":memory:" if path is None else str(path)
+        self._state = state
         self._open: sqlite3.Connection | None = None
         self._lock = Lock()
 
@@ -47,7 +52,15 @@ class FakeTarget:
                 self._path, timeout=10.0, isolation_level=None, check_same_thread=False
             )
             self._open.execute("PRAGMA synchronous = OFF")
-            self._open.executescript(_SCHEMA)
+            self._open.executescript(_DATA)
+            if self._state is not None:
+                self._open.execute("ATTACH ? AS state", [str(self._state)])
+                # A transaction over two files flushes them, whatever "synchronous" says.
+                self._open.executescript(
+                    "PRAGMA state.synchronous = OFF;"
+                    "PRAGMA main.journal_mode = MEMORY; PRAGMA state.journal_mode = MEMORY;"
+                )
+            self._open.executescript(_STATE.format(at="state." if self._state else ""))
         return self._open
 
     @contextmanager

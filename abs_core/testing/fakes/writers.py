@@ -7,13 +7,14 @@ import sqlite3
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import ClassVar
 
 import pyarrow as pa
 
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, SchemaError, TargetError
-from abs_core.model import Committable
+from abs_core.model import PROTOCOL, Committable
 from abs_core.testing.fakes.register import read
 from abs_core.testing.fakes.target import FakeTarget
 from abs_core.testing.harness import SCHEMA, Row
@@ -22,8 +23,9 @@ from abs_core.testing.harness import SCHEMA, Row
 class _Rows:
     """What one writer was given, and the committable that describes it."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: Task, protocol: str) -> None:
         self.task = task
+        self.protocol = protocol
         self.handle = str(task.handle)
         self.batches = 0
         self.rows: list[Row] = []
@@ -42,15 +44,18 @@ class _Rows:
 
     def committable(self) -> Committable:
         digest = hashlib.sha256(repr(self.rows).encode()).hexdigest()
-        return Committable(self.task.handle, len(self.rows), f"sha256:{digest}")
+        extra = () if self.protocol == "2pc" else ((PROTOCOL, self.protocol),)
+        return Committable(self.task.handle, len(self.rows), f"sha256:{digest}", extra)
 
 
 class _HoldingWriter(ABC):
     """Holds the rows back, and puts them there in one transaction."""
 
+    protocol: ClassVar[str]
+
     def __init__(self, target: FakeTarget, task: Task) -> None:
         self._target = target
-        self._rows = _Rows(task)
+        self._rows = _Rows(task, self.protocol)
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._rows.take(batch)
@@ -75,6 +80,8 @@ class _HoldingWriter(ABC):
 class TwoPhaseWriter(_HoldingWriter):
     """2pc: prepares the rows."""
 
+    protocol = "2pc"
+
     def _put(self, db: sqlite3.Connection, mine: _Rows) -> None:
         values = [mine.handle, mine.task.job, len(mine.rows)]
         db.execute("INSERT INTO prepared VALUES (?, ?, ?)", values)
@@ -89,7 +96,7 @@ class StagingWriter:
 
     def __init__(self, target: FakeTarget, task: Task) -> None:
         self._target = target
-        self._rows = _Rows(task)
+        self._rows = _Rows(task, "wal")
         self._sealed = False
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -125,6 +132,8 @@ class StagingWriter:
 
 class UpsertWriter(_HoldingWriter):
     """idempotent: upserts by key in one transaction, which checks the register first."""
+
+    protocol = "idempotent"
 
     def _put(self, db: sqlite3.Connection, mine: _Rows) -> None:
         self._check(db)

@@ -112,15 +112,16 @@ class Epoch:
         show_logs()
         query = running(df.sparkSession, batch_id, self._checkpoint, process_id())
         job = job_key(self._job or query.query)
-        runs.check(query.run, job, batch_id)
+        runs.of(query.run, job).check(job, batch_id)
         try:
             self._write_batch(df, query, batch_id)
         except BaseException as error:
             # The query ends with this error, unless the function that calls keeps it to itself: then
             # Spark takes the batch for written. So whatever comes after it is refused, in this run by
             # what the process knows, in the next one by the note.
-            runs.failed(query.run, job, batch_id, error)
-            FailedBatch(self._checkpoint, job).note(batch_id)
+            known = runs.of(query.run, job)
+            runs.note(query.run, job, known.and_failed(batch_id, error))
+            FailedBatch(self._checkpoint, job).note(batch_id, partly=batch_id in known.finished)
             if self._run is not None and self._run.name.run == query.run:
                 # Tasks that still run are fenced before all is swept.
                 self._run.end(tasks_may_run=True)
@@ -141,7 +142,13 @@ class Epoch:
         told = run.fingerprint(epoch)
         recorded = state.record(epoch)
         by_rows = recorded is not None and is_row_digest(recorded.fingerprint)
-        if isinstance(plan, Skip) and recorded is not None and self._may_skip(recorded, told):
+        partly = run.is_partly_written(epoch)
+        if (
+            isinstance(plan, Skip)
+            and recorded is not None
+            and not partly
+            and self._may_skip(recorded, told)
+        ):
             run.commit(epoch, [Drained(recorded.rows)], told)
             return
         digests = told is None or by_rows
@@ -150,6 +157,9 @@ class Epoch:
             work = self._work(run, one, state, epoch, drain=isinstance(plan, Skip), digests=digests)
             rows = one.rows.mapInArrow(writing(work), REPORT_DDL).collect()
             shares += shares_of([row["report"] for row in rows])
+        if isinstance(plan, Skip) and partly:
+            # The same input tells nothing here: a function that is mended gives this call all rows.
+            run.check_rows(state, epoch, sum(share.rows for share in shares))
         run.commit(epoch, shares, told)
 
     def _may_skip(self, recorded: Recent, told: str | None) -> bool:

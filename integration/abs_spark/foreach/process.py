@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from abs_core.errors import AbsError, ProtocolError
 
@@ -16,60 +16,38 @@ _RUNS_KEPT = 64
 _EPOCHS_KEPT = 2
 
 
-@dataclass(slots=True)
-class _Job:
-    """One job in one run.
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of one job in one run.
 
     Args:
         finished: its newest epochs that this run has finished.
-        failed: the epoch that failed, and why: the run has given itself up.
+        failed: the first epoch that failed, and why: the run has given itself up.
     """
 
-    finished: list[int] = field(default_factory=list)
+    finished: tuple[int, ...] = ()
     failed: tuple[int, str] | None = None
 
+    def and_finished(self, epoch: int) -> Known:
+        """The run has finished this epoch, too."""
+        return replace(self, finished=(*self.finished, epoch)[-_EPOCHS_KEPT:])
 
-class Runs:
-    """The runs of this process, by Spark's id of the run and by job."""
-
-    def __init__(self) -> None:
-        self._runs: dict[str, dict[str, _Job]] = {}
-
-    def jobs(self, run: str) -> frozenset[str]:
-        """The jobs that have begun in the run."""
-        return frozenset(self._runs.get(run, ()))
-
-    def begun(self, run: str, job: str) -> None:
-        """A job has begun in a run."""
-        self._of(run, job)
-
-    def finished(self, run: str, job: str, epoch: int) -> None:
-        """The run has finished an epoch of the job."""
-        known = self._of(run, job)
-        known.finished = [*known.finished, epoch][-_EPOCHS_KEPT:]
-
-    def has_finished(self, run: str, job: str, epoch: int) -> bool:
-        """Whether the run itself has finished the epoch, and no earlier run."""
-        known = self._runs.get(run, {}).get(job)
-        return known is not None and epoch in known.finished
-
-    def failed(self, run: str, job: str, epoch: int, error: BaseException) -> None:
+    def and_failed(self, epoch: int, error: BaseException) -> Known:
         """An epoch has failed; the first one that did is kept."""
-        known = self._of(run, job)
-        if known.failed is None:
-            why = error.what if isinstance(error, AbsError) else f"{type(error).__name__}: {error}"
-            known.failed = epoch, why[:500]
+        if self.failed is not None:
+            return self
+        why = error.what if isinstance(error, AbsError) else f"{type(error).__name__}: {error}"
+        return replace(self, failed=(epoch, why[:500]))
 
-    def check(self, run: str, job: str, epoch: int) -> None:
+    def check(self, job: str, epoch: int) -> None:
         """Refuse whatever comes after a batch that failed.
 
         Raises:
             ProtocolError: an epoch of the job has failed in this run.
         """
-        known = self._runs.get(run, {}).get(job)
-        if known is None or known.failed is None:
+        if self.failed is None:
             return
-        failed, why = known.failed
+        failed, why = self.failed
         raise ProtocolError(
             f"Batch {failed} failed in this run, which has given itself up; nothing more is written by "
             f"it. What had failed: {why}",
@@ -79,11 +57,45 @@ class Runs:
             f"and when it is started again it writes batch {failed} again.",
         )
 
-    def _of(self, run: str, job: str) -> _Job:
+    def check_not_written(self, job: str, epoch: int) -> None:
+        """Refuse to skip what the run itself has finished: Spark replays no batch within a run.
+
+        Raises:
+            ProtocolError: it is a second call for the epoch.
+        """
+        if epoch not in self.finished:
+            return
+        raise ProtocolError(
+            f"Batch {epoch} was written by this job already, in this very run: the rows of a "
+            "second call would be lost.",
+            job=job,
+            epoch=epoch,
+            remedy="give the second call another job: then this batch's rows are written, too. Or call "
+            "abs_spark.epoch once in a batch, with all its sinks, from the next batch on, and write "
+            f"yourself what the second call had in batch {epoch}.",
+        )
+
+
+class Runs:
+    """The runs of this process, by Spark's id of the run and by job."""
+
+    def __init__(self) -> None:
+        self._runs: dict[str, dict[str, Known]] = {}
+
+    def jobs(self, run: str) -> frozenset[str]:
+        """The jobs that have begun in the run."""
+        return frozenset(self._runs.get(run, ()))
+
+    def of(self, run: str, job: str) -> Known:
+        """What is known of a job in a run; nothing where it has not begun."""
+        return self._runs.get(run, {}).get(job, Known())
+
+    def note(self, run: str, job: str, known: Known) -> None:
+        """From now on this is known of it: at least that it has begun."""
         jobs = self._runs.setdefault(run, {})
+        jobs[job] = known
         while len(self._runs) > _RUNS_KEPT:
             del self._runs[next(iter(self._runs))]
-        return jobs.setdefault(job, _Job())
 
 
 runs = Runs()

@@ -8,9 +8,10 @@ from dataclasses import replace
 from functools import partial
 
 from abs_core import births, protocol, sinkmap
+from abs_core.births import Failed
 from abs_core.certificate import Origin
 from abs_core.coordinator import Coordinator, Report
-from abs_core.errors import IdentityError, ProtocolError
+from abs_core.errors import IdentityError
 from abs_core.model import JobState, Share
 from abs_core.patience import Patience
 from abs_core.preflight import check, describe
@@ -18,7 +19,7 @@ from abs_core.protocol import Identity, Skip, Write
 from abs_spark.certificates import certificates_of
 from abs_spark.checkpoint import fingerprint, with_checkpoint
 from abs_spark.failures import FailedBatch
-from abs_spark.foreach.process import runs
+from abs_spark.foreach.process import Known, runs
 from abs_spark.foreach.targets import Targets, joined
 from abs_spark.names import RunName
 from abs_spark.progress import observer
@@ -49,6 +50,7 @@ class EpochRun:
         self._checkpoint = checkpoint
         self._failed_batch = FailedBatch(checkpoint, name.job)
         self._told_of_rows = False
+        self._failed: Failed | None = None
         self._origin: Origin | None = None
         identities = targets.identities()
         self._patience = replace(targets.patience, job=name.job)
@@ -92,22 +94,15 @@ class EpochRun:
             self._preflight()
             self._origin = with_checkpoint(self._patience).retry(self._certificates.read)
         state, plan = self._coordinator.begin(epoch, gaps_allowed=True, origin=self._origin)
-        runs.begun(self.name.run, self.name.job)
+        self._note(self._known)
         if state.sinks and not self._identity.sinks:
             raise _without_a_name(state)
         if state.sinks and sinkmap.numbers(state) != self._numbers:
             # Another run was first between our look and our start: it was given other sinks.
             self._numbers = sinkmap.numbers(state)
             self._coordinator = self._coordinate(self._patience)
-        if isinstance(plan, Skip) and runs.has_finished(self.name.run, self.name.job, epoch):
-            raise ProtocolError(
-                f"Batch {epoch} was written by this job already, in this very run: the rows of a "
-                "second call would be lost.",
-                job=self.name.job,
-                epoch=epoch,
-                remedy="call abs_spark.epoch once in a batch, with all its sinks; or give the second "
-                "one another job.",
-            )
+        if isinstance(plan, Skip):
+            self._known.check_not_written(self.name.job, epoch)
         return state, plan
 
     def fingerprint(self, epoch: int) -> str | None:
@@ -122,10 +117,26 @@ class EpochRun:
             self._told_of_rows = True
         return found
 
+    def is_partly_written(self, epoch: int) -> bool:
+        """Whether another call failed that had more of this epoch's rows."""
+        return self._failed == Failed(epoch, partly=True)
+
+    def check_rows(self, state: JobState, epoch: int, rows: int) -> None:
+        """Whether an epoch that was finished before had so many rows.
+
+        Raises:
+            ReplayMismatchError: it had not; skipping it would lose data.
+        """
+        refused = protocol.same_epoch(state, epoch, None, rows)
+        if refused is not None:
+            raise refused.error
+
     def commit(self, epoch: int, shares: Sequence[Share], fingerprint: str | None) -> None:
         """See ``Coordinator.commit``."""
         self._coordinator.commit(Report(epoch, shares, fingerprint, gaps_allowed=True))
-        runs.finished(self.name.run, self.name.job, epoch)
+        self._note(self._known.and_finished(epoch))
+        if self._failed is not None and self._failed.epoch <= epoch:
+            self._forget_failed()
 
     def end(self, *, tasks_may_run: bool) -> None:
         """Give the run up, see ``run.give_up``."""
@@ -164,17 +175,28 @@ class EpochRun:
                 _start.warning(_LEFT_OUT, self.name.job, sink.name, sink.target, self.name.job)
         return {sink.name: sink.number for sink in mapped if sink.until is None}
 
+    @property
+    def _known(self) -> Known:
+        return runs.of(self.name.run, self.name.job)
+
+    def _note(self, known: Known) -> None:
+        runs.note(self.name.run, self.name.job, known)
+
     def _check_none_passed_over(self, epoch: int) -> None:
         """Before the run starts: whether Spark has gone on past a batch that failed."""
-        failed = with_checkpoint(self._patience).retry(self._failed_batch.read)
-        if failed is None or epoch <= failed:
+        failed = self._failed = with_checkpoint(self._patience).retry(self._failed_batch.read)
+        if failed is None or epoch <= failed.epoch:
             return
         stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
         state = None if stored is None else stored.state
         refused = births.passed_over(state, self._identity, failed, epoch)
         if refused is not None:
             raise refused.error
+        self._forget_failed()
+
+    def _forget_failed(self) -> None:
         self._failed_batch.forget()
+        self._failed = None
 
     def _preflight(self) -> None:
         stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))

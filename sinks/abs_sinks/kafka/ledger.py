@@ -24,7 +24,7 @@ from abs_sinks.kafka.register_topic import make_topic
 LEDGER_FORMAT = 1
 """A ledger without it is of 315a560 or before, and has this format."""
 
-_TOPIC, _ID = "ledger", "ledger_id"
+_TOPIC, _ID, _LOG = "ledger", "ledger_id", "log"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +34,23 @@ class Place:
     Args:
         topic: the register's.
         id: of that topic: one that is made anew has another; None where the brokers tell none.
+        log: where the segment lies; None where it does not say: 0aaad39 and before.
     """
 
     topic: str
     id: str | None
+    log: str | None = None
 
     @classmethod
     def of(cls, committable: Committable) -> Self | None:
         """None where it does not say: 5c575c5 and before."""
         extra = dict(committable.extra)
-        return cls(extra[_TOPIC], extra.get(_ID)) if _TOPIC in extra else None
+        return cls(extra[_TOPIC], extra.get(_ID), extra.get(_LOG)) if _TOPIC in extra else None
 
     def noted(self, committable: Committable) -> Committable:
         """The committable, and this place in its ``extra``."""
-        more = {_TOPIC: self.topic, **({} if self.id is None else {_ID: self.id})}
+        told = {_TOPIC: self.topic, _ID: self.id, _LOG: self.log}
+        more = {name: text for name, text in told.items() if text is not None}
         extra = tuple(sorted({**dict(committable.extra), **more}.items()))
         return Committable(committable.handle, committable.rows, committable.digest, extra)
 
@@ -93,6 +96,25 @@ def without_proof(options: KafkaOptions, committables: Sequence[Committable]) ->
     name = options.registertopic
     found = topics_in_time(options.kafka, [name], again=True).get(name)
     return [c for c in committables if _is_another(places.get(c.handle), found)]
+
+
+def check_log(committables: Sequence[Committable], log: str) -> None:
+    """Whether segments that are not there, and never sent, would lie where it was looked.
+
+    Raises:
+        ConfigError: one lies in another log.
+    """
+    for committable in committables:
+        place = Place.of(committable)
+        if place is not None and place.log not in (None, log):
+            raise ConfigError(
+                f"The option wal is {log}, and this segment lies in {place.log}. It was not sent.",
+                job=committable.handle.job,
+                epoch=committable.handle.epoch,
+                handle=str(committable.handle),
+                remedy=f"set wal={place.log} until the decided epoch is finished; then it may be "
+                "another one.",
+            )
 
 
 def gone(committable: Committable, topic: str, segments: str) -> CorruptionError:

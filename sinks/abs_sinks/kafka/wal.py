@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -29,7 +30,14 @@ from abs_core.errors import (
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import sweepable
 from abs_core.wal import SegmentStore, SegmentWriter, read_segment
-from abs_sinks.kafka.ledger import gone, handles_in_ledger, place_for, to_text, without_proof
+from abs_sinks.kafka.ledger import (
+    check_log,
+    gone,
+    handles_in_ledger,
+    place_for,
+    to_text,
+    without_proof,
+)
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Records, plan_columns, records_of
 from abs_sinks.kafka.register import KafkaRegister
@@ -66,6 +74,7 @@ class WalWriter(RecordWriter):
     ) -> None:
         super().__init__(options, schema, task)
         self._ledger = ledger
+        self._log = store.url
         # The others are not written (``Columns.left_out``).
         self._kept = [name for name in schema.names if name not in self._columns.left_out]
         self._schema = pa.schema([schema.field(name) for name in self._kept])
@@ -85,7 +94,9 @@ class WalWriter(RecordWriter):
         """Nothing: a segment is whole only when it is sealed."""
 
     def _prepared(self) -> Committable:
-        place = place_for(self._options, self._task) if self._ledger else None
+        place = None
+        if self._ledger:
+            place = replace(place_for(self._options, self._task), log=self._log)
         seal = self._segment.finish()
         assert seal is not None, "rows were written"
         made = seal.committable()
@@ -122,7 +133,8 @@ class WalCommitter:
         """See ``Committer``. All segments of one job are committed in one transaction, or none.
 
         Raises:
-            ConfigError: their ledger lies in another topic than the options say; nothing was sent.
+            ConfigError: their ledger lies in another topic, or they do in another log, than the options
+                say; nothing was sent.
             CorruptionError: their ledger is gone, or a segment is damaged; nothing was sent.
         """
         found: dict[HandleName, Outcome] = {}
@@ -176,7 +188,9 @@ class WalCommitter:
                 if committable in lost:
                     raise gone(committable, self._options.registertopic, self._store.url)
             found = dict.fromkeys((c.handle for c in committables), Outcome.COMMITTED)
-            found |= dict.fromkeys((c.handle for c in left if c not in ready), Outcome.UNKNOWN)
+            unknown = [c for c in left if c not in ready]
+            check_log(unknown, self._store.url)
+            found |= dict.fromkeys((c.handle for c in unknown), Outcome.UNKNOWN)
             if not ready:
                 return found
             swapped = self._register.swap_text(

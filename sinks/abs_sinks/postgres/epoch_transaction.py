@@ -19,6 +19,7 @@ from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError, NotPreparedError, SchemaError
 from abs_core.model import Committable, HandleName, JobState, Outcome
+from abs_sinks.postgres import proof
 from abs_sinks.postgres.apply import duplicate_key, inserting, latest_of, union_of
 from abs_sinks.postgres.prepared import OR_ALONE, PreparedTransactions, prepare
 from abs_sinks.postgres.register import persistently, swapping
@@ -103,7 +104,7 @@ class EpochTransaction:
             NotPreparedError, DataError, SchemaError, RefusedError: the table does not take the rows, or
                 they are not all there; nothing was changed.
         """
-        composed = _composed(staged)
+        composed = _composed(staged, self._options.stateschema)
         with leased(self._options.server, _tag_of(composed)) as connection:
             self._state.ensure(connection)
             with translate_errors(_DOING):
@@ -296,14 +297,14 @@ class EpochTransaction:
         return union_of(target.plan, staged)
 
 
-def _composed(staged: Sequence[Committable]) -> Committable:
-    """The committable of a transaction that applies all of these."""
+def _composed(staged: Sequence[Committable], stateschema: str) -> Committable:
+    """The committable of a transaction that applies all of these, and has its marker in the schema."""
     first = min(committable.handle for committable in staged)
     names = "\n".join(sorted(f"{c.handle} {c.digest}" for c in staged)).encode()
     name = replace(first, attempt=blake2b(names, digest_size=12).hexdigest())
     rows = sum(committable.rows for committable in staged)
     digest = f"staged:{blake2b(names, digest_size=16).hexdigest()}"
-    return Committable(name, rows, digest, (("protocol", "2pc"),))
+    return Committable(name, rows, digest, proof.noted(stateschema))
 
 
 def _tag_of(committable: Committable) -> Tag:

@@ -86,7 +86,8 @@ class PostgresSink:
             case "idempotent":
                 return IdempotentWriter(self._options, self._schema, task)
             case _:
-                return TwoPhaseWriter(self._options, self._schema, task)
+                elsewhere = not self._co_commit
+                return TwoPhaseWriter(self._options, self._schema, task, elsewhere=elsewhere)
 
     def committer(self) -> ByProtocol:
         """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this database.

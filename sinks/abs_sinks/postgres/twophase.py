@@ -23,6 +23,7 @@ from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.writing import writing
+from abs_sinks.postgres import proof
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.prepared import OR_WAL, PreparedTransactions, prepare
@@ -40,8 +41,9 @@ log = logging.getLogger(__name__)
 class _TaskTransaction:
     """Rows of one task, copied into one table after another, as their batches come."""
 
-    def __init__(self, options: PostgresOptions, task: Task) -> None:
+    def __init__(self, options: PostgresOptions, task: Task, *, elsewhere: bool) -> None:
         self._options = options
+        self._noted = proof.noted(options.stateschema if elsewhere else None)
         self._handle = task.handle
         self._tag = Tag(task.register, task.generation)
         self._connection: Connection[Any] | None = None
@@ -66,7 +68,7 @@ class _TaskTransaction:
         connection, self._connection = self._connection, None
         self._finish_copy()
         reached(CrashPoint.BEFORE_PRE_COMMIT)
-        committable = Committable(self._handle, self._rows, self._digest(), (("protocol", "2pc"),))
+        committable = Committable(self._handle, self._rows, self._digest(), self._noted)
         marking = PreparedTransactions(self._options).marking(committable)
         prepare(self._options, connection, self._handle, marking, OR_WAL)
         pool(self._options.server).give_back(connection)
@@ -112,10 +114,15 @@ class TwoPhaseWriter(_TaskTransaction):
 
     The transaction begins with the first row. Waits at most ``locktimeout`` for a lock: a prepared
     orphan of an earlier attempt can hold one until the next run sweeps it.
+
+    Args:
+        elsewhere: whether the register lies elsewhere than the markers.
     """
 
-    def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
-        super().__init__(options, task)
+    def __init__(
+        self, options: PostgresOptions, schema: pa.Schema, task: Task, *, elsewhere: bool = False
+    ) -> None:
+        super().__init__(options, task, elsewhere=elsewhere)
         self._table = Table(options, schema)
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -130,7 +137,7 @@ class GroupTwoPhaseWriter(_TaskTransaction):
 
     def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
         options = next(iter(tables.values())).options
-        super().__init__(options, task)
+        super().__init__(options, task, elsewhere=True)
         self._tables = tables
         self._patience = replace(options.patience, job=task.job)
 
@@ -155,7 +162,11 @@ class TwoPhaseCommitter:
             return self._prepared.inspect(connection, [c.handle for c in committables])
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        prepared = [c.handle for c in committables]
+        done = self._commit_all([c.handle for c in committables])
+        proof.check_proof_is_here(self._options.stateschema, committables, done)
+        return done
+
+    def _commit_all(self, prepared: Sequence[HandleName]) -> dict[HandleName, Outcome]:
         if len(prepared) < MANY_HANDLES:
             return self._commit(prepared)
         done: dict[HandleName, Outcome] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 import pyarrow as pa
@@ -9,7 +10,9 @@ import pyarrow as pa
 from abs_clients.s3.location import OURS
 from abs_clients.s3.objects import Objects
 from abs_core.contracts import Committer, Task, Writer
+from abs_core.errors import AbsError
 from abs_core.model import Finding, Guarantee, JobState
+from abs_core.protocol import sweep
 from abs_core.routing import ByProtocol, by_protocol
 from abs_sinks.s3.formats import check_schema
 from abs_sinks.s3.guarantee import guarantee
@@ -20,6 +23,8 @@ from abs_sinks.s3.preflight import preflight
 from abs_sinks.s3.register import S3Register
 from abs_sinks.s3.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from abs_sinks.s3.wal import WalCommitter, WalWriter
+
+log = logging.getLogger(__name__)
 
 
 class S3Sink:
@@ -76,7 +81,20 @@ class S3Sink:
         return guarantee(self._options)
 
     def fence(self, state: JobState) -> None:
-        """Nothing: an upload of a zombie holds no lock."""
+        """Sweeps what earlier runs left under ``idempotent`` where this run has another protocol.
+
+        An upload of a zombie holds no lock: nothing else is to be done.
+        """
+        if self._options.protocol == "idempotent" or state.generation < 2:
+            return
+        published = IdempotentCommitter(self._options)
+        try:
+            left = [doubt.handle for doubt in published.in_doubt(state.job)]
+            if left:
+                published.abort(sweep(state, state.generation, left))
+                published.forget(state)
+        except AbsError as error:
+            log.warning("job %s: what it left under idempotent stays for now: %s", state.job, error)
 
     def is_empty(self) -> bool:
         """Whether the folder holds nothing but what is the sink's own."""

@@ -8,8 +8,21 @@ from functools import partial
 
 import pytest
 
-from abs_core.testing import Calls, Harness, Position, PositionOpener, by_calls, check_positions
+from abs_core.testing import (
+    Harness,
+    Position,
+    PositionOpener,
+    Repeat,
+    RepeatOpener,
+    by_calls,
+    check_positions,
+    check_reads,
+    check_repeats,
+)
+from abs_core.testing.check_reads import STARTS
 from abs_services import KafkaService
+from abs_sinks.kafka.choice import LIBRDKAFKA
+from tests import daily
 from tests.daily import cut
 from tests.fault_proxy.kafka import LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic
@@ -36,11 +49,11 @@ def openers(kafka: KafkaService) -> dict[str, Opener]:
     }
 
 
-def by_requests(opener: Opener) -> PositionOpener:
+def by_requests(opener: Opener) -> RepeatOpener:
     """Opens a topic whose sinks reach the broker through a relay; it is looked at without it."""
 
     @contextmanager
-    def opened() -> Iterator[tuple[Harness, Calls]]:
+    def opened() -> Iterator[tuple[Harness, LossyBroker]]:
         with opener() as harness, LossyBroker(harness.bootstrap) as relay:
             harness.through(relay.bootstrap)
             try:
@@ -51,7 +64,7 @@ def by_requests(opener: Opener) -> PositionOpener:
     return opened
 
 
-WAYS = {"requests": by_requests, "calls": by_calls}
+WAYS: dict[str, Callable[[Opener], PositionOpener]] = {"requests": by_requests, "calls": by_calls}
 
 DECIDES = {"requests": ("END_TXN",), "calls": ("compare_and_set", "commit", "co_commit")}
 """Names of the calls by which an epoch is decided and committed."""
@@ -93,3 +106,49 @@ def test_a_call_that_is_lost_at_every_position_loses_and_doubles_nothing(
     openers: dict[str, Opener], cell: str, way: str
 ) -> None:
     print(cell, way, check_positions(WAYS[way](openers[cell])), sep=": ")
+
+
+@pytest.mark.parametrize("cell", daily.members(CELLS, 1, "Kafka, reads"))
+def test_no_read_that_fails_is_taken_for_absence(openers: dict[str, Opener], cell: str) -> None:
+    for start in cut(STARTS, 1, f"Kafka {cell}, reads"):
+        print(cell, start, check_reads(by_calls(openers[cell]), start), sep=": ")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_read_of_any_start_is_taken_for_absence(
+    openers: dict[str, Opener], cell: str, start: str
+) -> None:
+    check_reads(by_calls(openers[cell]), start)
+
+
+REPEATS: dict[str, Callable[[str], AbstractContextManager[TopicHarness]]] = {
+    "2pc": partial(open_topic, variant=Variant("2pc", producer=LIBRDKAFKA)),
+    "wal": partial(open_log, variant=Variant("wal", producer=LIBRDKAFKA)),
+    "idempotent": partial(open_attempts, producer=LIBRDKAFKA),
+}
+"""Where librdkafka sends, which repeats EndTxn by itself. Who sends column by column sends it once."""
+
+
+@pytest.mark.parametrize("cell", daily.members(REPEATS, 1, "Kafka, repeats"))
+def test_an_end_of_a_transaction_that_comes_again_late_cuts_nothing(
+    kafka: KafkaService, cell: str
+) -> None:
+    def today(found: Sequence[Repeat]) -> list[Repeat]:
+        return cut(found, 3, f"Kafka {cell}, repeats")
+
+    kafka.start()
+    done = check_repeats(by_requests(partial(REPEATS[cell], kafka.bootstrap)), choose=today)
+    print(cell, *done, sep=": ")
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("cell", REPEATS)
+def test_no_end_of_a_transaction_that_comes_again_late_cuts_anything(
+    kafka: KafkaService, cell: str
+) -> None:
+    kafka.start()
+    done = check_repeats(by_requests(partial(REPEATS[cell], kafka.bootstrap)), at_once=3)
+    print(cell, len(done), sep=": ")

@@ -10,8 +10,19 @@ from functools import partial
 import pytest
 
 from abs_clients.postgres.address import Address
-from abs_core.testing import SCHEMA, Calls, Harness, Position, by_calls, check_positions
+from abs_core.testing import (
+    SCHEMA,
+    Calls,
+    Harness,
+    Position,
+    Repeat,
+    by_calls,
+    check_positions,
+    check_reads,
+    check_repeats,
+)
 from abs_core.testing.calls import PositionOpener
+from abs_core.testing.check_reads import STARTS
 from abs_sinks.postgres import PostgresSink
 from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
 from tests.daily import cut
@@ -68,6 +79,38 @@ def test_a_call_that_is_lost_at_any_position_loses_and_doubles_nothing(
 
     opener = OPENERS["calls"](shared_database, VARIANTS[cell])
     print(cell, check_positions(opener, choose=today), sep=": ")
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_read_that_fails_is_taken_for_absence(shared_database: str, cell: str) -> None:
+    for start in cut(STARTS, 1, f"PostgreSQL {cell}, reads"):
+        opener = by_calls(partial(open_table, shared_database, VARIANTS[cell]))
+        print(cell, start, check_reads(opener, start), sep=": ")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_read_of_any_start_is_taken_for_absence(
+    shared_database: str, cell: str, start: str
+) -> None:
+    check_reads(by_calls(partial(open_table, shared_database, VARIANTS[cell])), start)
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_call_that_comes_again_late_cuts_nothing(shared_database: str, cell: str) -> None:
+    def today(found: Sequence[Repeat]) -> list[Repeat]:
+        return cut(found, EACH_DAY, f"PostgreSQL {cell}, repeats")
+
+    opener = by_calls(partial(open_table, shared_database, VARIANTS[cell]))
+    print(cell, *check_repeats(opener, choose=today), sep=": ")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("cell", CELLS)
+def test_no_call_that_comes_again_late_cuts_anything(shared_database: str, cell: str) -> None:
+    opener = by_calls(partial(open_table, shared_database, VARIANTS[cell]))
+    print(cell, len(check_repeats(opener)), sep=": ")
 
 
 @pytest.mark.campaign

@@ -98,6 +98,8 @@ class Proxy:
     plan: Plan | None = None
     order: list[str] = field(default_factory=list)
     delayed: list[Request] = field(default_factory=list)
+    again: tuple[int, int] | None = None
+    kept: Request | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def next(self, request: Request) -> Plan | None:
@@ -105,6 +107,13 @@ class Proxy:
         with self.lock:
             plan = self.plan
             self.order.append(request.call)
+            first, before = self.again or (0, 0)
+            if len(self.order) == first:
+                self.kept = request
+            late = self.kept if len(self.order) == before else None
+        if late is not None:
+            self.forward(late)
+        with self.lock:
             if plan is None or plan.call not in ("", request.call):
                 return None
             if plan.skip:
@@ -146,7 +155,17 @@ class ProxyCalls:
         with self._proxy.lock:
             self._proxy.order.clear()
             self._proxy.delayed.clear()
+            self._proxy.again = self._proxy.kept = None
             self._proxy.plan = None if loss is None else Plan("", _FAULTS[loss], skip=position - 1)
+
+    def repeat(self, first: int, before: int) -> None:
+        """See ``check_repeats.Repeating``."""
+        self.arm(1, None)
+        self._proxy.again = first, before
+
+    def ends(self, name: str) -> bool:
+        """See there."""
+        return name in ("CompleteMultipartUpload", "PutIf", "AbortMultipartUpload", "DeleteObjects")
 
     @property
     def seen(self) -> Sequence[str]:

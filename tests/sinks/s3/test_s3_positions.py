@@ -12,8 +12,20 @@ import pytest
 
 from abs_core.contracts import Conflict, Version
 from abs_core.model import Committable, JobState
-from abs_core.testing import SCHEMA, Calls, Harness, Position, PositionOpener, check_positions
+from abs_core.testing import (
+    SCHEMA,
+    Harness,
+    Position,
+    PositionOpener,
+    Repeat,
+    RepeatOpener,
+    by_calls,
+    check_positions,
+    check_reads,
+    check_repeats,
+)
 from abs_core.testing.calls import Loss
+from abs_core.testing.check_reads import STARTS
 from abs_services import S3Service
 from abs_sinks.s3 import S3Sink
 from abs_sinks.s3.idempotent import IdempotentCommitter
@@ -42,11 +54,11 @@ def proxies(store: S3Service) -> Iterator[SimpleQueue[Proxy]]:
 
 
 @pytest.fixture
-def through(opener: FolderOpener, proxies: SimpleQueue[Proxy]) -> PositionOpener:
+def through(opener: FolderOpener, proxies: SimpleQueue[Proxy]) -> RepeatOpener:
     """Opens a folder whose sinks go through a proxy; it is looked at without it."""
 
     @contextmanager
-    def opened() -> Iterator[tuple[Harness, Calls]]:
+    def opened() -> Iterator[tuple[Harness, ProxyCalls]]:
         proxy = proxies.get()
         try:
             with opener() as harness:
@@ -82,6 +94,32 @@ def test_no_request_at_any_position_can_be_lost(
     print(protocol, loss, tried, sep=": ")
     assert not tried.waited
     assert len(tried.missed) * 20 < len(tried.tried)
+
+
+def test_a_request_that_comes_again_late_cuts_nothing(through: RepeatOpener, protocol: str) -> None:
+    def today(found: Sequence[Repeat]) -> list[Repeat]:
+        return cut(found, EACH_DAY, f"S3 {protocol}, repeats")
+
+    print(protocol, *check_repeats(through, choose=today, at_once=AT_ONCE), sep=": ")
+
+
+def test_no_read_that_fails_is_taken_for_absence(opener: FolderOpener, protocol: str) -> None:
+    for start in cut(STARTS, 1, f"S3 {protocol}, reads"):
+        print(protocol, start, check_reads(by_calls(opener), start), sep=": ")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("start", STARTS)
+def test_no_read_of_any_start_is_taken_for_absence(opener: FolderOpener, start: str) -> None:
+    check_reads(by_calls(opener), start)
+
+
+@pytest.mark.campaign
+@pytest.mark.timeout(3600)
+def test_no_request_that_comes_again_late_cuts_anything(
+    through: RepeatOpener, protocol: str
+) -> None:
+    print(protocol, len(check_repeats(through, at_once=AT_ONCE)), sep=": ")
 
 
 def takes_a_conflict_for_another_winner(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,263 @@
+"""A job's options change between two of its runs, wherever the first one ended; the target stays exact.
+
+A run goes by one way (a protocol, a place for its state, ...), and ends at some moment of an epoch; the
+next runs go by another, and then by the first again. Each start either goes on and is exact, or is an
+error that says what to do: the job then goes on by the way that it had. No row is ever there twice, and
+in the end none is missing and nothing is left behind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import permutations
+from typing import Protocol
+
+from abs_core.certificate import MemoryCertificates
+from abs_core.contracts import Sink
+from abs_core.errors import AbsError, HandleLostError
+from abs_core.model import JobState, Share
+from abs_core.testing.case import Case, rows
+from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.engine import Run
+from abs_core.testing.harness import Harness, Row
+
+Epoch = tuple[Sequence[Row], ...]
+EPOCHS: tuple[Epoch, ...] = (
+    (rows(0, 3),),
+    (rows(10, 3), rows(20, 2)),
+    (rows(30, 3),),
+    (rows(40, 2), rows(50, 1)),
+)
+CUT = 1
+"""The epoch at which the first run ends, or stands still."""
+
+STARTS = 3
+"""How often a way is started before what it says is taken for its answer."""
+
+
+class Changing(Harness, Protocol):
+    """A harness on whose target sinks with other options can be built."""
+
+    new_sink: Callable[[], Sink]
+
+    @property
+    def ways(self) -> Mapping[str, Callable[[], Sink]]:
+        """What builds a sink, by what a job would say of the way; picklable as ``new_sink`` is."""
+        ...
+
+
+ChangingOpener = Callable[[], AbstractContextManager[Changing]]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """From which way to which other one, and how far the first run got."""
+
+    first: str
+    then: str
+    moment: str
+
+    def __str__(self) -> str:
+        return f"{self.first} -> {self.then} -> {self.first}, {self.moment}"
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What ``check_changes`` did.
+
+    Args:
+        tried: every change that was tried.
+        refused: those that were an error, with what it says.
+    """
+
+    tried: tuple[Change, ...]
+    refused: Mapping[Change, str]
+
+    def __str__(self) -> str:
+        return f"{len(self.tried)} changes tried, {len(self.refused)} of them refused"
+
+
+def _decides(state: JobState) -> bool:
+    return state.last_decided == CUT and bool(state.open)
+
+
+def _finishes(state: JobState) -> bool:
+    return state.frontier == CUT
+
+
+_TWO_STEP = {
+    "before its decision": Cut("compare_and_set", where=_decides),
+    "decided": Cut("commit"),
+    "with one handle committed": Cut("commit", handles=1),
+    "with all handles committed": Cut("compare_and_set", where=_finishes),
+}
+_CUTS = {
+    **_TWO_STEP,
+    "before it is co-committed": Cut("co_commit"),
+    "finished, and not yet forgotten": Cut("forget"),
+}
+BETWEEN, WRITTEN, ALIVE = "between two epochs", "pre-committed", "pre-committed, and it lives on"
+MOMENTS = (BETWEEN, WRITTEN, ALIVE, *_CUTS)
+
+
+def check_changes(
+    opener: ChangingOpener,
+    pairs: Iterable[tuple[str, str]] | None = None,
+    *,
+    choose: Callable[[Sequence[Change]], Iterable[Change]] = tuple,
+    finds: bool = True,
+    at_once: int = 1,
+) -> Changes:
+    """Change a job's way, at every moment of an epoch, and back; each on a target of its own.
+
+    Args:
+        pairs: from which way to which; every pair of two where not given.
+        choose: which of all changes are tried; all of them where not given.
+        finds: whether each way looks where the others left what is in doubt. What it does not look at
+            stays there until the job goes back.
+        at_once: how many jobs run at the same time, each in a thread.
+
+    Raises:
+        AssertionError: a row is missing, there twice, something is left behind, or an error says not
+            what to do; one line for each change.
+    """
+    chosen = tuple(choose(changes(opener, pairs)))
+    with ThreadPoolExecutor(at_once) as pool:
+        ends = list(pool.map(partial(_try, opener, finds), chosen))
+    failures = [f"{change}: {end[1]}" for change, end in zip(chosen, ends, strict=True) if end[1]]
+    assert not failures, f"{len(failures)} of {len(chosen)} changes:\n" + "\n".join(failures)
+    refused = {change: end[0] for change, end in zip(chosen, ends, strict=True) if end[0]}
+    return Changes(chosen, refused)
+
+
+def changes(opener: ChangingOpener, pairs: Iterable[tuple[str, str]] | None = None) -> list[Change]:
+    """Every change, at each moment that a run by the first way passes."""
+    with opener() as harness:
+        case = Case(harness)
+        passed = {name: tuple(_moments(case, new_sink)) for name, new_sink in harness.ways.items()}
+        case.close()
+    between = permutations(passed, 2) if pairs is None else pairs
+    return [Change(first, then, m) for first, then in between for m in passed[first]]
+
+
+def _moments(case: Case, new_sink: Callable[[], Sink]) -> Iterator[str]:
+    case.harness.new_sink = new_sink  # type: ignore[misc]
+    co_commits = case.co_commits
+    for moment in MOMENTS:
+        if moment not in (_TWO_STEP if co_commits else ("before it is co-committed",)):
+            yield moment
+
+
+def _try(opener: ChangingOpener, finds: bool, change: Change) -> tuple[str, str]:
+    """What a refusal said, and what is wrong; empty where there was none, and nothing is."""
+    with opener() as harness:
+        case = Case(harness)
+        try:
+            return _Changed(case, harness, change).live(finds=finds), ""
+        except AssertionError as broken:
+            return "", str(broken)
+        except Exception as broken:  # noqa: BLE001 - whatever ends the job is this change's failure
+            return "", f"{type(broken).__name__}: {broken}"
+        finally:
+            case.close()
+
+
+class _Changed:
+    """One job; the engine's checkpoint goes with it from way to way."""
+
+    def __init__(self, case: Case, harness: Changing, change: Change) -> None:
+        self._case = case
+        self._harness = harness
+        self._change = change
+        self._checkpoint = MemoryCertificates()
+        self._registers: set[str] = set()
+        self._done = 0
+
+    def live(self, *, finds: bool) -> str:
+        """Live through it; what the second way's refusal said."""
+        first, then = self._change.first, self._change.then
+        alive = self._until_the_moment()
+        told = self._go_on(then, 3)
+        if alive is not None:
+            old, shares = alive
+            with suppress(AbsError):  # fenced, as a rule; by a way that was refused it is not
+                old.commit(CUT, shares)
+            self._nothing_twice("after the run before went on")
+        elif finds and not told:
+            self._is_clean(f"after epoch 2 by {then}")
+        if told:
+            back = self._go_on(first, 3)
+            assert not back, f"back by the first way: {back}"
+        again = self._go_on(first, len(EPOCHS))
+        if again:
+            last = self._go_on(then, len(EPOCHS))
+            assert not last, f"by neither way: {again}; {last}"
+        run = self._run(then if again else first)
+        run.begin(len(EPOCHS))  # a start sweeps
+        written = [row for parts in EPOCHS for part in parts for row in part]
+        self._case.holds(written, when="at the end")
+        self._is_clean("at the end")
+        return told
+
+    def _until_the_moment(self) -> tuple[Run, list[Share]] | None:
+        """The first run, until it is cut; or the run, where it lives on, with what it pre-committed."""
+        first, moment = self._change.first, self._change.moment
+        self._epoch(self._run(first), 0)
+        if moment in (WRITTEN, ALIVE):
+            run = self._run(first)
+            shares = run.tasks(CUT, *EPOCHS[CUT])
+            return (run, shares) if moment == ALIVE else None
+        run = self._run(first, _CUTS.get(moment))
+        try:
+            self._epoch(run, CUT)
+        except Halted:
+            return None
+        assert moment == BETWEEN, f"no run of this way gets there: {moment}"
+        return None
+
+    def _go_on(self, way: str, until: int) -> str:
+        """Start by this way, and work through the epochs that are not done; what it is refused for."""
+        for start in range(STARTS):
+            try:
+                run = self._run(way)
+                while self._done < until:
+                    self._epoch(run, self._done)
+            except AbsError as error:
+                self._is_told(error)
+                if start + 1 == STARTS or not error.retryable:
+                    return f"{type(error).__name__}: {error}"
+            else:
+                written = [row for parts in EPOCHS[:until] for part in parts for row in part]
+                self._case.holds(written, when=f"after epoch {until - 1} by {way}")
+                return ""
+        return ""
+
+    def _epoch(self, run: Run, epoch: int) -> None:
+        run.commit(epoch, run.tasks(epoch, *EPOCHS[epoch]))
+        self._registers.add(run.state().register)
+        self._done = max(self._done, epoch + 1)
+
+    def _run(self, way: str, cut: Cut | None = None) -> Run:
+        self._harness.new_sink = self._harness.ways[way]
+        return self._case.run(certificates=self._checkpoint, cut=cut)
+
+    def _is_clean(self, when: str) -> None:
+        """Nothing is left of runs that had one register: what another one's left is for a person."""
+        if len(self._registers) == 1:
+            self._case.is_clean(when=when)
+
+    def _is_told(self, error: AbsError) -> None:
+        assert error.remedy, f"the error does not say what to do: {error}"
+        # Whoever believes that one writes the rows again, and they are there.
+        assert not isinstance(error, HandleLostError), f"nothing was lost: {error}"
+        self._nothing_twice(f"after {error}")
+
+    def _nothing_twice(self, when: str) -> None:
+        allowed = Counter(row for parts in EPOCHS for part in parts for row in part)
+        found = Counter((int(key), str(value)) for key, value in self._harness.read())
+        assert not found - allowed, f"{when}: rows that must not be there: {found - allowed}"

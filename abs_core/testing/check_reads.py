@@ -1,0 +1,176 @@
+"""Each read of a start and of an epoch fails once: it is never taken for absence.
+
+A register that cannot be read is not a register that is not there, nor is a certificate or a handle. So
+what a start is refused for it is refused for whichever read fails, and what it would do it does, at the
+latest when it is started again. The reads are those of register, committer and the engine's checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+
+from abs_core.certificate import Certificate, CertificateStore, MemoryCertificates
+from abs_core.errors import AbsError, UnavailableError
+from abs_core.patience import Patience
+from abs_core.testing.calls import ContractCalls, Loss
+from abs_core.testing.case import JOB, Case, raises, rows
+from abs_core.testing.check_positions import NO_PATIENCE
+from abs_core.testing.cuts import Cut, Halted
+from abs_core.testing.engine import QUICK, Run
+from abs_core.testing.harness import Harness
+
+FIRST, SECOND, THIRD = rows(0, 3), rows(10, 3), rows(20, 2)
+
+ReadOpener = Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]
+"""``by_calls`` makes one of any harness."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A start, and what went before.
+
+    Args:
+        before: by a run that nothing is the matter with; it knows the checkpoint.
+        start: what the run does whose reads fail.
+        lineage: of that run.
+    """
+
+    before: Callable[[Case, MemoryCertificates], object]
+    start: Callable[[Run], object]
+    lineage: str = "lineage"
+
+
+def _written(case: Case, checkpoint: MemoryCertificates) -> None:
+    case.run(certificates=checkpoint).epoch(0, FIRST, fingerprint="one")
+
+
+def _lost(case: Case, checkpoint: MemoryCertificates) -> None:
+    _written(case, checkpoint)
+    assert checkpoint.certificate is not None
+    checkpoint.certificate = replace(checkpoint.certificate, register="f" * 16)
+
+
+def _gone(case: Case, checkpoint: MemoryCertificates) -> None:
+    checkpoint.certificate = Certificate(JOB, "f" * 16, "elsewhere", 1, None, 0)
+
+
+def _cut(case: Case, checkpoint: MemoryCertificates) -> None:
+    run = case.run(certificates=checkpoint)
+    before = Cut("co_commit" if run.co_commits else "commit")
+    halted = case.run(certificates=checkpoint, cut=before)
+    raises(Halted, lambda: halted.epoch(0, FIRST, SECOND, fingerprint="one"))
+
+
+def _nothing(case: Case, checkpoint: MemoryCertificates) -> None:
+    """A job that never ran."""
+
+
+def _goes_on(run: Run) -> None:
+    run.epoch(1, SECOND, fingerprint="two")
+
+
+def _replays(run: Run) -> None:
+    run.epoch(0, FIRST, fingerprint="one")
+
+
+def _replays_what_was_cut(run: Run) -> None:
+    run.epoch(0, FIRST, SECOND, fingerprint="one")
+
+
+def _replays_another_input(run: Run) -> None:
+    run.epoch(0, FIRST, fingerprint="another")
+
+
+STARTS = {
+    "a first start": Start(_nothing, _replays),
+    "a start that goes on": Start(_written, _goes_on),
+    "a start that replays": Start(_written, _replays),
+    "a start that finds an epoch cut off": Start(_cut, _replays_what_was_cut),
+    "a start whose register is gone": Start(_gone, _replays),
+    "a start whose register is another one": Start(_lost, _goes_on),
+    "a start with another checkpoint": Start(_written, _goes_on, "another"),
+    "a start that replays another input": Start(_written, _replays_another_input),
+}
+
+
+def check_reads(opener: ReadOpener, name: str) -> int:
+    """Fail each read of this start once, with patience and without; how many there are.
+
+    Args:
+        name: one of ``STARTS``.
+
+    Raises:
+        AssertionError: a start ends otherwise than it would without the failure; one line for each.
+    """
+    scene = STARTS[name]
+    reads, told, left = _without_a_failure(opener, scene)
+    assert reads, f"{name}: no read went through what was to carry it"
+    failures = []
+    for number, read in reads:
+        for patience in (QUICK, NO_PATIENCE):
+            broken = _failing(opener, scene, number, patience, told, left)
+            if broken:
+                waits = "with patience" if patience is QUICK else "without patience"
+                failures.append(f"{name}, {read} (call {number}) fails once, {waits}: {broken}")
+    assert not failures, f"{len(failures)} of {2 * len(reads)} reads:\n" + "\n".join(failures)
+    return len(reads)
+
+
+def _without_a_failure(
+    opener: ReadOpener, scene: Start
+) -> tuple[list[tuple[int, str]], str, Sequence[tuple[int, str]]]:
+    """The reads, by number; what the start is refused for, if it is; and the rows after it."""
+    with opener() as (harness, calls):
+        case = Case(harness)
+        checkpoint = MemoryCertificates()
+        scene.before(case, checkpoint)
+        calls.arm(1, None)
+        told = _start(case, scene, calls.certificates(checkpoint), QUICK)
+        reads = [(n, name) for n, name in enumerate(calls.seen, 1) if calls.reads(name)]
+        calls.arm(1, None)
+        found = sorted(harness.read())
+        case.close()
+        return reads, told, found
+
+
+def _failing(
+    opener: ReadOpener,
+    scene: Start,
+    number: int,
+    patience: Patience,
+    told: str,
+    left: Sequence[tuple[int, str]],
+) -> str:
+    with opener() as (harness, calls):
+        case = Case(harness)
+        checkpoint = MemoryCertificates()
+        scene.before(case, checkpoint)
+        store = case.run().store
+        before = store.load(JOB)
+        calls.arm(number, Loss.REQUEST)
+        now = _start(case, scene, calls.certificates(checkpoint), patience)
+        if now == UnavailableError.__name__:  # the engine starts it again
+            now = _start(case, scene, calls.certificates(checkpoint), patience)
+        calls.arm(1, None)
+        after = store.load(JOB)
+        found = sorted(harness.read())
+        case.close()
+    if now != told:
+        return f"it ends with {now or 'success'}, and not with {told or 'success'}"
+    if before is None and told and after is not None:
+        return "a register was minted"
+    if before is not None and (after is None or after.state.register != before.state.register):
+        return "the register is another one now"
+    return "" if found == left else f"the target holds {found}, and not {left}"
+
+
+def _start(case: Case, scene: Start, checkpoint: CertificateStore, patience: Patience) -> str:
+    """The kind of error that ends it, or nothing."""
+    try:
+        run = case.run(lineage=scene.lineage, certificates=checkpoint, patience=patience)
+        scene.start(run)
+    except AbsError as error:
+        return type(error).__name__
+    return ""

@@ -1,0 +1,127 @@
+"""A request that ended something comes a second time, late: in the middle of what follows (FLINK-8132).
+
+Its first copy took effect and was answered; a client that tries again by itself, or a network, brings
+the second one. It must not end what has begun since: a transaction under the same name, half of the
+next epoch. The job of ``check_positions`` is written once for each request that ends something and each
+call after it, up to the end of the next epoch, which the second copy comes just before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from abs_core.errors import AbsError
+from abs_core.testing.calls import Calls
+from abs_core.testing.case import Case
+from abs_core.testing.check_positions import EPOCHS, LIVES, Job, expected, without_a_fault
+from abs_core.testing.harness import Harness
+
+
+class Repeating(Calls, Protocol):
+    """``Calls`` that can bring one a second time."""
+
+    def repeat(self, first: int, before: int) -> None:
+        """Count anew from now on: the call at ``first`` comes again just before the one at ``before``.
+
+        Both take effect as they can; the second is answered to nobody.
+        """
+        ...
+
+    def ends(self, name: str) -> bool:
+        """Whether a call of this name ends a transaction, or makes something visible."""
+        ...
+
+
+RepeatOpener = Callable[[], AbstractContextManager[tuple[Harness, Repeating]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Which call comes again, and before which; both numbers from 1."""
+
+    first: int
+    name: str
+    before: int
+    next: str
+
+    def __str__(self) -> str:
+        return f"{self.name} (call {self.first}) again before {self.next} (call {self.before})"
+
+
+def check_repeats(
+    opener: RepeatOpener,
+    *,
+    choose: Callable[[Sequence[Repeat]], Iterable[Repeat]] = tuple,
+    at_once: int = 1,
+) -> tuple[Repeat, ...]:
+    """Bring each call that ends something a second time, before each call of the next epoch.
+
+    Args:
+        opener: as for ``check_positions``.
+        choose: which of all repeats are tried; all of them where not given.
+        at_once: how many jobs run at the same time, each in a thread.
+
+    Returns:
+        what was tried.
+
+    Raises:
+        AssertionError: a row is missing, there twice, something is left behind, or the job does not get
+            to its end; one line for each repeat.
+    """
+    chosen = tuple(choose(repeats(opener, without_a_fault(opener))))
+    with ThreadPoolExecutor(at_once) as pool:
+        ends = list(pool.map(partial(_try, opener), chosen))
+    failures = [f"{each}: {failure}" for each, failure in zip(chosen, ends, strict=True) if failure]
+    assert not failures, f"{len(failures)} of {len(chosen)} repeats:\n" + "\n".join(failures)
+    return chosen
+
+
+def repeats(opener: RepeatOpener, calls: Sequence[str]) -> list[Repeat]:
+    """All of a job with these calls."""
+    with opener() as (_, carrier):
+        ends = [number for number, name in enumerate(calls, 1) if carrier.ends(name)]
+    found = []
+    for place, first in enumerate(ends):
+        # The second end of the same kind that follows is the next epoch's, or comes after it.
+        same = [n for n in ends[place + 1 :] if calls[n - 1] == calls[first - 1]]
+        last = (same[1:2] or [len(calls)])[0]
+        found += [
+            Repeat(first, calls[first - 1], before, calls[before - 1])
+            for before in range(first + 1, last + 1)
+        ]
+    return found
+
+
+def _try(opener: RepeatOpener, repeat: Repeat) -> str:
+    with opener() as (harness, calls):
+        case = Case(harness)
+        try:
+            calls.repeat(repeat.first, repeat.before)
+            _live(case)
+        except AssertionError as broken:
+            return str(broken)
+        except Exception as broken:  # noqa: BLE001 - whatever ends the job is this repeat's failure
+            return f"{type(broken).__name__}: {broken}"
+        finally:
+            case.close()
+        return ""
+
+
+def _live(case: Case) -> None:
+    job = Job(case)
+    lives = LIVES
+    while not job.done:
+        try:
+            job.live()
+        except AbsError as error:
+            lives -= 1
+            if not (error.retryable and lives):
+                raise
+    case.holds(expected(case), when="after the job")
+    case.run().begin(len(EPOCHS))  # a start sweeps
+    case.finished(expected(case), when="after one more start")

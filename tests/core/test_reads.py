@@ -1,0 +1,72 @@
+"""Each read of a start and of an epoch fails once, on the fakes: it is never taken for absence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from abs_core.certificate import Origin
+from abs_core.contracts import Stored
+from abs_core.errors import UnavailableError
+from abs_core.testing import Opener, by_calls, check_reads
+from abs_core.testing.check_reads import STARTS
+from abs_core.testing.fakes import open_fake
+from abs_core.testing.fault_injection import FaultyCertificates, FaultyStore
+
+FAKES: dict[str, Opener] = {
+    "2pc": partial(open_fake, "2pc", "append"),
+    "wal": partial(open_fake, "wal", "append"),
+    "idempotent": partial(open_fake, "idempotent", "upsert"),
+}
+
+
+@pytest.mark.parametrize("fake", FAKES)
+@pytest.mark.parametrize("start", STARTS)
+def test_no_read_that_fails_is_taken_for_absence(start: str, fake: str) -> None:
+    print(start, fake, check_reads(by_calls(FAKES[fake]), start), sep=": ")
+
+
+def takes_a_register_for_none(patch: pytest.MonkeyPatch) -> None:
+    right = FaultyStore.load
+
+    def load(self: FaultyStore, job: str) -> Stored | None:
+        try:
+            return right(self, job)
+        except UnavailableError:
+            return None
+
+    patch.setattr(FaultyStore, "load", load)
+
+
+def takes_a_certificate_for_none(patch: pytest.MonkeyPatch) -> None:
+    """As the checkpoint did, where the first read of a process failed."""
+    right = FaultyCertificates.read
+
+    def read(self: FaultyCertificates) -> Origin:
+        try:
+            return right(self)
+        except UnavailableError:
+            return Origin(readable=False)
+
+    patch.setattr(FaultyCertificates, "read", read)
+
+
+Bug = Callable[[pytest.MonkeyPatch], None]
+BUGS: dict[Bug, tuple[str, str]] = {
+    takes_a_register_for_none: ("a start that goes on", r"load \(call .* fails once"),
+    takes_a_certificate_for_none: (
+        "a start whose register is gone",
+        r"certificate \(call .* a register was minted",
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_check_reads_finds_a_job_that(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    bug(monkeypatch)
+    start, found = BUGS[bug]
+    with pytest.raises(AssertionError, match=found) as failed:
+        check_reads(by_calls(FAKES["2pc"]), start)
+    print(failed.value)

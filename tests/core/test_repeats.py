@@ -1,0 +1,82 @@
+"""A request that ended something comes again in the middle of the next epoch: on the fakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import pytest
+
+from abs_core.model import Committable, HandleName, JobState, Outcome
+from abs_core.testing import Opener, Repeat, by_calls, check_repeats
+from abs_core.testing.fakes import open_fake
+from abs_core.testing.fakes.committers import HandleCommitter
+from abs_core.testing.fakes.writers import drop
+from tests.daily import cut
+
+FAKES: dict[str, Opener] = {
+    "2pc": partial(open_fake, "2pc", "append"),
+    "2pc, register elsewhere": partial(open_fake, "2pc", "append", own_register=False),
+    "wal": partial(open_fake, "wal", "append"),
+    "wal upsert": partial(open_fake, "wal", "upsert"),
+    "idempotent": partial(open_fake, "idempotent", "upsert"),
+}
+EACH_DAY = 30
+
+
+@pytest.mark.parametrize("fake", FAKES)
+def test_a_late_second_end_cuts_nothing(fake: str) -> None:
+    def today(found: Sequence[Repeat]) -> list[Repeat]:
+        return cut(found, EACH_DAY, f"repeats {fake}")
+
+    assert check_repeats(by_calls(FAKES[fake]), choose=today)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("fake", FAKES)
+def test_no_late_second_end_cuts_anything(fake: str) -> None:
+    print(fake, len(check_repeats(by_calls(FAKES[fake]))))
+
+
+def commits_whatever_is_prepared(patch: pytest.MonkeyPatch) -> None:
+    """A second commit ends the transaction that is open under the name now, whichever was meant."""
+    right = HandleCommitter.commit
+
+    def commit(self: HandleCommitter, given: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
+        before = {seen.outcome for seen in self.inspect(given).values()}
+        outcomes = right(self, given)
+        if before == {Outcome.COMMITTED}:
+            with self._target.transaction() as db:
+                for (handle,) in db.execute("SELECT handle FROM prepared").fetchall():
+                    staged = "INSERT INTO data SELECT id, value FROM staged WHERE handle = ?"
+                    db.execute(staged, [handle])
+                    drop(db, handle)
+        return outcomes
+
+    patch.setattr(HandleCommitter, "commit", commit)
+
+
+def drops_whatever_is_prepared(patch: pytest.MonkeyPatch) -> None:
+    def forget(self: HandleCommitter, state: JobState) -> None:
+        with self._target.transaction() as db:
+            db.execute("DELETE FROM marker")
+            for (handle,) in db.execute("SELECT handle FROM prepared").fetchall():
+                drop(db, handle)
+
+    patch.setattr(HandleCommitter, "forget", forget)
+
+
+Bug = Callable[[pytest.MonkeyPatch], None]
+BUGS: dict[Bug, str] = {
+    commits_whatever_is_prepared: r"commit \(call .* again before",
+    drops_whatever_is_prepared: r"forget \(call .* again before",
+}
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_check_repeats_finds_a_target_that(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("abs_core.testing.case.PATIENCE", 0.05)
+    bug(monkeypatch)
+    with pytest.raises(AssertionError, match=BUGS[bug]) as failed:
+        check_repeats(by_calls(FAKES["2pc"]))
+    print(str(failed.value)[:500])

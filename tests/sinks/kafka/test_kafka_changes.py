@@ -1,0 +1,147 @@
+"""Options that change between two runs of a job, on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import permutations
+
+import pytest
+
+from abs_core.crash import CrashPoint
+from abs_core.testing import ForkServer, check_changed_crashes
+from abs_core.testing.check_changes import Change, check_changes
+from abs_services import KafkaService
+from abs_sinks.kafka import sink, wal
+from tests import daily
+from tests.daily import cut
+from tests.kit.changing import changing_topic
+
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.timeout(3600),
+    # kafka-python leaves sockets to the collector.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+PROTOCOLS = ("2pc", "wal", "idempotent")
+
+
+def both_ways(*pairs: tuple[str, str]) -> list[tuple[str, str]]:
+    return [pair for one, other in pairs for pair in ((one, other), (other, one))]
+
+
+OPTIONS = both_ways(
+    *((each, f"{each} librdkafka") for each in PROTOCOLS),
+    ("2pc", "2pc otherwise"),
+)
+PLACES = both_ways(
+    *((each, f"{each} elsewhere") for each in PROTOCOLS), ("wal", "wal in another log")
+)
+FROM_WAL = [("wal", "2pc"), ("wal", "idempotent")]
+CASES = {
+    "protocols": ([p for p in permutations(PROTOCOLS, 2) if p not in FROM_WAL], True, True),
+    # Without the option wal nobody knows where segments lie: they stay until the job goes back.
+    "protocols, from wal": (FROM_WAL, False, True),
+    "options": (OPTIONS, True, True),
+    "places": (PLACES, False, True),
+    "protocols, register elsewhere": (both_ways(("2pc", "wal")), False, False),
+    "places, register elsewhere": (
+        both_ways(("wal", "wal elsewhere"), ("wal", "wal in another log")),
+        False,
+        False,
+    ),
+}
+AT_ONCE, EACH_DAY = 3, 2
+
+
+@pytest.mark.parametrize("name", daily.members(CASES, 3, "Kafka, changes"))
+def test_a_change_between_two_runs_loses_and_doubles_nothing(
+    kafka: KafkaService, name: str
+) -> None:
+    def today(found: Sequence[Change]) -> list[Change]:
+        return cut(found, EACH_DAY, f"Kafka {name}")
+
+    kafka.start()
+    pairs, finds, own_register = CASES[name]
+    opener = partial(changing_topic, kafka.bootstrap, own_register=own_register)
+    done = check_changes(opener, pairs, choose=today, finds=finds, at_once=AT_ONCE)
+    print(name, done, sep=": ")
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("name", CASES)
+def test_no_change_between_two_runs_loses_or_doubles_a_row(kafka: KafkaService, name: str) -> None:
+    kafka.start()
+    pairs, finds, own_register = CASES[name]
+    opener = partial(changing_topic, kafka.bootstrap, own_register=own_register)
+    done = check_changes(opener, pairs, finds=finds, at_once=AT_ONCE)
+    print(name, done, *(f"{change}: {said}" for change, said in done.refused.items()), sep="\n")
+
+
+def gives_up_nothing(patch: pytest.MonkeyPatch) -> None:
+    """As before 8d499ec: what a job sent under ``idempotent`` holds readers up after the change."""
+    patch.setattr(sink, "left_behind", lambda options, state: None)
+
+
+def believes_any_ledger(patch: pytest.MonkeyPatch) -> None:
+    """As before 700ed1f: an empty ledger in another topic says that nothing was sent."""
+    patch.setattr(wal, "without_proof", lambda options, committables: [])
+
+
+Bug = Callable[[pytest.MonkeyPatch], None]
+BUGS: dict[Bug, tuple[tuple[str, str], str, bool, str]] = {
+    gives_up_nothing: (("idempotent", "2pc"), "pre-committed", True, "rows are missing"),
+    believes_any_ledger: (
+        ("wal", "wal elsewhere"),
+        "with all handles committed",
+        False,
+        "nothing was lost",
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.__name__)
+def test_check_changes_finds_a_sink_that(
+    bug: Bug, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka.start()
+    pair, moment, own_register, found = BUGS[bug]
+    bug(monkeypatch)
+
+    def there(changes: Sequence[Change]) -> list[Change]:
+        return [change for change in changes if change.moment == moment]
+
+    opener = partial(changing_topic, kafka.bootstrap, own_register=own_register)
+    with pytest.raises(AssertionError, match=found) as failed:
+        check_changes(opener, [pair], choose=there, finds=False)
+    print(failed.value)
+
+
+KILLS = [(*pair, point) for pair in permutations(PROTOCOLS, 2) for point in CrashPoint]
+
+
+def test_a_change_of_protocol_between_processes_that_are_killed_loses_and_doubles_nothing(
+    kafka: KafkaService,
+) -> None:
+    kafka.start()
+    with ForkServer() as fork_server:
+        killed = check_changed_crashes(
+            partial(changing_topic, kafka.bootstrap), fork_server, cut(KILLS, 1, "Kafka kills")
+        )
+    print(killed)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("pair", list(permutations(PROTOCOLS, 2)), ids="-".join)
+def test_no_change_of_protocol_between_processes_that_are_killed_loses_or_doubles_a_row(
+    kafka: KafkaService, pair: tuple[str, str]
+) -> None:
+    kafka.start()
+    with ForkServer() as fork_server:
+        kills = [kill for kill in KILLS if kill[:2] == pair]
+        print(
+            pair,
+            check_changed_crashes(partial(changing_topic, kafka.bootstrap), fork_server, kills),
+        )
