@@ -1,8 +1,8 @@
 """Drivers that write to a bucket and are killed at crash points: every row is there exactly once.
 
-One point in its turn, all in the campaign. Each day ``test_spark_epoch_kills`` kills a driver that writes
-to a bucket and two more targets, and ``tests/sinks/s3/test_s3_contract.py`` tries the crash points on the
-sink alone.
+One point in its turn, all in the campaign. Each day ``test_spark_epoch_kills`` kills a driver that
+writes to a bucket and two more targets, and ``tests/sinks/s3/test_s3_contract.py`` tries the crash
+points on the sink alone.
 """
 
 from __future__ import annotations
