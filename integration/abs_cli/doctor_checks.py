@@ -113,8 +113,8 @@ def look_of(name: str) -> Look:
     if found is None:
         raise ConfigError(
             f"There is no format {name}.",
-            remedy=f"take one of {', '.join([*LOOKS, *format_names()])}; another package's is found by "
-            f"its entry point of the group {GROUP}.",
+            remedy=f"use one of {', '.join([*LOOKS, *format_names()])}; a format of another package is "
+            f"found by its entry point of the group {GROUP}.",
         )
     return partial(_other, found)
 
@@ -130,17 +130,18 @@ def show_findings(findings: Sequence[Finding]) -> None:
         if finding.remedy:
             people.print(f"  what to do: {escape(finding.remedy)}", highlight=False)
     if not findings:
-        people.print("[green]nothing to say against it[/]")
+        people.print("[green]no problems found[/]")
 
 
 def show(findings: Sequence[Finding], promise: Guarantee) -> None:
     show_findings(findings)
     fails = any(finding.severity is Severity.ERROR for finding in findings)
     people.print(
-        f"{'once that is mended: ' if fails else ''}protocol {promise.protocol}, "
-        f"write {promise.write}; every row exactly once"
+        f"{'once that is corrected: ' if fails else ''}every row exactly once (protocol "
+        f"{promise.protocol}, write {promise.write})"
     )
     people.print(f"  visible: {promise.visibility}", highlight=False)
+    people.print(f"  readers: {promise.reader}", highlight=False)
     for limit in promise.limits:
         people.print(f"  limit: {limit}", highlight=False)
     for note in promise.notes:
