@@ -131,7 +131,7 @@ observer("2pc")(Committed("j", 2, 5, 1, 0.1))
 def test_a_process_with_logging_of_its_own_is_left_alone() -> None:
     found = subprocess.run([sys.executable, "-c", _OWN], capture_output=True, text=True, check=True)
     assert found.stderr == ""
-    assert found.stdout.splitlines() == ["mine job j: epoch 1: given up; the next run writes it"]
+    assert found.stdout.splitlines() == ["mine job j: epoch 1: abandoned; the next run writes it"]
 
 
 _OWN = """
