@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from abs_core import births, protocol
+from abs_core import births, consent, protocol
 from abs_core._certifier import Certifier
 from abs_core.certificate import Origin
 from abs_core.errors import TargetError
@@ -245,6 +245,13 @@ def mints_what_is_lost(patch: Patch) -> None:
     patch.setattr(births, "start", start)
 
 
+def consents_for_whoever_asks(patch: Patch) -> None:
+    """As every release did: the token names what it overrides, and not for whom, nor where."""
+    right = consent.to_adopt
+    anybody = Identity("job", "", "", "")
+    patch.setattr(consent, "to_adopt", lambda state, who, epoch: right(state, anybody, 0))
+
+
 def certifies_nothing(patch: Patch) -> None:
     patch.setattr(Certifier, "certify", lambda self, state, epoch: None)
 
@@ -314,6 +321,11 @@ BROKEN: dict[Callable[[Patch], None], tuple[str, str, set[str]]] = {
             "a_register_that_is_another_one_or_went_back_is_refused",
             "a_checkpoint_of_another_job_is_refused",
         },
+    ),
+    consents_for_whoever_asks: (
+        "2pc",
+        "append",
+        {"a_lineage_may_be_adopted_by_consent_of_its_own"},
     ),
     certifies_nothing: (
         "wal",

@@ -9,7 +9,7 @@ from abs_core.contracts import Inventory
 from abs_core.errors import IdentityError, RegisterLostError
 from abs_core.model import job_key
 from abs_core.parent_certificates import ParentCertificates
-from abs_core.testing.case import JOB, Case, raises, rows
+from abs_core.testing.case import JOB, Case, consent_in, raises, rows
 from abs_core.testing.engine import QUICK, Run
 from abs_core.testing.rules import Rules
 
@@ -78,7 +78,7 @@ def a_batch_whose_register_is_lost_is_refused(case: Case) -> None:
     parent.write(Certificate(never, "0" * 16, "", 1, None, 0))
     error = raises(RegisterLostError, lambda: run(never).begin(0))
     assert store.load(never) is None, "a register was minted beside the parent record"
-    consent = error.remedy.rpartition("adopt=")[2].rstrip(".")
+    consent = consent_in(error)
     noted = ParentCertificates(store, token, "the target", QUICK).read().certificate
     assert noted is not None, "the token is not noted in its job's parent record"
     run(never, consent).epoch(0, rows(20, 1))
