@@ -97,6 +97,27 @@ def lost(state: JobState | None, who: Identity, origin: Origin, epoch: int) -> s
     return None
 
 
+def uncertified(
+    state: JobState, who: Identity, origin: Origin, epoch: int, place: str, why: str
+) -> Refused | None:
+    """Whether a run may not decide for the first time, as its certificate cannot be written.
+
+    It may where something else tells of a register that is lost later on: a certificate of the same
+    register, or what that has decided, by the gap rule; and where nothing can have been decided.
+
+    Args:
+        origin: what the checkpoint told before the run tried to write.
+        why: the certificate cannot be written, as a sentence.
+    """
+    certificate = origin.certificate
+    if certificate is None:
+        consented = who.adopt == consent.to_go_on_without(origin, who, epoch)
+        safe = epoch == 0 or state.last_decided is not None or consented
+    else:
+        safe = certificate.register == state.register
+    return None if safe else Refused(_uncertified(who, origin, epoch, place, why))
+
+
 def went_back(state: JobState | None, seen: JobState) -> str | None:
     """How the register is older than what this process has seen of it; None where it is not."""
     if state is None:
@@ -302,6 +323,35 @@ def _register_lost(
         remedy="restore the register (or set the option back); or, once you have seen in the target "
         f"that nothing from epoch {epoch} on is there, set the option "
         f"adopt={consent.to_go_on_without(origin, who, epoch)}.",
+    )
+
+
+def _uncertified(
+    who: Identity, origin: Origin, epoch: int, place: str, why: str
+) -> RegisterLostError:
+    write = "let the driver's Python write into the checkpoint, and restart the query"
+    if origin.certificate is None:
+        what = (
+            f"The job's register at {place} has nothing on record, and the query begins with epoch "
+            f"{epoch}: nothing tells whether it was lost, and a birth certificate, which would tell "
+            "from now on, cannot be written."
+        )
+        token = consent.to_go_on_without(origin, who, epoch)
+        remedy = (
+            f"{write}; or, once you have seen in the target that nothing from epoch {epoch} on is "
+            f"there, set the option adopt={token}."
+        )
+    else:
+        what = (
+            "The birth certificate is that of the register which was given up by consent, and the new "
+            "one's cannot be written: the same consent would hold for this epoch once more."
+        )
+        remedy = f"{write}."
+    return RegisterLostError(
+        f"{what} {why} Nothing of this epoch is committed.",
+        job=who.job,
+        epoch=epoch,
+        remedy=remedy,
     )
 
 

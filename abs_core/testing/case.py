@@ -66,6 +66,8 @@ class Case:
         patience: Patience = QUICK,
         certificates: CertificateStore | None = None,
         digests: bool = False,
+        gaps: bool = False,
+        checkpoint: str | None = None,
     ) -> Run:
         """A new run of the job, in what stands for a new process."""
         return Run(
@@ -79,6 +81,8 @@ class Case:
             patience=patience,
             certificates=certificates,
             digests=digests,
+            gaps=gaps,
+            checkpoint=checkpoint,
         )
 
     def holds(self, *expected: Iterable[Row], when: str) -> None:
