@@ -102,8 +102,9 @@ def uncertified(
 ) -> Refused | None:
     """Whether a run may not decide for the first time, as its certificate cannot be written.
 
-    It may where something else tells of a register that is lost later on: a certificate of the same
-    register, or what that has decided, by the gap rule; and where nothing can have been decided.
+    It may where something else tells of a register that is lost later on: what that has decided, by the
+    gap rule; and where nothing can have been decided. A certificate of an earlier run does not tell of
+    what goes back to the beginning of this one.
 
     Args:
         origin: what the checkpoint told before the run tried to write.
@@ -114,7 +115,8 @@ def uncertified(
         consented = who.adopt == consent.to_go_on_without(origin, who, epoch)
         safe = epoch == 0 or state.last_decided is not None or consented
     else:
-        safe = certificate.register == state.register
+        mine = certificate.generation >= state.generation
+        safe = certificate.register == state.register and (mine or state.last_decided is not None)
     return None if safe else Refused(_uncertified(who, origin, epoch, place, why))
 
 
@@ -343,8 +345,9 @@ def _uncertified(
         )
     else:
         what = (
-            "The birth certificate is that of the register which was given up by consent, and the new "
-            "one's cannot be written: the same consent would hold for this epoch once more."
+            "The birth certificate is that of an earlier run, or of a register that was given up by "
+            "consent, and this run's cannot be written, without which a register that is lost later on "
+            "could be taken for a new one."
         )
         remedy = f"{write}."
     return RegisterLostError(
