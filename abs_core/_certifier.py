@@ -64,35 +64,72 @@ class Certifier:
                 raise
             return False  # a role may write to a table and not read it
 
-    def certify(self, state: JobState, epoch: int) -> None:
+    def certify(self, state: JobState, epoch: int, *, gaps_allowed: bool) -> None:
         """Before this process's first decision: the certificate must be right, and is written anew.
+
+        Where it cannot be written a warning says so once, unless something may be written twice then.
 
         Raises:
             ProtocolError: the register is not the one that the certificate tells of.
+            RegisterLostError: nothing tells whether it is a lost one.
             CorruptionError: what lies there is no certificate.
+            TargetError: it cannot be written, and the gap rule tells of no register that goes back.
         """
         if self._certificates is None or self._certified:
             return
+        who, place = self._who, self._cell.shown_place
         origin = self._patience.retry(self._certificates.read)
-        error = births.still_there(state, self._who, origin, epoch, self._cell.shown_place)
+        error = births.still_there(state, who, origin, epoch, place)
         if error is not None:
             raise error
+        failed = self._write(self._certificates, state, epoch)
+        if failed is not None:
+            if gaps_allowed and origin.readable:
+                raise _unsafe(failed, state.job, epoch, "Nothing of this epoch is committed")
+            refused = births.uncertified(state, who, origin, epoch, place, failed.what)
+            if refused is not None:
+                raise refused.error from failed
+            self._warn(failed)
         # Where it could not even be read it is tried once.
-        self._certified = self.note(state, epoch) or not origin.readable
+        self._certified = failed is None or not origin.readable
 
-    def note(self, state: JobState, epoch: int) -> bool:
-        """Write the certificate. Where that fails a warning says so once."""
+    def note(self, state: JobState, epoch: int) -> None:
+        """After an epoch before which others may have been left out: the certificate tells of it, too.
+
+        Raises:
+            TargetError: it cannot be written. The next start recognises the epoch.
+        """
         if self._certificates is None:
-            return False
-        certificates, certificate = (
-            self._certificates,
-            births.certify(state, self._cell.place, epoch),
-        )
+            return
+        failed = self._write(self._certificates, state, epoch)
+        if failed is None:
+            return
+        if self._patience.retry(self._certificates.read).readable:
+            raise _unsafe(failed, state.job, epoch, "The epoch is committed")
+        self._warn(failed)
+
+    def _write(
+        self, certificates: CertificateStore, state: JobState, epoch: int
+    ) -> TargetError | None:
+        """Why the certificate could not be written; None where it was."""
+        certificate = births.certify(state, self._cell.place, epoch)
         try:
             self._patience.retry(lambda: certificates.write(certificate))
         except TargetError as error:
-            if not self._told:
-                self._observe(NotCertified(self._who.job, str(error)))
-            self._told = True
-            return False
-        return True
+            return error
+        return None
+
+    def _warn(self, failed: TargetError) -> None:
+        if not self._told:
+            self._observe(NotCertified(self._who.job, str(failed)))
+        self._told = True
+
+
+def _unsafe(failed: TargetError, job: str, epoch: int, done: str) -> TargetError:
+    return type(failed)(
+        f"The birth certificate cannot be written. {failed.what} {done}; but where epochs may be left "
+        "out nothing else tells of a register that goes back, so the run ends here.",
+        job=job,
+        epoch=epoch,
+        remedy="let the driver's Python write into the checkpoint, then restart the query.",
+    )

@@ -37,7 +37,7 @@ class Identity:
     """Who starts: one run of a job, what it writes to, and whose epoch numbers it counts.
 
     Args:
-        adopt: the token of the lineage and target that this run is allowed to take over from.
+        adopt: a token that a refusal named: consent, see ``consent``.
         checkpoint: where the engine's checkpoint lies, see ``JobState``.
         sinks: name and target of each sink of an epoch over several; ``target`` is all of theirs.
     """

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 
-from abs_core import protocol
-from abs_core.certificate import Certificate, Origin, to_text
+from abs_core import consent, protocol
+from abs_core.certificate import Certificate, Origin
 from abs_core.errors import EpochGapError, IdentityError, ProtocolError, RegisterLostError
 from abs_core.model import SUPERSEDED_MAX, JobState
 from abs_core.protocol import Changed, Identity, Refused, Unchanged, Verdict
@@ -44,16 +43,18 @@ def start(
         place: where the register was looked for.
     """
     if state is not None and who.run in state.superseded:
-        return protocol.start(state, who, new_register)  # a zombie: that is the reason to name
+        return protocol.start(
+            state, who, new_register, epoch
+        )  # a zombie: that is the reason to name
     if state is not None and state.moved_to is not None:
-        return protocol.start(state, who, new_register)  # no consent leads past that
+        return protocol.start(state, who, new_register, epoch)  # no consent leads past that
     renamed = _renamed(state, who, origin.certificate)
     if renamed is not None:
         return renamed
     why = lost(state, who, origin, epoch)
     if why is None:
-        return protocol.start(state, who, new_register)
-    if who.adopt != consent_token(who, origin, epoch):
+        return protocol.start(state, who, new_register, epoch)
+    if who.adopt != consent.to_go_on_without(origin, who, epoch):
         return Refused(_register_lost(why, who, origin, epoch, place))
     return _begun_again(state, who, new_register, origin)
 
@@ -94,6 +95,29 @@ def lost(state: JobState | None, who: Identity, origin: Origin, epoch: int) -> s
     if epoch > certificate.deciding and last < certificate.deciding:
         return f"is older than it was (decided up to {_shown(last)}; {certificate.deciding} was)"
     return None
+
+
+def uncertified(
+    state: JobState, who: Identity, origin: Origin, epoch: int, place: str, why: str
+) -> Refused | None:
+    """Whether a run may not decide for the first time, as its certificate cannot be written.
+
+    It may where something else tells of a register that is lost later on: what that has decided, by the
+    gap rule; and where nothing can have been decided. A certificate of an earlier run does not tell of
+    what goes back to the beginning of this one.
+
+    Args:
+        origin: what the checkpoint told before the run tried to write.
+        why: the certificate cannot be written, as a sentence.
+    """
+    certificate = origin.certificate
+    if certificate is None:
+        consented = who.adopt == consent.to_go_on_without(origin, who, epoch)
+        safe = epoch == 0 or state.last_decided is not None or consented
+    else:
+        mine = certificate.generation >= state.generation
+        safe = certificate.register == state.register and (mine or state.last_decided is not None)
+    return None if safe else Refused(_uncertified(who, origin, epoch, place, why))
 
 
 def went_back(state: JobState | None, seen: JobState) -> str | None:
@@ -153,7 +177,7 @@ def begun_elsewhere(others: Sequence[JobState], who: Identity, epoch: int) -> Re
     undone = next((other for other in before if other.open), None)
     if undone is not None:
         return Refused(_open_before(undone, who))
-    token = _token("again", who, epoch, *(f"{o.register} {o.generation}" for o in before))
+    token = consent.to_begin_again(before, who, epoch)
     if who.adopt == token:
         return None
     return Refused(
@@ -198,7 +222,7 @@ def passed_over(
     first = failed.epoch if last is None or failed.partly else max(failed.epoch, last + 1)
     if epoch <= first:
         return None
-    token = _token("passed over", who, epoch, str(first))
+    token = consent.to_pass_over(first, who, epoch)
     if who.adopt == token:
         return None
     if failed.partly:
@@ -220,17 +244,6 @@ def passed_over(
             remedy=f"{remedy} set the option adopt={token} for one start.",
         )
     )
-
-
-def consent_token(who: Identity, origin: Origin, epoch: int) -> str:
-    """Consent to go on without the register that the certificate names, at this epoch only."""
-    certificate = "" if origin.certificate is None else to_text(origin.certificate)
-    return _token("lost", who, epoch, certificate)
-
-
-def _token(what: str, who: Identity, epoch: int, *more: str) -> str:
-    named = "\n".join((what, who.job, who.lineage, who.target, str(epoch), *more))
-    return sha256(named.encode()).hexdigest()[:12]
 
 
 def _renamed(
@@ -311,7 +324,37 @@ def _register_lost(
         epoch=epoch,
         remedy="restore the register (or set the option back); or, once you have seen in the target "
         f"that nothing from epoch {epoch} on is there, set the option "
-        f"adopt={consent_token(who, origin, epoch)}.",
+        f"adopt={consent.to_go_on_without(origin, who, epoch)}.",
+    )
+
+
+def _uncertified(
+    who: Identity, origin: Origin, epoch: int, place: str, why: str
+) -> RegisterLostError:
+    write = "let the driver's Python write into the checkpoint, and restart the query"
+    if origin.certificate is None:
+        what = (
+            f"The job's register at {place} has nothing on record, and the query begins with epoch "
+            f"{epoch}: nothing tells whether it was lost, and a birth certificate, which would tell "
+            "from now on, cannot be written."
+        )
+        token = consent.to_go_on_without(origin, who, epoch)
+        remedy = (
+            f"{write}; or, once you have seen in the target that nothing from epoch {epoch} on is "
+            f"there, set the option adopt={token}."
+        )
+    else:
+        what = (
+            "The birth certificate is that of an earlier run, or of a register that was given up by "
+            "consent, and this run's cannot be written, without which a register that is lost later on "
+            "could be taken for a new one."
+        )
+        remedy = f"{write}."
+    return RegisterLostError(
+        f"{what} {why} Nothing of this epoch is committed.",
+        job=who.job,
+        epoch=epoch,
+        remedy=remedy,
     )
 
 

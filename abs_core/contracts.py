@@ -325,6 +325,11 @@ class Emptiable(Protocol):
         ...
 
 
+def is_known_empty(sink: object) -> bool:
+    """Whether the sink is one that can tell, and its target holds nothing."""
+    return isinstance(sink, Emptiable) and sink.is_empty()
+
+
 class Sink(Protocol):
     """A target with its options, ready to write to. Cheap to build; connects when first used."""
 

@@ -122,14 +122,15 @@ class Coordinator:
             NotPreparedError: a handle is not prepared any more, or would not be for long enough to
                 commit it; nothing is decided, restart.
             HandleLostError: a handle of a decision is aborted or unknown (I7).
-            RegisterLostError: the register is not the one that the checkpoint tells of.
+            RegisterLostError: the register is not the one that the checkpoint tells of, or nothing
+                tells whether it is.
         """
         began = time.monotonic()
         # First what is decided already: it must end well whatever becomes of this epoch.
         state = self._forward.finish_open(self._decider.expected(report) or self._decider.mine())
         known = self._decider.is_known(state, report)
         if not known:
-            self._certifier.certify(state, report.epoch)
+            self._certifier.certify(state, report.epoch, gaps_allowed=report.gaps_allowed)
         given = frozenset(committable.handle for committable in report.committables)
         state = self._decider.decide(report, known=known)
         state = self._forward.finish_open(state, present=report.epoch)

@@ -16,10 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 
 from abs_core import _refusals as refusals
-from abs_core import sinkmap
+from abs_core import consent, sinkmap
 from abs_core._verdicts import Changed as Changed
 from abs_core._verdicts import Identity as Identity
 from abs_core._verdicts import Refused as Refused
@@ -46,21 +45,12 @@ ENDED = "+ended"
 """Follows the name of a run that has given itself up."""
 
 
-def adopt_token(state: JobState) -> str:
-    """Names what an adoption would override, so that a consent left in place cannot be reused.
-
-    It holds until the next run starts: a consent to take over from one run is none to take over from
-    a later one, least of all from one that has taken the job back.
-    """
-    overridden = f"{state.register}\n{state.lineage}\n{state.target}\n{state.generation}"
-    return sha256(overridden.encode()).hexdigest()[:12]
-
-
-def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
+def start(state: JobState | None, who: Identity, new_register: str, epoch: int = 0) -> Verdict:
     """A run takes the job over: it raises the generation, once.
 
     Args:
         new_register: the register id to mint where the job has no state yet.
+        epoch: the one that the run begins with: consent is valid for it only.
     """
     if state is None:
         who_is = (new_register, who.job, who.target, who.lineage)
@@ -76,13 +66,13 @@ def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
     # Where sinks have names, the map is the target: adding or removing one is no other target.
     same_target = state.target == who.target or bool(who.sinks)
     same = state.lineage == who.lineage and same_target
-    if not same and who.adopt != adopt_token(state):
-        return _another_identity(state, who)
+    if not same and who.adopt != consent.to_adopt(state, who, epoch):
+        return _another_identity(state, who, epoch)
     if not same_target and state.open:
         return Refused(refusals.open_elsewhere(state))
     if state.run == who.run:
         if not same:
-            return _another_identity(state, who)
+            return _another_identity(state, who, epoch)
         if mapped != state.sinks:
             # Two users of one name in one run: each would take the other's epochs for its own.
             return Refused(refusals.other_sinks(state, [name for name, _ in who.sinks]))
@@ -104,8 +94,8 @@ def start(state: JobState | None, who: Identity, new_register: str) -> Verdict:
     return Changed(raised)
 
 
-def _another_identity(state: JobState, who: Identity) -> Refused:
-    return Refused(refusals.other_identity(state, who, adopt_token(state)))
+def _another_identity(state: JobState, who: Identity, epoch: int) -> Refused:
+    return Refused(refusals.other_identity(state, who, consent.to_adopt(state, who, epoch)))
 
 
 def generation_of(state: JobState, who: Identity) -> int | Refused:

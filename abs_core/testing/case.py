@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +10,7 @@ from typing import TypeVar
 
 from abs_core.certificate import CertificateStore
 from abs_core.contracts import CoCommitter, RegisterStore, Sink
+from abs_core.errors import AbsError
 from abs_core.patience import Patience
 from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.cuts import Cut
@@ -64,6 +66,8 @@ class Case:
         patience: Patience = QUICK,
         certificates: CertificateStore | None = None,
         digests: bool = False,
+        gaps: bool = False,
+        checkpoint: str | None = None,
     ) -> Run:
         """A new run of the job, in what stands for a new process."""
         return Run(
@@ -77,6 +81,8 @@ class Case:
             patience=patience,
             certificates=certificates,
             digests=digests,
+            gaps=gaps,
+            checkpoint=checkpoint,
         )
 
     def holds(self, *expected: Iterable[Row], when: str) -> None:
@@ -133,6 +139,13 @@ def raises(kind: type[E], call: Callable[[], object]) -> E:
     except kind as error:
         return error
     raise AssertionError(f"{kind.__name__} was not raised")
+
+
+def consent_in(error: AbsError) -> str:
+    """The token of consent that the error names; it is an AssertionError if it names none."""
+    found = re.search(r"adopt=([0-9a-f]+)", error.remedy)
+    assert found is not None, f"the error names no consent: {error}"
+    return found[1]
 
 
 def rows(start: int, count: int, text: str = "v") -> list[Row]:

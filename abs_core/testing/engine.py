@@ -13,7 +13,14 @@ from dataclasses import replace
 import xxhash
 
 from abs_core.certificate import CertificateStore, Origin
-from abs_core.contracts import CoCommitter, RegisterStore, Sink, Task, Writer
+from abs_core.contracts import (
+    CoCommitter,
+    RegisterStore,
+    Sink,
+    Task,
+    Writer,
+    is_known_empty,
+)
 from abs_core.coordinator import Coordinator, Report
 from abs_core.model import Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
@@ -64,6 +71,8 @@ class Run:
         certificates: stand for the engine's checkpoint; read before tasks begin.
         wire: carries the calls of its tasks and its commit process to register and committer.
         digests: whether its tasks make digests of their rows.
+        gaps: whether the engine may leave epochs out.
+        checkpoint: where the engine's checkpoint lies, see ``JobState``.
     """
 
     def __init__(
@@ -80,11 +89,15 @@ class Run:
         certificates: CertificateStore | None = None,
         patience: Patience = QUICK,
         digests: bool = False,
+        gaps: bool = False,
+        checkpoint: str | None = None,
     ) -> None:
         self.sink = sink
         self._digests = digests
         self.job = job
-        self.who = Identity(job, lineage, run or secrets.token_hex(4), sink.target, adopt)
+        run = run or secrets.token_hex(4)
+        self.who = Identity(job, lineage, run, sink.target, adopt, checkpoint)
+        self._gaps = gaps
         self.store = sink.register() if store is None else store
         self.committer = sink.committer()
         self._certificates = certificates
@@ -97,6 +110,7 @@ class Run:
             co_commit=own,
             patience=patience,
             certificates=certificates,
+            is_empty=lambda: is_known_empty(sink),
             fence=sink.fence,
         )
         self.coordinator = self._tasks
@@ -110,10 +124,10 @@ class Run:
                 certificates=certificates,
             )
 
-    def begin(self, epoch: int, *, gaps_allowed: bool = False) -> tuple[JobState, Write | Skip]:
+    def begin(self, epoch: int) -> tuple[JobState, Write | Skip]:
         """What a task does first."""
         origin = Origin() if self._certificates is None else self._certificates.read()
-        return self._tasks.begin(epoch, gaps_allowed=gaps_allowed, origin=origin)
+        return self._tasks.begin(epoch, gaps_allowed=self._gaps, origin=origin)
 
     def attempt(self, epoch: int, partition: int = 0) -> Attempt:
         """An attempt of a task that was told to write; it holds its writer open.
@@ -144,7 +158,8 @@ class Run:
 
     def commit(self, epoch: int, shares: Sequence[Share], fingerprint: str | None = None) -> None:
         """What the engine calls when all tasks of the epoch have reported."""
-        self.coordinator.commit(Report(epoch, shares, fingerprint))
+        report = Report(epoch, shares, fingerprint, gaps_allowed=self._gaps)
+        self.coordinator.commit(report)
 
     def epoch(self, epoch: int, *parts: Sequence[Row], fingerprint: str | None = None) -> None:
         """A whole epoch: all tasks, then commit."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from abs_core.contracts import Inventory
 from abs_core.testing.case import Case
 from abs_core.testing.harness import Holding
 
@@ -52,6 +53,11 @@ def co_committing(case: Case) -> bool:
 def holding(case: Case) -> bool:
     """Sinks whose harness can have a handle that nobody is able to abort."""
     return case.hides and isinstance(case.harness, Holding)
+
+
+def listed(case: Case) -> bool:
+    """Sinks whose register can be looked through."""
+    return isinstance(case.run().store, Inventory)
 
 
 def upserting(case: Case) -> bool:

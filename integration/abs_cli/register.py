@@ -17,7 +17,6 @@ from abs_cli.state import Job, Schema, Sinks, State, Url
 from abs_cli.trail import noted
 from abs_core.errors import ConfigError, RefusedError
 from abs_core.model import JobState, job_key
-from abs_core.protocol import adopt_token
 
 if TYPE_CHECKING:
     from abs_core.contracts import Inventory
@@ -275,5 +274,4 @@ def _document(state: JobState) -> dict[str, Any]:
         ],
         "moved_to": state.moved_to,
         "superseded_runs": len(state.superseded),
-        "adopt": adopt_token(state),
     }

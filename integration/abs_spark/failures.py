@@ -90,6 +90,30 @@ class FailedBatch:
         except FAILURES as error:
             _log.warning("job %s: %s", self._job, str(error)[:200])
 
+    def rename(self, old: str) -> None:
+        """The job had this name before: what is noted under it is this one's.
+
+        Raises:
+            UnavailableError: what is noted there cannot be brought under the new name now.
+        """
+        before = FailedBatch(self._checkpoint, old)
+        if before.read() is None:
+            return
+        try:
+            filesystem, path = before._place()
+            with filesystem.open_input_stream(path) as file:
+                content = bytes(file.read())
+            filesystem, path = self._place()
+            replace_file(filesystem, path, content)
+        except FAILURES as error:
+            raise UnavailableError(
+                f"A batch failed under the job's old name, {old}, and this cannot be noted under the "
+                f"new one: {str(error)[:200]}.",
+                job=self._job,
+                remedy="let the driver's Python write into the checkpoint, then restart the query.",
+            ) from error
+        before.forget()
+
     def _place(self) -> tuple[fs.FileSystem, str]:
         filesystem, folder = locate(self._checkpoint)
         return filesystem, f"{folder.rstrip('/')}/abs/failed-{self._job}.json"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from abs_core.certificate import CertificateStore, Origin
-from abs_core.contracts import Emptiable, Sink
+from abs_core.contracts import Sink, is_known_empty
 from abs_core.coordinator import Coordinator
 from abs_core.events import Event, Started
 from abs_core.model import JobState
@@ -107,12 +107,9 @@ class Run:
             patience=patience,
             observe=self.observe,
             certificates=self._certificates,
-            is_empty=self._is_empty,
+            is_empty=lambda: is_known_empty(self.sink),
             fence=self.sink.fence,
         )
-
-    def _is_empty(self) -> bool:
-        return isinstance(self.sink, Emptiable) and self.sink.is_empty()
 
     def _preflight(self) -> None:
         job = self._identity.job

@@ -16,16 +16,16 @@ from typer.testing import CliRunner, Result
 from abs_cli.main import app
 from abs_cli.places import options_of
 from abs_cli.sinksfile import SinksFile
-from abs_core import sinkmap
+from abs_core import consent, sinkmap
 from abs_core.contracts import Task
 from abs_core.errors import ConfigError, IdentityError, UnavailableError
 from abs_core.model import Committable, JobState, Share, Wrote
 from abs_core.patience import Patience
-from abs_core.protocol import Changed, adopt_token, decide
+from abs_core.protocol import Changed, Identity, decide
 from abs_services import KafkaService, S3Service
 from abs_services.native import NativePostgres
 from abs_spark.foreach.run import EpochRun
-from abs_spark.foreach.targets import Targets
+from abs_spark.foreach.targets import Targets, joined
 from abs_spark.formats import sink_format
 from abs_spark.names import RunName
 from abs_spark.target import Target
@@ -241,7 +241,9 @@ def test_a_register_is_moved_with_what_is_decided_committed_first(job: Several, 
     assert job.values() == everywhere("a", "b")
     with pytest.raises(IdentityError, match="was moved to"):
         job.run().begin(2)
-    job.adopt = adopt_token(job.state(job.run()))
+    run = job.run()
+    who = Identity(JOB, run.name.lineage, run.name.run, joined(run.targets.identities()))
+    job.adopt = consent.to_adopt(job.state(run), who, 2)
     with pytest.raises(IdentityError, match="was moved to"):
         job.run().begin(2)
     job.adopt = None

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core import births
+from abs_core import births, consent
 from abs_core.births import Failed
 from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
 from abs_core.errors import (
@@ -128,7 +128,7 @@ def test_where_the_checkpoint_cannot_be_read_a_register_is_minted_for_the_first_
     assert isinstance(births.start(None, WHO, OTHER, UNREADABLE, 0, "here"), Changed)
     error = error_of(births.start(None, WHO, OTHER, UNREADABLE, 3, "here"))
     assert isinstance(error, RegisterLostError)
-    token = births.consent_token(WHO, UNREADABLE, 3)
+    token = consent.to_go_on_without(UNREADABLE, WHO, 3)
     assert f"adopt={token}" in error.remedy
     consenting = replace(WHO, adopt=token)
     assert isinstance(births.start(None, consenting, OTHER, UNREADABLE, 3, "here"), Changed)
@@ -160,7 +160,7 @@ def test_a_zombie_is_told_that_it_is_fenced() -> None:
 
 class TestConsent:
     def token(self, epoch: int = 9, who: Identity = WHO) -> str:
-        return births.consent_token(who, Origin(CERTIFICATE), epoch)
+        return consent.to_go_on_without(Origin(CERTIFICATE), who, epoch)
 
     def test_a_lost_register_is_minted_above_every_generation_before(self) -> None:
         consenting = replace(WHO, adopt=self.token())

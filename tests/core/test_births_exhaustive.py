@@ -25,10 +25,22 @@ def _without_deciding(state: JobState, place: str, deciding: int) -> Certificate
     return replace(births.certify(state, place, deciding), deciding=10**9)
 
 
+def _never_mind(
+    state: JobState, who: Identity, origin: Origin, epoch: int, place: str, why: str
+) -> None:
+    """That a certificate cannot be written is a warning."""
+
+
 WRONG = {
     "mint again": Ways(start=_mint_again),
     "certificate after the first decision": Ways(first=False),
     "certificate that does not name the epoch about to be decided": Ways(certify=_without_deciding),
+    "a certificate that cannot be written is a warning": Ways(full=True, uncertified=_never_mind),
+    "one that cannot be written anew is a warning": Ways(refusals=3, uncertified=_never_mind),
+    "certificate once a run, where epochs may be left out": Ways(gaps=True, tells=False),
+    "an epoch that cannot be noted, where some may be left out, is a warning": Ways(
+        gaps=True, refusals=2, stops=False
+    ),
 }
 
 
@@ -38,12 +50,36 @@ def test_a_register_that_is_lost_at_any_step_doubles_no_epoch() -> None:
     assert states > 1000, "the model does too little to prove anything"
 
 
-def test_nobody_is_refused_where_nothing_is_lost() -> None:
-    assert explore_losses(Ways(losses=0, runs=4)) > 100
+@pytest.mark.parametrize("ways", [Ways(refusals=3), Ways(full=True)])
+def test_nor_where_the_certificate_cannot_be_written_at_times_or_ever(ways: Ways) -> None:
+    assert explore_losses(ways) > 1000
+
+
+@pytest.mark.parametrize("refusals", [0, 2])
+def test_nor_where_the_engine_leaves_epochs_out(refusals: int) -> None:
+    assert explore_losses(Ways(gaps=True, refusals=refusals)) > 1000
+
+
+@pytest.mark.parametrize(
+    "ways", [Ways(losses=0, runs=4), Ways(losses=0, full=True), Ways(losses=0, gaps=True)]
+)
+def test_nobody_is_refused_where_nothing_is_lost(ways: Ways) -> None:
+    assert explore_losses(ways) > 100
 
 
 @pytest.mark.campaign
-@pytest.mark.parametrize("ways", [Ways(losses=2), Ways(runs=4), Ways(epochs=4)])
+@pytest.mark.parametrize(
+    "ways",
+    [
+        Ways(losses=2),
+        Ways(runs=4),
+        Ways(epochs=4),
+        Ways(losses=2, refusals=4),
+        Ways(losses=2, full=True),
+        Ways(gaps=True, epochs=4, refusals=1),
+        Ways(gaps=True, losses=2, refusals=2),
+    ],
+)
 def test_larger_explorations(ways: Ways) -> None:
     print(explore_losses(ways, limit=5_000_000))
 

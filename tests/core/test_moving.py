@@ -7,13 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core import births
+from abs_core import births, consent
 from abs_core.certificate import MemoryCertificates, Origin
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import ConfigError, FencedError, IdentityError, RegisterLostError
 from abs_core.model import JobState
 from abs_core.moving import move, rename, reset
-from abs_core.protocol import adopt_token
 from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
@@ -148,13 +147,14 @@ def test_what_a_move_leaves_is_taken_for_live_by_no_consent(case: Case) -> None:
     assert left is not None
     assert left.state.moved_to == there.place(JOB)
     assert left.state.open == ()
-    token = adopt_token(left.state)
+    who = case.run(store=here).who
+    token = consent.to_adopt(left.state, who, 1)
     refused = raises(IdentityError, lambda: case.run(store=here, adopt=token).begin(1))
     assert there.place(JOB) in str(refused)
     lost = replace(left.state, register="f" * 16)
     certificate = births.certify(lost, "elsewhere", 0)
-    consent = births.consent_token(case.run(store=here).who, Origin(certificate), 1)
-    again = case.run(store=here, certificates=MemoryCertificates(certificate), adopt=consent)
+    token = consent.to_go_on_without(Origin(certificate), who, 1)
+    again = case.run(store=here, certificates=MemoryCertificates(certificate), adopt=token)
     raises(IdentityError, lambda: again.begin(1))
     assert here.load(JOB) == left
     raises(ConfigError, lambda: move(here, case.sink().committer(), JOB, Brittle()))

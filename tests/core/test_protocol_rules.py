@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abs_core import protocol
+from abs_core import consent, protocol
 from abs_core.errors import (
     AbandonedError,
     EpochGapError,
@@ -37,6 +37,11 @@ WHO = Identity("job", "lineage", "run1", "target")
 def state(**fields: object) -> JobState:
     first = JobState(REGISTER, "job", "target", "lineage", 1, "run1")
     return replace(first, **fields)  # type: ignore[arg-type]
+
+
+def adopting(given: JobState, who: Identity, epoch: int = 0) -> Identity:
+    """The same run, with the consent that the refusal names."""
+    return replace(who, adopt=consent.to_adopt(given, who, epoch))
 
 
 def handle(epoch: int = 0, *, generation: int = 1, partition: int = 0) -> HandleName:
@@ -102,14 +107,14 @@ class TestStart:
         stranger = replace(WHO, run="run2", **other)
         error = refused(protocol.start(state(), stranger, REGISTER))
         assert isinstance(error, IdentityError)
-        token = protocol.adopt_token(state())
+        token = consent.to_adopt(state(), stranger, 0)
         assert f"adopt={token}" in error.remedy
         adopted = changed(protocol.start(state(), replace(stranger, adopt=token), REGISTER))
         assert (adopted.lineage, adopted.target) == (stranger.lineage, stranger.target)
 
     def test_an_adopted_lineage_counts_its_epochs_anew_and_keeps_open_decisions(self) -> None:
         given = state(frontier=7, open=(decision(8),), recent=(Recent(8, None, 5),))
-        who = replace(WHO, lineage="new", run="run2", adopt=protocol.adopt_token(given))
+        who = adopting(given, replace(WHO, lineage="new", run="run2"))
         adopted = changed(protocol.start(given, who, REGISTER))
         assert (adopted.frontier, adopted.recent, adopted.open) == (None, (), given.open)
         assert adopted.last_decided is None
@@ -117,24 +122,38 @@ class TestStart:
 
     def test_a_job_that_moves_to_another_target_keeps_its_epochs(self) -> None:
         given = state(frontier=7)
-        who = replace(WHO, target="new", run="run2", adopt=protocol.adopt_token(given))
+        who = adopting(given, replace(WHO, target="new", run="run2"))
         assert changed(protocol.start(given, who, REGISTER)).frontier == 7
 
     def test_a_job_with_open_decisions_does_not_move_to_another_target(self) -> None:
         given = state(open=(decision(0),))
-        who = replace(WHO, target="new", run="run2", adopt=protocol.adopt_token(given))
+        who = adopting(given, replace(WHO, target="new", run="run2"))
         error = refused(protocol.start(given, who, REGISTER))
         assert isinstance(error, IdentityError)
         assert "old target" in error.remedy
 
     def test_a_consent_to_adopt_does_not_outlive_the_run_it_was_given_for(self) -> None:
-        token = protocol.adopt_token(state())
-        thief = replace(WHO, lineage="new", run="run2", adopt=token)
+        thief = adopting(state(), replace(WHO, lineage="new", run="run2"))
         stolen = changed(protocol.start(state(), thief, REGISTER))
-        back = replace(WHO, run="run3", adopt=protocol.adopt_token(stolen))
+        back = adopting(stolen, replace(WHO, run="run3"))
         taken_back = changed(protocol.start(stolen, back, REGISTER))
         restarted = replace(thief, run="run4")
         assert isinstance(refused(protocol.start(taken_back, restarted, REGISTER)), IdentityError)
+
+    @pytest.mark.parametrize(
+        "other",
+        [{"lineage": "another"}, {"target": "another"}, {"epoch": 77}],
+        ids=["lineage", "target", "epoch"],
+    )
+    def test_a_consent_to_adopt_holds_for_one_lineage_target_and_epoch(
+        self, other: dict[str, Any]
+    ) -> None:
+        epoch = other.pop("epoch", 7)
+        consenting = adopting(state(), replace(WHO, lineage="new", run="run2"), 7)
+        stranger = replace(consenting, **other)
+        verdict = protocol.start(state(), stranger, REGISTER, epoch)
+        assert isinstance(refused(verdict), IdentityError)
+        assert changed(protocol.start(state(), consenting, REGISTER, 7)).lineage == "new"
 
     def test_a_run_knows_whether_it_has_started(self) -> None:
         given = state(superseded=("run0",))
@@ -351,8 +370,7 @@ def act(given: JobState, action: str, number: int) -> JobState:
     """The state that the rule leads to, or the same where it refuses."""
     verdict: Verdict = Unchanged(given)
     if action == "start":
-        token = protocol.adopt_token(given)
-        who = Identity("job", f"lineage{number % 2}", f"run{number}", "target", token)
+        who = adopting(given, Identity("job", f"lineage{number % 2}", f"run{number}", "target"))
         verdict = protocol.start(given, who, REGISTER)
     elif action == "decide":
         named = one(number, generation=given.generation)

@@ -184,6 +184,16 @@ def test_a_function_that_is_mended_does_not_skip_a_batch_that_was_written_in_par
     assert table.batches() == [0, 1]
 
 
+def test_a_batch_that_failed_is_not_passed_over_under_a_new_name(table: Table) -> None:
+    table.world.add_files(range(2))
+    table.run(table.keeping_errors(broken_from(1, in_a_task, table.epoch())))
+    table.world.add_files(range(2, 3))
+    table.world.rename_job("new")
+    with pytest.raises(StreamingQueryException, match=r"Epoch 1 failed and was not"):
+        table.run(table.epoch(job="new"))
+    assert table.batches() == [0]
+
+
 def test_by_consent_a_query_goes_on_without_a_batch_that_failed(table: Table) -> None:
     table.world.add_files(range(2))
     table.run(table.keeping_errors(broken_from(1, in_a_task, table.epoch())))

@@ -41,6 +41,17 @@ def test_a_note_that_cannot_be_read_stays_as_it_is(tmp_path: Path) -> None:
     assert note_in(tmp_path).read_text() == "{"
 
 
+def test_a_note_goes_with_the_job_to_its_new_name(tmp_path: Path) -> None:
+    old, new = FailedBatch(str(tmp_path), "job"), FailedBatch(str(tmp_path), "new")
+    new.rename("job")
+    assert new.read() is None
+    old.note(7)
+    noted = old.read()
+    new.rename("job")
+    new.rename("job")
+    assert (new.read(), old.read()) == (noted, None)
+
+
 @pytest.mark.parametrize(
     "damaged",
     ["", "{", "7", '{"epoch": 7}', WRITTEN.replace("7", "-1"), WRITTEN.replace("7", '"7"')],

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from abs_core.model import JobState
+from abs_core.moving import rename
 from abs_sinks.postgres import PostgresOptions, PostgresRegister, PostgresSink
 from tests.spark.jobs.stream_files import Job
 
@@ -149,6 +150,12 @@ class World:
         doubts = [doubt.detail for doubt in sink.committer().in_doubt(job)]
         sink.close()
         return doubts
+
+    def rename_job(self, new: str) -> None:
+        """As `abs register rename` does."""
+        sink = PostgresSink(self._options, ARROW)
+        rename(sink.register(), sink.committer(), JOB, new)
+        sink.close()
 
     @property
     def _options(self) -> PostgresOptions:

@@ -5,16 +5,30 @@ from __future__ import annotations
 from dataclasses import replace
 
 from abs_core.certificate import Certificate, MemoryCertificates
-from abs_core.contracts import Inventory
-from abs_core.errors import IdentityError, RegisterLostError
+from abs_core.contracts import Emptiable, Inventory
+from abs_core.errors import IdentityError, RefusedError, RegisterLostError
 from abs_core.model import job_key
 from abs_core.parent_certificates import ParentCertificates
-from abs_core.testing.case import JOB, Case, raises, rows
+from abs_core.testing.case import JOB, Case, consent_in, raises, rows
 from abs_core.testing.engine import QUICK, Run
-from abs_core.testing.rules import Rules
+from abs_core.testing.rules import Rules, listed
 
 rule = Rules()
 ROWS, MORE = rows(0, 3), rows(10, 3)
+PLACE = "file://here/checkpoint"
+
+
+class Brittle(MemoryCertificates):
+    """A checkpoint that can be read, and for now not be written."""
+
+    def __init__(self, *, full: bool = False) -> None:
+        super().__init__()
+        self.full = full
+
+    def write(self, certificate: Certificate) -> None:
+        if self.full:
+            raise RefusedError("The checkpoint cannot be written.")
+        super().write(certificate)
 
 
 @rule()
@@ -78,7 +92,7 @@ def a_batch_whose_register_is_lost_is_refused(case: Case) -> None:
     parent.write(Certificate(never, "0" * 16, "", 1, None, 0))
     error = raises(RegisterLostError, lambda: run(never).begin(0))
     assert store.load(never) is None, "a register was minted beside the parent record"
-    consent = error.remedy.rpartition("adopt=")[2].rstrip(".")
+    consent = consent_in(error)
     noted = ParentCertificates(store, token, "the target", QUICK).read().certificate
     assert noted is not None, "the token is not noted in its job's parent record"
     run(never, consent).epoch(0, rows(20, 1))
@@ -104,3 +118,81 @@ def the_certificate_is_written_before_the_first_decision(case: Case) -> None:
     assert checkpoint.certificate is not None, "no certificate was written"
     case.run(certificates=MemoryCertificates(checkpoint.certificate)).epoch(0, ROWS)
     case.finished(ROWS, when="after a run that ended between its certificate and its decision")
+
+
+@rule()
+def a_register_that_may_be_lost_decides_nothing_where_no_certificate_can_be_written(
+    case: Case,
+) -> None:
+    full = Brittle(full=True)
+    case.run("new", certificates=full).epoch(0, rows(20, 1))  # nothing can be lost before
+    case.run("new", certificates=full).epoch(1, rows(30, 1))  # and it says what it has decided
+    lost = case.run(certificates=full)
+    shares = lost.tasks(1, ROWS)
+    error = raises(RegisterLostError, lambda: lost.commit(1, shares))
+    assert lost.state().last_decided is None, "an epoch was decided that may be committed already"
+    case.run(certificates=full, adopt=consent_in(error)).epoch(1, ROWS)
+    case.run(certificates=full).epoch(2, MORE)
+    when = "after a job that went on by consent without a certificate"
+    case.is_clean(JOB, "new", when=when)
+    case.holds(rows(20, 1), rows(30, 1), ROWS, MORE, when=when)
+
+
+@rule()
+def a_register_that_went_back_is_refused_where_epochs_may_be_left_out(case: Case) -> None:
+    checkpoint = MemoryCertificates()
+    run = case.run(certificates=checkpoint, gaps=True)
+    run.epoch(0, ROWS)
+    before = run.state()
+    run.epoch(2, MORE)
+    stored = run.store.load(JOB)
+    assert stored is not None
+    run.store.compare_and_set(JOB, stored.version, before)  # as from a backup
+    lost = case.run(certificates=checkpoint, gaps=True)
+    raises(RegisterLostError, lambda: lost.begin(2))
+    case.finished(ROWS, MORE, when="after a register went back, in a job that leaves epochs out")
+
+
+@rule()
+def an_epoch_that_cannot_be_noted_ends_the_run_where_epochs_may_be_left_out(case: Case) -> None:
+    checkpoint = Brittle()
+    run = case.run(certificates=checkpoint, gaps=True)
+    run.epoch(0, ROWS)
+    shares = run.tasks(2, MORE)
+    checkpoint.full = True
+    raises(RefusedError, lambda: run.commit(2, shares))
+    assert run.state().last_decided == 2
+    checkpoint.full = False
+    again = case.run(certificates=checkpoint, gaps=True)
+    again.epoch(2, MORE)
+    assert checkpoint.certificate is not None
+    assert checkpoint.certificate.frontier == 2, "an epoch that was committed before is not noted"
+    checkpoint.full = True
+    undone = case.run(certificates=checkpoint, gaps=True)
+    shares = undone.tasks(4, rows(20, 1))
+    raises(RefusedError, lambda: undone.commit(4, shares))
+    assert undone.state().last_decided == 2, "an epoch was decided that the certificate cannot tell"
+    checkpoint.full = False
+    case.run(certificates=checkpoint, gaps=True).epoch(4, rows(20, 1))
+    case.finished(ROWS, MORE, rows(20, 1), when="after epochs that could not be noted")
+
+
+@rule(listed)
+def another_lineage_from_the_place_of_a_checkpoint_is_refused_unless_the_target_is_empty(
+    case: Case,
+) -> None:
+    old = case.run("old", lineage="old", checkpoint=PLACE)
+    old.epoch(0, [])
+    early = case.run("early", lineage="early", checkpoint=PLACE)
+    if isinstance(early.sink, Emptiable):
+        early.begin(0)
+    old.epoch(1, ROWS)
+    new = case.run("new", lineage="new", checkpoint=PLACE)
+    error = raises(IdentityError, lambda: new.begin(0))
+    assert "job old" in error.what, f"whose checkpoint it was is not told: {error.what}"
+    assert new.store.load("new") is None, "a register was minted"
+    case.run("apart", lineage="apart", checkpoint=f"{PLACE}/another").begin(0)
+    case.run("new", lineage="new", checkpoint=PLACE, adopt=consent_in(error)).epoch(0, MORE)
+    when = "after a checkpoint was deleted, and another one made at its place"
+    case.is_clean("old", "early", "new", "apart", when=when)
+    case.holds(ROWS, MORE, when=when)

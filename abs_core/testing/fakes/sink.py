@@ -71,6 +71,10 @@ class FakeSink:
         }
         return Guarantee(self._protocol, self._write, visibility[self._protocol], "nothing")
 
+    def is_empty(self) -> bool:
+        with self._target.transaction() as db:
+            return db.execute("SELECT 1 FROM data LIMIT 1").fetchone() is None
+
     def fence(self, state: JobState) -> None:
         pass
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from abs_core import births, protocol, sinkmap
 from abs_core.births import Failed
-from abs_core.certificate import Origin
+from abs_core.certificate import Certificate, Origin
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import IdentityError
 from abs_core.model import JobState, Share
@@ -90,9 +90,11 @@ class EpochRun:
             TargetError: a target does not answer for good.
         """
         if self._origin is None:
+            origin = with_checkpoint(self._patience).retry(self._certificates.read)
+            self._bring_note(origin.certificate)
             self._check_none_passed_over(epoch)
             self._preflight()
-            self._origin = with_checkpoint(self._patience).retry(self._certificates.read)
+            self._origin = origin
         state, plan = self._coordinator.begin(epoch, gaps_allowed=True, origin=self._origin)
         self._note(self._known)
         if state.sinks and not self._identity.sinks:
@@ -181,6 +183,15 @@ class EpochRun:
 
     def _note(self, known: Known) -> None:
         runs.note(self.name.run, self.name.job, known)
+
+    def _bring_note(self, certificate: Certificate | None) -> None:
+        """Where the job has been renamed: the note of a batch that failed goes with it."""
+        if certificate is None or certificate.job == self.name.job:
+            return
+        stored = self._patience.retry(lambda: self.targets.register().load(self.name.job))
+        if stored is not None and stored.state.register == certificate.register:
+            old = certificate.job
+            with_checkpoint(self._patience).retry(lambda: self._failed_batch.rename(old))
 
     def _check_none_passed_over(self, epoch: int) -> None:
         """Before the run starts: whether Spark has gone on past a batch that failed."""

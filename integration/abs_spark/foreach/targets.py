@@ -9,7 +9,7 @@ from typing import Any
 
 from abs_core.aborting import attempt_all
 from abs_core.composite import RoutedCommitter
-from abs_core.contracts import Committer, Emptiable, RegisterStore, Sink
+from abs_core.contracts import Committer, RegisterStore, Sink, is_known_empty
 from abs_core.errors import AbsError, ConfigError, OptionError
 from abs_core.grouping import SinkGroup
 from abs_core.model import AND, Committable, Finding, Guarantee, InDoubt, JobState
@@ -139,7 +139,7 @@ class Targets:
 
     def is_empty(self) -> bool:
         """Whether no target holds a row yet."""
-        return all(isinstance(s, Emptiable) and s.is_empty() for s in self._sinks.values())
+        return all(is_known_empty(sink) for sink in self._sinks.values())
 
     def fence(self, state: JobState) -> None:
         attempt_all(partial(sink.fence, state) for sink in self._sinks.values())

@@ -6,11 +6,13 @@ Rules are pure functions: each is asked once for each argument, whatever number 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
+from abs_core import consent
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, Decision, HandleName, JobState
-from abs_core.protocol import Identity, Refused, Skip, Verdict, adopt_token, ended
+from abs_core.protocol import Identity, Refused, Skip, Verdict, ended
 from tests.model.exhaustive.configuration import Configuration
 
 REGISTER, JOB, TARGET = "0" * 16, "job", "target"
@@ -244,8 +246,10 @@ class Book:
     def _who(self, run: int, state: JobState | None) -> Identity:
         """The run, with the consent that its operator would read off the error."""
         spec = self.config.runs[run]
-        token = adopt_token(state) if spec.adopts and state is not None else None
-        return Identity(JOB, spec.lineage, f"run{run}", TARGET, token)
+        who = Identity(JOB, spec.lineage, f"run{run}", TARGET)
+        if not spec.adopts or state is None:
+            return who
+        return replace(who, adopt=consent.to_adopt(state, who, 0))
 
     def _fingerprint(self, run: int, epoch: int) -> str:
         return f"{self.config.runs[run].content} {epoch}"

@@ -1,10 +1,14 @@
 """Explores what becomes of a job whose register vanishes, or goes back, at any step.
 
-Runs come one after the other and die anywhere; the checkpoint, with the certificate in it, stays. The
-rules are the real ones (``births``, ``protocol``); what is modelled is the order of a run's steps.
+Runs come one after the other and die anywhere; the checkpoint, with the certificate in it, stays, but
+may refuse to have it written. The rules are the real ones (``births``, ``protocol``); what is modelled
+is the order of a run's steps. An engine may leave epochs out (``Ways.gaps``): there each epoch is told
+to the certificate before the engine may note it.
 
 **What is left out**: a register that loses exactly its last decision, while the engine has not noted
-the epoch. Nothing that is written before a decision can tell that from an epoch that was not decided.
+the epoch: nothing that is written before a decision can tell that from an epoch that was not decided.
+Where no certificate can be written the first decision is lost so with the whole register, too. And a
+checkpoint that could not be written from the first epoch on, and can be once the register is lost.
 """
 
 from __future__ import annotations
@@ -20,10 +24,11 @@ from abs_core.protocol import Identity, Refused, Skip, Verdict
 from tests.model.exhaustive.book import Violated
 
 JOB, PLACE = "job", "here"
-OFF, BEGIN, LOAD, CERTIFY, DECIDE, COMMIT, FINISH, AFTERWARDS, NOTE = range(9)
+OFF, BEGIN, LOAD, CERTIFY, DECIDE, COMMIT, FINISH, AFTERWARDS, TELL, NOTE = range(10)
 """What a run does next. ``BEGIN`` is its tasks' step, the others are the commit process's."""
 
 StartRule = Callable[[JobState | None, Identity, str, Origin, int, str], Verdict]
+Uncertified = Callable[[JobState, Identity, Origin, int, str, str], Refused | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +39,29 @@ class Ways:
         start: the rule by which a run takes the job over.
         certify: makes the certificate.
         first: whether that is written before the run's first decision, not after it.
+        uncertified: whether a run may decide although its certificate could not be written.
+        gaps: whether the engine may leave epochs out.
+        tells: whether each epoch is told to the certificate, where the engine may do so.
+        stops: whether a run ends where that fails.
         epochs: in the source.
         runs: starts, at most.
         losses: how often the register is lost, at most.
+        full: whether no certificate can ever be written.
+        refusals: how often one that is there cannot be written anew, at most.
     """
 
     start: StartRule = births.start
     certify: Callable[[JobState, str, int], Certificate] = births.certify
     first: bool = True
+    uncertified: Uncertified = births.uncertified
+    gaps: bool = False
+    tells: bool = True
+    stops: bool = True
     epochs: int = 3
     runs: int = 3
     losses: int = 1
+    full: bool = False
+    refusals: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +72,8 @@ class Loss:
         register: what the store holds now.
         held: what it has held before, oldest first.
         top: the highest epoch that was ever decided.
+        below: the one that was decided before it.
+        begun: the highest epoch that a task has begun: it is not left out when it comes again.
         noted: epochs that the engine's checkpoint holds for done.
         visible: handles whose rows readers see.
         run: number of the present run, or of the last one.
@@ -66,6 +85,8 @@ class Loss:
     register: JobState | None = None
     held: tuple[JobState, ...] = ()
     top: int = -1
+    below: int = -1
+    begun: int = -1
     certificate: Certificate | None = None
     noted: int = 0
     visible: frozenset[HandleName] = frozenset()
@@ -75,13 +96,15 @@ class Loss:
     origin: Origin = field(default_factory=Origin)
     certified: bool = False
     losses: int = 0
+    refusals: int = 0
     lost: bool = False
 
     def puts(self, state: JobState) -> Loss:
         """The register holds this state now."""
         held = self.held if self.register is None else (*self.held, self.register)
-        top = max(self.top, _last(state))
-        return replace(self, register=state, seen=state, held=held, top=top)
+        decided = _last(state)
+        top, below = (decided, self.top) if decided > self.top else (self.top, self.below)
+        return replace(self, register=state, seen=state, held=held, top=top, below=below)
 
 
 def explore_losses(ways: Ways, limit: int = 500_000) -> int:
@@ -90,7 +113,7 @@ def explore_losses(ways: Ways, limit: int = 500_000) -> int:
     Raises:
         Violated: an epoch is visible twice, or a run is refused although nothing was lost.
     """
-    first = Loss(losses=ways.losses)
+    first = Loss(losses=ways.losses, refusals=ways.refusals)
     came: dict[Loss, tuple[Loss | None, str]] = {first: (None, "")}
     waiting = [first]
     while waiting:
@@ -129,7 +152,7 @@ def _check(world: Loss) -> None:
 
 def _steps(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
     if world.losses:
-        yield from _losses(world)
+        yield from _losses(ways, world)
     if world.at == OFF:
         if world.run + 1 < ways.runs and world.noted < ways.epochs:
             run = world.run + 1
@@ -137,8 +160,20 @@ def _steps(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
             yield f"run {run} starts", replace(begun, origin=Origin(world.certificate))
         return
     yield f"run {world.run} dies", _off(world)
+    if world.at == BEGIN and ways.gaps and world.noted > world.begun:
+        yield f"epoch {world.noted} is left out", _noted(ways, world)
+    if world.at in _WRITES and (ways.full or (world.refusals and world.certificate)):
+        less = replace(world, refusals=0 if ways.full else world.refusals - 1)
+        yield from _moved(less, "cannot write the certificate", lambda: _in_vain(ways, less))
+        if ways.full:
+            return
+    yield from _moved(world, _NAMES[world.at], lambda: _MOVES[world.at](ways, world))
+
+
+def _moved(world: Loss, what: str, move: Callable[[], Loss]) -> Iterator[tuple[str, Loss]]:
+    """What becomes of the run by this step."""
     try:
-        yield f"run {world.run}: {_NAMES[world.at]}", _MOVES[world.at](ways, world)
+        yield f"run {world.run}: {what}", move()
     except ProtocolError as refused:
         if not world.lost:
             raise Violated(f"nothing was lost, and a run is refused: {refused}") from None
@@ -147,14 +182,15 @@ def _steps(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
         yield f"run {world.run} is refused", _off(world)
 
 
-def _losses(world: Loss) -> Iterator[tuple[str, Loss]]:
+def _losses(ways: Ways, world: Loss) -> Iterator[tuple[str, Loss]]:
     if world.register is None:
         return
     less = replace(world, losses=world.losses - 1, lost=True)
-    yield "the register vanishes", replace(less, register=None, held=())
+    undone = world.top == world.noted
+    if not (ways.full and undone and world.below == -1):
+        yield "the register vanishes", replace(less, register=None, held=())
     for number, old in enumerate(world.held):
-        only_the_last = world.top == world.noted and _last(old) == world.top - 1
-        if not only_the_last:
+        if not (undone and _last(old) == world.below):
             what = f"generation {old.generation}, decided up to {_last(old)}"
             gone = replace(less, register=old, held=world.held[:number])
             yield f"the register goes back to {what}", gone
@@ -174,12 +210,13 @@ def _begin(ways: Ways, world: Loss) -> Loss:
     verdict = ways.start(world.register, _who(world), register, world.origin, world.noted, PLACE)
     if isinstance(verdict, Refused):
         raise verdict.error
-    planned = protocol.plan(verdict.state, verdict.state.generation, world.noted)
+    state = verdict.state
+    planned = protocol.plan(state, state.generation, world.noted, gaps_allowed=ways.gaps)
     if isinstance(planned, Refused):
         raise planned.error
-    moved = replace(world, at=LOAD)
+    moved = replace(world, at=LOAD, begun=max(world.begun, world.noted))
     if isinstance(verdict, protocol.Changed):
-        moved = replace(moved.puts(verdict.state), seen=world.seen)
+        moved = replace(moved.puts(state), seen=world.seen)
     return moved
 
 
@@ -190,24 +227,50 @@ def _load(ways: Ways, world: Loss) -> Loss:
     moved = replace(world, seen=state)
     if state.open:
         return replace(moved, at=COMMIT)
-    planned = protocol.plan(state, state.generation, world.noted)
+    planned = protocol.plan(state, state.generation, world.noted, gaps_allowed=ways.gaps)
     if isinstance(planned, Refused):
         raise planned.error
     if isinstance(planned, Skip):
-        return replace(moved, at=NOTE)
+        return replace(moved, at=_once_done(ways))
     return replace(moved, at=CERTIFY if ways.first and not world.certified else DECIDE)
 
 
 def _certify(ways: Ways, world: Loss) -> Loss:
+    state = _checked(ways, world)
+    certificate = ways.certify(state, PLACE, world.noted)
+    at = DECIDE if ways.first else COMMIT
+    return replace(world, certificate=certificate, certified=True, at=at)
+
+
+def _checked(ways: Ways, world: Loss) -> JobState:
+    """The register as it was looked at, which goes with the certificate."""
     assert world.seen is not None
-    origin = Origin(world.certificate)
-    state = world.seen
+    state, origin = world.seen, Origin(world.certificate)
     verdict = ways.start(state, _who(world), state.register, origin, world.noted, PLACE)
     if isinstance(verdict, Refused):
         raise verdict.error
-    certificate = ways.certify(world.seen, PLACE, world.noted)
-    at = DECIDE if ways.first else COMMIT
-    return replace(world, certificate=certificate, certified=True, at=at)
+    return state
+
+
+def _tell(ways: Ways, world: Loss) -> Loss:
+    assert world.seen is not None
+    return replace(world, certificate=ways.certify(world.seen, PLACE, world.noted), at=NOTE)
+
+
+def _in_vain(ways: Ways, world: Loss) -> Loss:
+    """The certificate cannot be written."""
+    if world.at == TELL:
+        return _off(world) if ways.stops else replace(world, at=NOTE)
+    state = _checked(ways, world)
+    if ways.gaps and ways.stops:
+        return _off(world)
+    origin = Origin(world.certificate)
+    refused = ways.uncertified(state, _who(world), origin, world.noted, PLACE, "It is full.")
+    if refused is None:
+        return replace(world, at=DECIDE)
+    if ways.full:
+        raise refused.error
+    return _off(world)
 
 
 def _decide(ways: Ways, world: Loss) -> Loss:
@@ -215,8 +278,15 @@ def _decide(ways: Ways, world: Loss) -> Loss:
     generation = _mine(world, state)
     epoch = world.noted
     name = HandleName(state.register, JOB, generation, epoch, 0, f"{world.run:x}")
+    committables = [Committable(name, 1, "none:")]
     verdict = protocol.decide(
-        state, generation, epoch, [Committable(name, 1, "none:")], fingerprint="f", rows=1
+        state,
+        generation,
+        epoch,
+        committables,
+        fingerprint="f",
+        rows=1,
+        gaps_allowed=ways.gaps,
     )
     if isinstance(verdict, Refused):
         raise verdict.error
@@ -234,14 +304,20 @@ def _finish(ways: Ways, world: Loss) -> Loss:
     if isinstance(verdict, Refused):
         raise verdict.error
     done = _decision(world).epoch == world.noted
-    return replace(world.puts(verdict.state), at=NOTE if done else LOAD)
+    return replace(world.puts(verdict.state), at=_once_done(ways) if done else LOAD)
 
 
-def _note(ways: Ways, world: Loss) -> Loss:
+def _once_done(ways: Ways) -> int:
+    return TELL if ways.gaps and ways.tells else NOTE
+
+
+def _noted(ways: Ways, world: Loss) -> Loss:
     noted = replace(world, noted=world.noted + 1)
     if noted.noted == ways.epochs:
         return _off(noted)
-    return replace(noted, at=BEGIN, origin=Origin(world.certificate))
+    # An engine that leaves epochs out is one process: it has read the checkpoint as it began.
+    origin = world.origin if ways.gaps else Origin(world.certificate)
+    return replace(noted, at=BEGIN, origin=origin)
 
 
 def _looked(world: Loss) -> JobState:
@@ -279,8 +355,10 @@ _MOVES: dict[int, Callable[[Ways, Loss], Loss]] = {
     COMMIT: _commit,
     FINISH: _finish,
     AFTERWARDS: _certify,
-    NOTE: _note,
+    TELL: _tell,
+    NOTE: _noted,
 }
+_WRITES = (CERTIFY, TELL)
 _NAMES = {
     BEGIN: "a task begins",
     LOAD: "the commit process looks",
@@ -289,5 +367,6 @@ _NAMES = {
     COMMIT: "commits",
     FINISH: "finishes",
     AFTERWARDS: "writes the certificate afterwards",
+    TELL: "tells the certificate of the epoch",
     NOTE: "the engine notes the epoch",
 }
