@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -240,3 +241,61 @@ def test_a_named_sink_that_loses_its_name_is_an_error_that_says_which(table: Tab
         table.run(table.epoch(table.sink()))
     table.run(table.epoch(table.sink(name="payments")))
     assert table.batches() == [0, 1]
+
+
+def test_a_batch_that_failed_is_refused_to_be_passed_over_at_every_later_start(
+    table: Table,
+) -> None:
+    table.world.add_files(range(2))
+    table.run(table.keeping_errors(broken_from(1, in_a_task, table.epoch())))
+    table.world.add_files(range(2, 3))
+    for _ in range(3):
+        with pytest.raises(StreamingQueryException, match=r"Epoch 1 failed and was not written"):
+            table.run(table.epoch())
+    assert table.batches() == [0]
+
+
+def test_a_start_that_fails_before_it_looks_does_not_hide_the_batch_that_failed(
+    table: Table,
+) -> None:
+    table.world.add_files(range(2))
+    table.run(table.keeping_errors(broken_from(1, in_a_task, table.epoch())))
+    table.world.add_files(range(2, 3))
+    with pytest.raises(StreamingQueryException, match="nowhere"):
+        table.run(table.epoch(table.sink("nowhere")))
+    with pytest.raises(StreamingQueryException, match=r"Epoch 1 failed and was not written"):
+        table.run(table.epoch())
+    assert table.batches() == [0]
+
+
+def test_a_function_that_names_a_job_group_of_its_own_still_starts_a_run_of_its_own(
+    table: Table,
+) -> None:
+    function = table.epoch()
+
+    def in_a_group(df: DataFrame, batch: int) -> None:
+        df.sparkSession.sparkContext.setJobGroup("ours", "for the console")
+        function(df, batch)
+
+    for number in range(2):
+        table.world.add_files(range(number, number + 1))
+        table.run(in_a_group)
+    assert table.batches() == [0, 1]
+    assert table.world.generation() == 2, "a run that was stopped is fenced by the next one"
+
+
+def test_a_batch_that_a_thread_without_spark_s_properties_loses_is_refused_to_be_passed_over(
+    table: Table,
+) -> None:
+    function = table.epoch()
+
+    def in_a_thread(df: DataFrame, batch: int) -> None:
+        with ThreadPoolExecutor() as threads:
+            threads.submit(function, df, batch)  # and nobody looks at what becomes of it
+
+    table.world.add_files(range(2))
+    table.run(in_a_thread)
+    assert table.batches() == []
+    table.world.add_files(range(2, 3))
+    with pytest.raises(StreamingQueryException, match=r"Epoch 0 failed and was not written"):
+        table.run(function)

@@ -9,13 +9,13 @@ from weakref import WeakValueDictionary
 
 import pyarrow as pa
 
-from abs_core.errors import OptionError, SchemaError
+from abs_core.errors import ConfigError, OptionError, SchemaError
 from abs_core.model import Drained, JobState, Recent, Share, job_key
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
 from abs_core.sinkmap import check_names
 from abs_spark.certificates import location
-from abs_spark.checkpoint import is_stateless
+from abs_spark.checkpoint import is_stateless, query_id
 from abs_spark.failures import FailedBatch
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
@@ -110,7 +110,7 @@ class Epoch:
             AbsError: the epoch is in no target, or will be finished by the next run; restart.
         """
         show_logs()
-        query = running(df.sparkSession, batch_id, self._checkpoint, process_id())
+        query = self._running(df, batch_id)
         job = job_key(self._job or query.query)
         runs.of(query.run, job).check(job, batch_id)
         try:
@@ -125,6 +125,23 @@ class Epoch:
             if self._run is not None and self._run.name.run == query.run:
                 # Tasks that still run are fenced before all is swept.
                 self._run.end(tasks_may_run=True)
+            raise
+
+    def _running(self, df: DataFrame, batch_id: int) -> Running:
+        """Which query and run it is called for. Where that cannot be told the batch is noted, too.
+
+        Such an error is easily lost, with the thread in which it was called.
+        """
+        try:
+            return running(df.sparkSession, batch_id, self._checkpoint, process_id())
+        except OptionError:
+            raise  # the checkpoint is another query's, and so is its note
+        except ConfigError:
+            owner = self._job or query_id(self._checkpoint)
+            if owner is not None:
+                FailedBatch(self._checkpoint, job_key(owner)).note(batch_id)
+                if self._run is not None:
+                    self._run.look_again()
             raise
 
     def _write_batch(self, df: DataFrame, query: Running, batch_id: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pyspark
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _QUERY = "sql.streaming.queryId"
-_RUN = "spark.jobGroup.id"
+_GROUP = "spark.jobGroup.id"
 _EPOCH = "streaming.sql.batchId"
 
 MODES = ("append", "update", "complete")
@@ -26,7 +27,7 @@ class Running:
 
     Args:
         query: the query id; it lives in the checkpoint.
-        run: Spark's id of this start of the query.
+        run: Spark's id of this start of the query; never a job group that a user's function has set.
         mode: the output mode in lower case; None where it is not told, as under Connect.
     """
 
@@ -51,16 +52,19 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
     """
     context = _context(spark)
     if context is not None:
-        query, run, epoch = (context.getLocalProperty(name) for name in (_QUERY, _RUN, _EPOCH))
-        if not query or not run or epoch != str(batch):
+        query, group, epoch = (context.getLocalProperty(name) for name in (_QUERY, _GROUP, _EPOCH))
+        if not query or epoch != str(batch):
             raise _no_query(batch)
+        run, mode = _started(spark, query)
+        if run is None:
+            run = _of_spark(group, batch)
         owner = query_id(checkpoint)
         if owner is not None and owner != query:
             raise OptionError(
                 "The checkpointLocation of abs_spark.epoch is another query's.",
                 remedy="give it the same checkpointLocation as the query's own option.",
             )
-        return Running(query, run, _mode(spark, query))
+        return Running(query, run, mode)
     if pyspark.__version__.startswith("3."):
         raise ConfigError(
             "PySpark 3.5 loses the errors of foreachBatch under Spark Connect: a batch that failed "
@@ -123,8 +127,8 @@ def _context(spark: SparkSession) -> Any:
     return getattr(spark, "_sc", None)
 
 
-def _mode(spark: SparkSession, query: str) -> str | None:
-    """The output mode, which PySpark does not tell; None where this Spark keeps it elsewhere."""
+def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None]:
+    """The query's present run and its output mode; None where this Spark keeps them elsewhere."""
     from py4j.protocol import Py4JError
 
     # foreachBatch gets a session of the query's own, which does not know the query; what all sessions
@@ -133,9 +137,27 @@ def _mode(spark: SparkSession, query: str) -> str | None:
     try:
         uuid = inner._jvm.java.util.UUID.fromString(query)
         started = inner._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
-        return str(started.outputMode().toString()).lower()
+        return str(started.runId().toString()), str(started.outputMode().toString()).lower()
     except (Py4JError, AttributeError, TypeError):
-        return None
+        return None, None
+
+
+def _of_spark(group: str | None, batch: int) -> str:
+    """The run by the job group that Spark sets for it, and anybody may change.
+
+    Raises:
+        ConfigError: it is none of Spark's: two runs of one name could not tell each other apart.
+    """
+    if not group:
+        raise _no_query(batch)
+    try:
+        return str(UUID(group))
+    except ValueError:
+        raise ConfigError(
+            f"The job group {group!r} was set by the function that is given to foreachBatch, and this "
+            "Spark tells a query's run by nothing else.",
+            remedy="take setJobGroup out of it; setJobDescription may stay.",
+        ) from None
 
 
 def _no_query(batch: int) -> ConfigError:

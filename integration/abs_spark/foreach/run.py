@@ -51,6 +51,7 @@ class EpochRun:
         self._failed_batch = FailedBatch(checkpoint, name.job)
         self._told_of_rows = False
         self._failed: Failed | None = None
+        self._looks_again = False
         self._origin: Origin | None = None
         identities = targets.identities()
         self._patience = replace(targets.patience, job=name.job)
@@ -95,6 +96,9 @@ class EpochRun:
             self._check_none_passed_over(epoch)
             self._preflight()
             self._origin = origin
+        elif self._looks_again:
+            self._check_none_passed_over(epoch)
+        self._looks_again = False
         state, plan = self._coordinator.begin(epoch, gaps_allowed=True, origin=self._origin)
         self._note(self._known)
         if state.sinks and not self._identity.sinks:
@@ -106,6 +110,10 @@ class EpochRun:
         if isinstance(plan, Skip):
             self._known.check_not_written(self.name.job, epoch)
         return state, plan
+
+    def look_again(self) -> None:
+        """A batch was lost that could not tell its run: the next one sees whether it was passed over."""
+        self._looks_again = True
 
     def fingerprint(self, epoch: int) -> str | None:
         """See ``checkpoint.fingerprint``; a run warns once where there is none.
