@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from abs_core.errors import AbsError, RowError
+from abs_core.errors import RowError
+from abs_sources.files.errors import translate_os_errors
 from abs_sources.files.model import Piece
 from abs_sources.files.schema import engine_schema, fit, match
 
@@ -23,17 +24,22 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 @contextmanager
 def malformed(name: str) -> Iterator[None]:
-    """Errors of a parser as ``RowError``, which names the file."""
-    try:
-        yield
-    except AbsError:
-        raise
-    except (pa.ArrowException, EOFError) as error:
-        raise RowError(
-            f"The file {name} cannot be read as what it is said to be: {error}",
-            remedy="correct the option fileformat or the schema, or move the file away; nothing is "
-            "left out in silence.",
-        ) from error
+    """Errors of a parser as ``RowError``, which names the file; those of the disk as they are.
+
+    A decoder of Arrow's raises ``OSError``, too, where the content is damaged: without a number, which
+    an error of the operating system has.
+    """
+    with translate_os_errors(name):
+        try:
+            yield
+        except (pa.ArrowException, EOFError, OSError) as error:
+            if isinstance(error, OSError) and error.errno is not None:
+                raise
+            raise RowError(
+                f"The file {name} cannot be read as what it is said to be: {error}",
+                remedy="correct the option fileformat or the schema, or move the file away; nothing "
+                "is left out in silence.",
+            ) from error
 
 
 def parquet_schema(content: pa.NativeFile, name: str) -> pa.Schema:

@@ -7,6 +7,7 @@ Compressed files are read from their beginning, by one reader.
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -25,6 +26,7 @@ from abs_sources.files.schema import fit, match
 
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 _BOM = b"\xef\xbb\xbf"
+_NULL_LINE = re.compile(rb"(?:\A|\n)[ \t\r]*null(?![ \t\r]*[,}\]\w])")
 _OVER = 65_536
 """Bytes read beyond a piece, to find the end of its last line."""
 
@@ -79,6 +81,12 @@ def read_json(
     )
 
     def parse(lines: bytes) -> pa.RecordBatch:
+        if b"null" in lines and _NULL_LINE.search(lines):
+            # Arrow makes a row without a value of it, and dies of one that comes first (26.0.1).
+            raise RowError(
+                f"The file {name} has a line that is null, and no JSON object.",
+                remedy="take the line out; nothing is left out in silence.",
+            )
         read = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
         table = pyarrow.json.read_json(pa.BufferReader(lines), read, options)
         return from_json(_one(table), schema, name)
@@ -103,7 +111,8 @@ def read_csv(
     """
     names, skip = schema.names, 0
     if form.header:
-        names, skip = _header(content, piece, name, form)
+        with malformed(name):
+            names, skip = _header(content, piece, name, form)
         if not names:
             return
     columns = match(schema.names, names, name)

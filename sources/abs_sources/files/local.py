@@ -49,7 +49,7 @@ class LocalStore:
                     if entry.is_dir():
                         if self.pattern.enters(path):
                             yield from self._walk(entry.path, path)
-                    elif self.pattern.wants(path):
+                    elif self.pattern.wants(path) and entry.is_file():
                         yield _found(entry.path, path, entry.stat())
                 except FileNotFoundError:
                     continue  # gone between the listing and the look

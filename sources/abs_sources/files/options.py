@@ -28,7 +28,7 @@ from abs_sources.files.cells import Cells, FolderCells
 from abs_sources.files.lines import CsvForm
 from abs_sources.files.local import LocalStore
 from abs_sources.files.model import Store
-from abs_sources.files.pattern import Pattern
+from abs_sources.files.pattern import Pattern, check_glob
 
 NAME = "abs-files"
 FORMATS = ("parquet", "json", "csv", "arrow", "text")
@@ -79,6 +79,12 @@ class Place:
         return Place(
             self.bucket, f"{self.path}/{name}".lstrip("/") if self.bucket else f"{self.path}/{name}"
         )
+
+
+def _glob(text: str) -> Place:
+    place = Place.parse(text)
+    check_glob(place.path)
+    return place
 
 
 _COUNT = whole_number(1, 1 << 40)

@@ -2,7 +2,8 @@
 
 Names that begin with ``_`` or ``.``, or end with ``._COPYING_``, are hidden, and so is all that is in
 a hidden folder; unless the path itself names that folder. Globs are Hadoop's: ``*``, ``?``, ``[a-z]``,
-``{a,b}``, each within one name. Folders called ``column=value`` are those of a partitioned data set:
+``{a,b}``, each within one name, ``[^a]`` or ``[!a]`` for any other character; a backslash before one
+of these signs takes it as it is. Folders called ``column=value`` are those of a partitioned data set:
 they are looked into, however deep.
 """
 
@@ -10,12 +11,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from functools import lru_cache
 
 from abs_clients.hidden import is_hidden
 
-_WILD = re.compile(r"[*?\[{]")
-_BRACES = re.compile(r"\{([^{}]*)\}")
+_SIGNS = r"*?\[\]{},!^\\-"
+_PLAIN = rf"(?:\\[{_SIGNS}]|[^*?\[{{\\]|\\)*"
+_IS_PLAIN = re.compile(_PLAIN, re.DOTALL)
+_ESCAPED = re.compile(rf"\\([{_SIGNS}])")
+_BRACES = re.compile(r"(?<!\\)\{((?:\\.|[^{}\\])*)\}", re.DOTALL)
+_SET = re.compile(r"\[([!^]?)((?:\\.|[^\\\]])(?:\\.|[^\\\]])*)\]", re.DOTALL)
+_COMMA = re.compile(r"(?<!\\),")
+_SLASH_IN_BRACES = re.compile(r"(?<!\\)\{[^{}]*/[^{}]*\}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +45,9 @@ class Pattern:
     def parse(cls, path: str, names: str | None = None, *, recursive: bool = False) -> Pattern:
         """From a path, absolute or a key, as the user wrote it."""
         parts = path.rstrip("/").split("/")
-        plain = next((n for n, part in enumerate(parts) if _WILD.search(part)), len(parts))
+        plain = next((n for n, p in enumerate(parts) if not _IS_PLAIN.fullmatch(p)), len(parts))
         return cls(
-            root="/".join(parts[:plain]),
+            root=_ESCAPED.sub(r"\1", "/".join(parts[:plain])),
             levels=tuple(_alternatives(part) for part in parts[plain:] if part),
             names=None if names is None else _alternatives(names),
             recursive=recursive,
@@ -77,8 +84,43 @@ class Pattern:
         )
 
 
+def check_glob(path: str) -> None:
+    """Raises ``ValueError`` where a glob would mean something else here than it does to Spark."""
+    if _SLASH_IN_BRACES.search(path):
+        raise ValueError(
+            "a path without a slash in braces: one path for each, or braces within a name"
+        )
+
+
 def _matches(name: str, globs: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, glob) for glob in globs)
+    return any(_compiled(glob).fullmatch(name) for glob in globs)
+
+
+@lru_cache(maxsize=1024)
+def _compiled(glob: str) -> re.Pattern[str]:
+    made, at = "", 0
+    while at < len(glob):
+        one, chosen = glob[at], _SET.match(glob, at)
+        if escaped := _ESCAPED.match(glob, at):
+            made, at = made + re.escape(escaped[1]), escaped.end()
+        elif chosen is not None:
+            made, at = made + _set(chosen), chosen.end()
+        else:
+            made, at = made + {"*": ".*", "?": "."}.get(one, re.escape(one)), at + 1
+    return re.compile(made, re.DOTALL)
+
+
+def _set(chosen: re.Match[str]) -> str:
+    """A set of characters; a range whose end comes before its beginning holds none."""
+    members = re.findall(r"\\?(.)(?:-\\?(.))?", chosen[2], re.DOTALL)
+    kept = [
+        f"{re.escape(first)}-{re.escape(last)}" if last else re.escape(first)
+        for first, last in members
+        if not last or first <= last
+    ]
+    if not kept:
+        return "." if chosen[1] else r"(?!)"
+    return f"[{'^' if chosen[1] else ''}{''.join(kept)}]"
 
 
 def _alternatives(glob: str) -> tuple[str, ...]:
@@ -88,6 +130,6 @@ def _alternatives(glob: str) -> tuple[str, ...]:
     before, after = glob[: found.start()], glob[found.end() :]
     return tuple(
         expanded
-        for choice in found[1].split(",")
+        for choice in _COMMA.split(found[1])
         for expanded in _alternatives(f"{before}{choice}{after}")
     )

@@ -130,9 +130,10 @@ class FileSource:
         for _ in range(_TRIES):
             self._log.refresh()
             begin = self._number(start)
-            planned = self._log.files(begin, self._end(begin))
-            taking = Taking(limit)
-            end = begin + sum(1 for pin in planned if taking.takes(pin))
+            taking, end = Taking(limit), self._end(begin)
+            if limit != Limit():
+                # Without one it does not matter which they are, and the log need not name them still.
+                end = begin + sum(1 for pin in self._log.files(begin, end) if taking.takes(pin))
             if taking.full or end < self._log.total:
                 return self._place(end)
             new = [pin for pin in self._unseen() if taking.takes(pin)]

@@ -90,12 +90,21 @@ class KafkaSource:
         return self._decided(begin, advance(begin, facts, limit.rows, closed)).text
 
     def splits(self, start: Offsets, end: Offsets | None) -> Sequence[Split]:
-        """Parts of partitions; without an end, all partitions that there are now, for ever."""
+        """Parts of partitions; without an end, all partitions that there are now, for ever.
+
+        Raises:
+            ReplayMismatchError: what comes after ``start`` is not what ``end`` was planned with. An
+                engine may have asked for the end without saying where it starts (Spark 4.1).
+        """
         begin = Place.parse(start)
         if end is not None:
+            until = Place.parse(end)
+            self._report(
+                start, losses(begin, Facts(until.ids, dict.fromkeys(until.next, 0), until.next))
+            )
             parts = ranges(
                 begin,
-                Place.parse(end),
+                until,
                 at_least=self.options.min_partitions,
                 most_records=self.options.most_records,
             )

@@ -11,6 +11,7 @@ import pytest
 from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
 from abs_core.source import Limit
 from abs_sources.files import FileOptions, FileSource
+from abs_sources.files.log import KEPT
 from abs_sources.files.pattern import Pattern
 from tests.sources.files.fill import TEXT, Folder
 
@@ -102,6 +103,11 @@ def test_hidden_and_unfinished_files_are_passed_over(tmp_path: Path) -> None:
         ({"path": "o?e/*", "recursiveFileLookup": "true"}, ["one/a.x", "one/deep/b.y"]),
         ({"path": "*/deep"}, ["one/deep/b.y"]),
         ({"path": "one/a.x"}, ["one/a.x"]),
+        ({"path": "[^o]*"}, ["top", "two/c.x"]),
+        ({"path": "[!o]*"}, ["top", "two/c.x"]),
+        ({"path": "[n-pz]*/[b^]*", "recursiveFileLookup": "true"}, []),
+        ({"path": "t[a-ow]?", "pathGlobFilter": "[^z].x"}, ["two/c.x"]),
+        ({"path": "{t{op,wo},none}"}, ["top", "two/c.x"]),
     ],
 )
 def test_a_path_names_a_folder_a_file_or_a_glob(
@@ -111,8 +117,60 @@ def test_a_path_names_a_folder_a_file_or_a_glob(
     for name in ("top", "one/a.x", "one/deep/b.y", "two/c.x"):
         put(disk, name, 1)
     path = str(disk.path / given["path"]) if "path" in given else str(disk.path)
-    (found,) = epochs(source_on(disk, **{**given, "path": path}), Limit())
-    assert sorted(found) == expected
+    found = epochs(source_on(disk, **{**given, "path": path}), Limit())
+    assert sorted(word for words_ in found for word in words_) == expected
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        (r"in\[1\]", ["in[1]/a"]),
+        (r"i?\[*", ["in[1]/a", "in[^/a"]),
+        (r"in[\[^][1^]*", ["in[1]/a", "in[^/a"]),
+        (r"in[\]2]", ["in2/a"]),
+        (r"in[9-1]", []),
+        (r"a\*", ["a*/a"]),
+        (r"{a\,b,a\*}", ["a*/a", "a,b/a"]),
+        ("in[1", []),
+        (r"back\slash", [r"back\slash/a"]),
+    ],
+)
+def test_signs_of_globs_can_be_a_part_of_names(
+    path: str, expected: list[str], tmp_path: Path
+) -> None:
+    disk = Folder(tmp_path)
+    for name in ("in[1]", "in2", "in[^", "a*", "ab", "a,b", r"back\slash"):
+        put(disk, f"{name}/a", 1)
+    found = epochs(source_on(disk, path=f"{disk.path}/{path}"), Limit())
+    assert sorted(word for words_ in found for word in words_) == expected
+
+
+def test_a_slash_in_braces_is_refused_as_it_would_match_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="without a slash in braces"):
+        source_on(Folder(tmp_path), path=f"{tmp_path}/{{2025/12,2026/01}}")
+
+
+def test_a_pipe_is_no_file_and_is_not_waited_for(tmp_path: Path) -> None:
+    disk = Folder(tmp_path)
+    put(disk, "a", 1)
+    os.mkfifo(disk.path / "b")
+    assert epochs(source_on(disk), Limit()) == [["a"]]
+
+
+def test_a_start_whose_files_the_log_has_forgotten_will_do_where_nothing_is_limited(
+    tmp_path: Path,
+) -> None:
+    disk = Folder(tmp_path)
+    source = source_on(disk)
+    place = source.initial()
+    for number in range(2 * KEPT + 2):
+        put(disk, f"{number:04d}", number)
+        place = source.latest(place, Limit())
+        source.committed(place)
+    anew = source_on(disk)  # Spark 4.1 asks a new process for the end, and tells no start
+    assert anew.latest(anew.initial(), Limit()) == place
+    with pytest.raises(ReplayMismatchError, match="those from 0 to"):
+        anew.latest(anew.initial(), Limit(files=1))
 
 
 def test_folders_of_a_partitioned_data_set_are_looked_into(tmp_path: Path) -> None:

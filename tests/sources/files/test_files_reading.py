@@ -209,6 +209,23 @@ def test_old_timestamps_of_spark_are_instants(tmp_path: Path) -> None:
 
 
 ID = pa.schema([("id", pa.int8())])
+ENDINGS = {"gzip": "gz", "bz2": "bz2", "zstd": "zst", "lz4": "lz4"}
+
+
+def damaged_parquet() -> bytes:
+    """A file whose footer is whole, and whose pages are not."""
+    out = io.BytesIO()
+    words = [f"word {n}" for n in range(10_000)]
+    pq.write_table(pa.table({"word": words}), out, compression="snappy")
+    whole = out.getvalue()
+    return whole[:2000] + bytes(byte ^ 0xFF for byte in whole[2000:2600]) + whole[2600:]
+
+
+def streamed(content: bytes, codec: str) -> bytes:
+    out = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(out, codec) as stream:
+        stream.write(content)
+    return bytes(out.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -231,6 +248,10 @@ ID = pa.schema([("id", pa.int8())])
         (packed([1], "arrow"), pa.schema([("word", pa.list_(pa.int8()))]), {"fileformat": "arrow"},
          SchemaError, "word of the file .* is string"),
         (b"", None, {"fileformat": "json"}, SchemaError, "do not hold one"),
+        (b'null\n{"id": 1}\n', ID, {"fileformat": "json"}, RowError, "a line that is null"),
+        (b'{"id": 1}\n  null \n{"id": 1}\n', ID, {"fileformat": "json"}, RowError, "is null"),
+        (b'{"id": 1}\nnull', ID, {"fileformat": "json"}, RowError, "a line that is null"),
+        (damaged_parquet(), None, {}, RowError, "The file .*/a cannot be read as what it is"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_an_error_that_names_the_file_or_column(
@@ -245,6 +266,18 @@ def test_what_cannot_be_read_is_an_error_that_names_the_file_or_column(
     disk.put("a", content)
     with pytest.raises(error, match=text):
         rows_of(disk, schema, given)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "bz2", "zstd", "lz4"])
+@pytest.mark.parametrize("cut", [True, False], ids=["cut short", "garbled"])
+def test_a_compressed_file_that_is_damaged_is_named(codec: str, cut: bool, tmp_path: Path) -> None:
+    content = b"".join(b'{"id": %d}\n' % (n % 100) for n in range(20_000))
+    whole = streamed(content, codec)
+    half = len(whole) // 2
+    disk, name = Folder(tmp_path), f"a.{ENDINGS[codec]}"
+    disk.put(name, whole[:half] if cut else whole[:half] + b"garbage!" * 9 + whole[half + 72 :])
+    with pytest.raises(RowError, match=rf"The file .*{name} cannot be read as"):
+        rows_of(disk, ID, {"fileformat": "json"})
 
 
 @pytest.mark.services

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from abs_core.errors import ReplayMismatchError
+from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka.offsets import Partition, Place, Range
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges, share_out
 
@@ -164,3 +165,24 @@ def test_a_closed_source_knows_no_later_partitions_and_never_goes_back() -> None
     assert advance(place(3), now, None, closed) == closed
     assert advance(place(12), now, None, closed) == place(12)
     assert advance(place(12, 2), now, None, closed) == place(12, 2)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "told"),
+    [
+        (place(5), place(9, name="another"), "the topic t was deleted and made anew"),
+        (place(5), Place({}, {}), "the topic t is gone"),
+        (place(5), place(3), "t-0 ends at 3, and was read up to 5"),
+        (place(5, 5), place(7), "the partition t-1 is gone"),
+    ],
+)
+def test_a_range_whose_end_was_planned_without_its_start_is_never_cut_short_in_silence(
+    start: Place, end: Place, told: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    given = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"}
+    source = KafkaSource(KafkaSourceOptions.parse(given))
+    with pytest.raises(ReplayMismatchError, match=told):
+        source.splits(start.text, end.text)
+    lenient = KafkaSource(KafkaSourceOptions.parse({**given, "failOnDataLoss": "false"}))
+    assert all(Range.of(split).topic == "t" for split in lenient.splits(start.text, end.text))
+    assert told in caplog.text
