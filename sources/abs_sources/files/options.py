@@ -146,7 +146,7 @@ class FileOptions:
         readers: into how many splits what has no end is cut.
     """
 
-    path: Annotated[Place, Place.parse]
+    path: Annotated[Place, _glob]
     fileformat: Annotated[str, one_of(*FORMATS)] = "parquet"
     log: Annotated[Place | None, Place.parse] = None
     limit: Limit = field(default_factory=Limit)
