@@ -112,7 +112,7 @@ class EpochRun:
         return state, plan
 
     def look_again(self) -> None:
-        """A batch was lost that could not tell its run: the next one sees whether it was passed over."""
+        """A batch was lost that could not tell its run: the next sees whether it was passed over."""
         self._looks_again = True
 
     def fingerprint(self, epoch: int) -> str | None:
