@@ -10,21 +10,18 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests import daily
 from tests.packaging.venvs import CONNECT, python_with
 from tests.spark import jvm
 from tests.spark.jobs import connect_epochs
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.services,
-    pytest.mark.campaign,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
 ROOTS = ("", "clients", "sinks", "sources", "stores", "integration")
 TABLES = ("untold", "counts", "single", "all", "small", "refused", "beside")
 
 
+@daily.takes_minutes("what Connect does not tell")
 def test_under_connect_nothing_is_appended_that_classic_spark_would_refuse(
     tmp_path: Path, database: str
 ) -> None:
