@@ -28,13 +28,10 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
         TargetError: a system cannot be asked.
     """
     job = SinksFile.read(path)
-    options = [(sink.name, options_of(sink)) for sink in job.sinks]
-    kinds = [sink_format(sink.format) for sink in job.sinks]
-    at_once = commit_at_once(
-        [Target(kind, o, pa.schema([])) for kind, (_, o) in zip(kinds, options, strict=True)]
-    )
+    sinks = [(sink.name, sink_format(sink.format), options_of(sink)) for sink in job.sinks]
+    at_once = commit_at_once([Target(kind, given, pa.schema([])) for _, kind, given in sinks])
     looked = {sink.name: _look(sink, job, tasks, composes=not at_once) for sink in job.sinks}
-    shared = together(options, tasks, at_once=at_once)
+    shared = together(sinks, tasks, at_once=at_once)
     if as_json:
         named = {
             name: {"findings": _listed(findings), "guarantee": dataclasses.asdict(promise)}

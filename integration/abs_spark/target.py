@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from abs_core.contracts import Sink
 from abs_core.grouping import SinkGroup
-from abs_core.model import Guarantee
+from abs_core.model import Finding, Guarantee
 from abs_core.patience import Patience
 from abs_sinks.options import CommonOptions
 
@@ -24,6 +24,25 @@ class Options(Protocol):
     @property
     def patience(self) -> Patience:
         """With the system that is written to; it names it."""
+        ...
+
+
+class Together(Protocol):
+    """Looks at several sinks of one kind in one job."""
+
+    def __call__(
+        self, sinks: Sequence[tuple[str, Any]], tasks: int | None, *, apart: Sequence[str]
+    ) -> list[Finding]:
+        """What is found.
+
+        Args:
+            sinks: name and options of each.
+            tasks: how many write an epoch; None: at least one.
+            apart: names of sinks with tasks of their own.
+
+        Raises:
+            TargetError: a server cannot be asked.
+        """
         ...
 
 
@@ -42,6 +61,8 @@ class Format:
             None where no sinks of this kind can.
         group: the group of such sinks, of their options and schemas by number.
         replacing: the options for epochs that each hold the whole result; None where the sink cannot.
+        together: what is found of several such sinks of one job, by name and options, that none finds
+            alone; ``Together`` says how it is called.
 
     All are pickled by reference.
     """
@@ -55,6 +76,7 @@ class Format:
     transactions: Callable[[Any], Hashable | None] | None = None
     group: Callable[[Mapping[int, tuple[Any, pa.Schema]]], SinkGroup] | None = None
     replacing: Callable[[Any], Any | None] | None = None
+    together: Together | None = None
 
 
 @dataclass(frozen=True, slots=True)

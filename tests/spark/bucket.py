@@ -27,6 +27,7 @@ class Bucket:
             "endpoint": s3.endpoint,
             "region": s3.region,
         }
+        self.secret_key = s3.secret_key
         self._read = S3Options.parse(self.options)
 
     def names(self) -> list[str]:

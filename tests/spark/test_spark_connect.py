@@ -10,21 +10,18 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from tests import daily
 from tests.packaging.venvs import CONNECT, python_with
 from tests.spark import jvm
 from tests.spark.jobs import connect_epochs
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.services,
-    pytest.mark.campaign,
-    pytest.mark.timeout(900),
-]
+pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(900)]
 
 ROOTS = ("", "clients", "sinks", "sources", "stores", "integration")
-TABLES = ("untold", "counts", "single", "all", "small", "refused", "beside")
+TABLES = ("untold", "counts", "running", "single", "all", "small", "refused", "beside")
 
 
+@daily.takes_minutes("what Connect does not tell")
 def test_under_connect_nothing_is_appended_that_classic_spark_would_refuse(
     tmp_path: Path, database: str
 ) -> None:
@@ -35,6 +32,7 @@ def test_under_connect_nothing_is_appended_that_classic_spark_would_refuse(
     with psycopg.connect(database, autocommit=True) as connection:
         for table in TABLES:
             connection.execute(f'create table "{table}" (id bigint, n bigint)')
+        connection.execute("alter table running add primary key (id)")
 
     told = run(tmp_path, database)
 
@@ -42,8 +40,10 @@ def test_under_connect_nothing_is_appended_that_classic_spark_would_refuse(
         with psycopg.connect(database, autocommit=True) as connection:
             return connection.execute(f'select id, n from "{table}" order by id, n').fetchall()
 
-    assert told["counts"] is told["single"] is told["shared"] is None
+    print(told)
+    assert told["running"] is told["counts"] is told["single"] is told["shared"] is None
     assert held("counts") == [(n, len(range(n, 20, 3))) for n in range(3)]
+    assert held("running") == held("counts"), "the newest count of each key, by transformWithState"
     assert held("single") == [(n, n) for n in range(20)]
     assert held("all") == [(n, 2 * n) for n in range(20)]
     assert held("small") == [(n, n) for n in range(12)]

@@ -357,6 +357,8 @@ def test_a_query_and_its_sinks_are_explained_without_a_secret(
     query = world.start(spark, function)
     query.awaitTermination()
     abs_spark.explain(query)
+    sent = cloudpickle.dumps(function)  # type: ignore[no-untyped-call]
+    assert repr(cloudpickle.loads(sent)) == repr(function), "also once it has written"
     told = capsys.readouterr().out
     assert "has finished everything up to epoch 1" in told
     assert told.count("protocol 2pc, write append") == 3

@@ -77,6 +77,13 @@ class Reading:
         places = list(zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True))
         assert len(set(places)) == len(places)
 
+    def forget_commit(self) -> None:
+        """Delete the newest file under the checkpoint's ``commits/``."""
+        commits = self.folder / "checkpoint" / "commits"
+        newest = max((path for path in commits.iterdir() if path.name.isdecimal()), key=_number)
+        newest.unlink()
+        newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+
     def epochs(self) -> list[dict[str, Any]]:
         """The ends of the epochs, as Spark keeps them."""
         logs = self.folder / "checkpoint" / "offsets"
@@ -163,12 +170,22 @@ def test_a_driver_that_is_killed_goes_on_at_the_exact_offsets(
     added += topic_of.add(40)
     job.run(spark)
     job.holds(added)
-    commits = job.folder / "checkpoint" / "commits"
-    newest = max((path for path in commits.iterdir() if path.name.isdecimal()), key=_number)
-    newest.unlink()
-    newest.with_name(f".{newest.name}.crc").unlink(missing_ok=True)
+    job.forget_commit()
     job.run(spark)
     job.holds(added)
+
+
+def test_another_bound_of_an_epoch_at_a_restart_reads_each_record_once(
+    spark: SparkSession, topic_of: KafkaSourceHarness, reading: Any
+) -> None:
+    """``maxOffsetsPerTrigger`` changes between runs, the last epoch of each comes again."""
+    job = reading()
+    added: list[object] = []
+    for bound in ("50", "200", "20"):
+        added += topic_of.add(30)
+        job.run(spark, maxOffsetsPerTrigger=bound)
+        job.holds(added)
+        job.forget_commit()
 
 
 def test_a_topic_made_anew_stops_the_query_unless_data_may_be_lost(

@@ -181,3 +181,14 @@ def test_continuous_processing_is_refused_and_nothing_is_written(
     with pytest.raises(Exception, match="ontinuous"):  # Spark's own
         writer.trigger(continuous="1 second").start().awaitTermination()
     assert not held(world, "select id from t")
+
+
+def test_another_bound_of_an_epoch_at_a_restart_writes_each_row_once(
+    spark: SparkSession, world: World
+) -> None:
+    """``maxFilesPerTrigger`` changes between runs, the last epoch of each comes again."""
+    for first, files in ((0, "1"), (4, "4"), (8, "2")):
+        world.add_files(range(first, first + 4))
+        reader = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", files)
+        run(reader.parquet(world.job.input), world, into(world))
+    assert held(world, "select id from t") == Counter((n,) for n in ids(range(12)))

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from abs_core.certificate import place_of
 from abs_core.errors import AbsError, ConfigError
-from abs_core.model import NO_EPOCH, Guarantee, InDoubt, JobState
+from abs_core.model import NO_EPOCH, InDoubt, JobState
 from abs_core.protocol import sweepable
 from abs_core.sinkmap import number_of
-from abs_spark.formats import sink_format
+from abs_spark.foreach.function import Epoch, epoch_of
+from abs_spark.formats import promised
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from abs_spark.foreach.function import Epoch
     from abs_spark.foreach.run import EpochRun
 
 
@@ -31,14 +30,13 @@ def explain(query: StreamingQuery | Epoch) -> None:
     Raises:
         ConfigError: the query is not one of this process by ``abs_spark.epoch``, or has had no batch.
     """
-    from abs_spark.foreach.function import Epoch, epoch_of
-
     function = query if isinstance(query, Epoch) else epoch_of(str(query.id))
     if function is None:
         raise ConfigError(
             "No batch of this query has come to abs_spark.epoch in this process.",
             remedy="wait for its first batch, or give explain() the function that abs_spark.epoch "
-            "returned; what a query of a format abs-... promises is in the log of its start.",
+            "returned. A query of a format abs-... writes from processes of Spark's own: what it "
+            "promises is in the log of its start, and how far it is, `abs register show JOB` says.",
         )
     print(explanation(function))
 
@@ -49,17 +47,6 @@ def explanation(function: Epoch) -> str:
         head = [f"{function!r}", "not started: no batch has come to it in this process"]
         return "\n".join([*head, *(f"sink {sink!r}" for sink in function.sinks)])
     return _of_run(function, function.run)
-
-
-def described(format_: str, options: Mapping[str, str]) -> str:
-    """A sink's target and guarantee, as far as its options tell them."""
-    try:
-        kind = sink_format(format_)
-        parsed = kind.parse(options)
-        promise = kind.guarantee(parsed)
-    except AbsError as error:
-        return f"its options cannot be used: {error.what}"
-    return f"{kind.where(parsed)}: {_promised(promise)}"
 
 
 def _of_run(function: Epoch, run: EpochRun) -> str:
@@ -82,16 +69,11 @@ def _of_run(function: Epoch, run: EpochRun) -> str:
         promise = target.format.guarantee(target.options)
         lines += [
             f"sink {number} {name}".rstrip() + f": {target.format.name} to {where}",
-            f"    {_promised(promise)}",
+            f"    {promised(promise)}",
             f"    readers: {promise.reader}",
             f"    in doubt: {_in_doubt(run, name, state)}",
         ]
     return "\n".join(lines)
-
-
-def _promised(promise: Guarantee) -> str:
-    how = f"protocol {promise.protocol}, write {promise.write}"
-    return f"every row exactly once ({how}); visible {promise.visibility}"
 
 
 def _state(state: JobState | None) -> str:

@@ -83,7 +83,13 @@ class Epoch:
 
     def __getstate__(self) -> dict[str, Sealed]:
         """Under Spark Connect it goes to the server; what it has open stays here."""
-        return {"sealed": Sealed({**self.__dict__, "_run": None, "_known": {}, "_known_of": None})}
+        fresh = {
+            "_run": None,
+            "_known": dict[int, Target](),
+            "_known_of": None,
+            "_passes": Passes(()),
+        }
+        return {"sealed": Sealed({**self.__dict__, **fresh})}
 
     def __setstate__(self, state: dict[str, Sealed]) -> None:
         self.__dict__.update(state["sealed"].open())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from abs_core.errors import OptionError
-from abs_spark.formats import sink_format
+from abs_spark.formats import described, sink_format
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,8 +32,6 @@ class EpochSink:
     transform: Callable[[DataFrame], DataFrame] | None = None
 
     def __repr__(self) -> str:
-        from abs_spark.foreach.explain import described
-
         which = f"{self.name or '-'}: {self.format} to {described(self.format, self.options)}"
         rows = f", rows where {self.where}" if self.where is not None else ""
         return f"<{which}{rows}>"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -101,7 +100,7 @@ class Targets:
             (name, self._targets[name].options.patience.retry(partial(sink.preflight, job)))
             for name, sink in self._sinks.items()
         ]
-        options = [(name, target.options) for name, target in self._targets.items()]
+        options = [(n, target.format, target.options) for n, target in self._targets.items()]
         asked = partial(together, options, apart=self._apart, at_once=self.own)
         found = self.patience.retry(asked)
         return [*alone, ("", found)]
@@ -153,7 +152,7 @@ class Targets:
 
 
 def together(
-    sinks: Sequence[tuple[str, object]],
+    sinks: Sequence[tuple[str, Format, object]],
     tasks: int | None = None,
     *,
     apart: Sequence[str] = (),
@@ -166,15 +165,14 @@ def together(
         apart: names of sinks with a Spark job of their own.
         at_once: their rows and the register are changed in one ordinary transaction.
     """
-    postgres = sys.modules.get("abs_sinks.postgres.options")  # where a sink of it is, it is loaded
-    if postgres is None or at_once:
+    if at_once:
         return []
-    from abs_sinks.postgres.budget import judge_together
-
-    found = [(name, of) for name, of in sinks if isinstance(of, postgres.PostgresOptions)]
-    if len(found) < 2:
-        return []
-    return judge_together(found, tasks, apart=apart)
+    findings: list[Finding] = []
+    for look in dict.fromkeys(kind.together for _, kind, _ in sinks):
+        found = [(name, options) for name, kind, options in sinks if kind.together is look]
+        if look is not None and len(found) > 1:
+            findings += look(found, tasks, apart=apart)
+    return findings
 
 
 def _target_of(sink: Sink) -> str:

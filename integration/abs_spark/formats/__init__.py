@@ -5,10 +5,12 @@ Nothing here needs Spark's Python data sources, which there are from PySpark 4.1
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 
 from abs_clients.extras import missing
-from abs_core.errors import OptionError
+from abs_core.errors import AbsError, OptionError
+from abs_core.model import Guarantee
 from abs_spark.target import Format
 
 _MODULES = {
@@ -38,3 +40,20 @@ def sink_format(name: str) -> Format:
             raise
         raise lacking from error
     return found
+
+
+def described(format_: str, options: Mapping[str, str]) -> str:
+    """A sink's target and guarantee, as far as its options tell them; no secret (I9)."""
+    try:
+        kind = sink_format(format_)
+        parsed = kind.parse(options)
+        promise = kind.guarantee(parsed)
+    except AbsError as error:
+        return f"its options cannot be used: {error.what}"
+    return f"{kind.where(parsed)}: {promised(promise)}"
+
+
+def promised(promise: Guarantee) -> str:
+    """What a sink promises, in one line."""
+    how = f"protocol {promise.protocol}, write {promise.write}"
+    return f"every row exactly once ({how}); visible {promise.visibility}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from abs_sinks.postgres import PostgresGroup, PostgresOptions, PostgresSink, transactions_of
+from abs_sinks.postgres.budget import judge_together
 from abs_sinks.postgres.guarantee import guarantee
 from abs_spark.target import Format
 
@@ -47,4 +48,5 @@ FORMAT = Format(
     transactions_of,
     PostgresGroup,
     replacing,
+    judge_together,
 )
