@@ -154,16 +154,14 @@ def nested(levels: int) -> str:
 
 
 @pytest.mark.parametrize("levels", [400, 900, 100_000])
-def test_a_record_that_is_nested_too_deep_is_a_typed_error_or_compared(
-    levels: int, tmp_path: Path
-) -> None:
+def test_a_record_that_is_nested_too_deep_is_a_typed_error(levels: int, tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [nested(levels)]}), tmp_path / "e.parquet")
     (tmp_path / "deep.json").write_text(f'{{"a": {nested(levels)}}}\n')
-    try:
+    if levels == 400:
         assert compared(tmp_path / "e.parquet", tmp_path / "deep.json").clean
-    except DataError as error:
-        assert "deep.json has a record that is nested" in str(error)
-        assert levels > 400
+        return
+    with pytest.raises(DataError, match=r"deep.json has a record that is nested"):
+        compared(tmp_path / "e.parquet", tmp_path / "deep.json")
 
 
 @pytest.mark.parametrize("levels", [400, 900, 100_000])

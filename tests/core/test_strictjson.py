@@ -159,7 +159,7 @@ PRODUCT = ("abs_core", "clients", "sinks", "sources", "stores", "integration")
 
 
 def test_what_is_read_from_elsewhere_is_read_strictly() -> None:
-    """A plain ``json.loads`` or ``.decode()`` raises what no caller expects, or lets through too much."""
+    """A plain ``json.loads`` or ``.decode()`` raises what no caller expects, or lets too much pass."""
     root = Path(__file__).parents[2]
     found = {
         f"{path.parent.name}/{path.name}"
