@@ -144,7 +144,7 @@ class Epoch:
         if isinstance(plan, Skip) and recorded is not None and self._may_skip(recorded, told):
             run.commit(epoch, [Drained(recorded.rows)], told)
             return
-        digests = told is None or by_rows
+        digests = (told is None or by_rows) and run.targets.by_rows
         shares: list[Share] = []
         for one in made:
             work = self._work(run, one, state, epoch, drain=isinstance(plan, Skip), digests=digests)
