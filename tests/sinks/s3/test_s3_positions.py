@@ -81,7 +81,6 @@ def test_no_request_at_any_position_can_be_lost(
     tried = check_positions(through, choose=lost_so, at_once=AT_ONCE)
     print(protocol, loss, tried, sep=": ")
     assert not tried.waited
-    assert len(tried.missed) * 20 < len(tried.tried)
 
 
 def takes_a_conflict_for_another_winner(patch: pytest.MonkeyPatch) -> None:
