@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from abs_core.state.query import QueryServer
 
 
+HANG_SECONDS = 600.0
+"""How long one step of a task may take by default; a sink's default patience is a third of it."""
+
+
 @dataclass(slots=True)
 class JobSpec:
     """A graph with all that it needs to run.
@@ -37,7 +41,8 @@ class JobSpec:
         rows: in a channel; a barrier waits for them, so a job that works row by row at a slow pace may
             want fewer.
         hang_after: seconds; a task that is in one step for longer is given up. A function that hangs
-            would else stop checkpoints, restores and the job's end for good. None: it is waited for.
+            would else stop checkpoints, restores and the job's end for good. More than the patience of
+            each sink, which waits within a step. None: it is waited for.
         trust_pickles: consent to states that are kept as pickles (``PICKLE``) although others may be
             able to write to the snapshot store: who can write there can then run code in this job.
         queries: serves the keyed state of the running job, read-only.
@@ -54,7 +59,7 @@ class JobSpec:
     restarts: int = 3
     capacity: int = 16
     rows: int = 65_536
-    hang_after: float | None = None
+    hang_after: float | None = HANG_SECONDS
     patience: Patience = DEFAULT_PATIENCE
     observe: Observe = unobserved
     events: Observer = ignore

@@ -190,8 +190,14 @@ class QueryClient:
         """By operator: the shapes of its states, by name."""
         with _mapped():
             (result,) = self._client.do_action("states", self._options)
-            told: Mapping[str, Mapping[str, str]] = json.loads(result.body.to_pybytes())
-        return told
+        try:
+            told = fields(parse(result.body.to_pybytes()))
+            return {operator: fields(shapes) for operator, shapes in told.items()}
+        except ValueError as error:
+            raise UnavailableError(
+                f"What answers there is no queryable state: {error}.",
+                remedy="give the address of the job's query server.",
+            ) from error
 
     def close(self) -> None:
         self._client.close()

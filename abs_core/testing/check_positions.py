@@ -39,6 +39,12 @@ RESTART = 2
 LIVES = 4
 """How often the engine starts a run again that has failed."""
 
+OF_MISSED = 20
+"""One of so many positions may not be met: a job's calls differ a little from time to time."""
+
+FEW_MISSED = 2
+"""So many may, where few are tried; never all."""
+
 NO_PATIENCE = Patience(seconds=0.0)
 """Of a run that fails at the first call that does."""
 
@@ -113,7 +119,7 @@ def check_positions(
 
     Raises:
         AssertionError: a row is missing, there twice, something is left behind, or the job does not get
-            to its end; one line for each position.
+            to its end; one line for each position. Or too many positions were not met.
     """
     calls = without_a_fault(opener)
     chosen = tuple(choose(positions(opener, calls)))
@@ -122,10 +128,15 @@ def check_positions(
     together = list(zip(chosen, ends, strict=True))
     failures = [f"{position}: {end.failure}" for position, end in together if end.failure]
     assert not failures, f"{len(failures)} of {len(chosen)} positions:\n" + "\n".join(failures)
+    missed = tuple(position for position, end in together if not end.met)
+    most = max(len(chosen) // OF_MISSED, min(len(chosen) - 1, FEW_MISSED))
+    assert len(missed) <= most, (
+        f"{len(missed)} of {len(chosen)} positions were not met: what was to lose them loses nothing"
+    )
     return Tried(
         calls,
         chosen,
-        tuple(position for position, end in together if not end.met),
+        missed,
         tuple(position for position, end in together if end.waited),
     )
 

@@ -110,7 +110,7 @@ class KafkaTopic:
                     f"{self.name} has an object with more fields: {sorted(odd.keys() - known)}.",
                     remedy="name all fields, or leave them out to have them looked for.",
                 )
-            yield as_text(found, schema)
+            yield as_text(found, schema, self.name)
 
     def left_behind(self) -> LeftBehind:
         """Partitions whose last stable offset is not their end: a transaction is open there.

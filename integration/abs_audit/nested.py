@@ -26,7 +26,8 @@ def canonicaliser(common: Type) -> Callable[[pa.Array], pa.Array]:
 
     Object keys are sorted, a field of a struct that is null counts as absent, and a key that the
     struct does not have is kept, so that it shows as a difference. A float is what its digits round
-    to. What is not of the type, or no JSON, is kept as it is: equal to nothing but itself.
+    to. What is not of the type, no JSON, or nested hundreds of levels deep is kept as it is: equal to
+    nothing but itself.
     """
 
     def apply(texts: pa.Array) -> pa.Array:
@@ -58,9 +59,11 @@ def _canonical_text(text: str | None, common: Type) -> str | None:
         return None
     try:
         value = json.loads(text, parse_float=Decimal, parse_int=Decimal)
+        return json.dumps(_value(value, common), sort_keys=True, ensure_ascii=False)
+    except RecursionError:
+        return f"too deep: {text}"
     except ValueError:
         return f"no JSON: {text}"
-    return json.dumps(_value(value, common), sort_keys=True, ensure_ascii=False)
 
 
 def _value(value: Any, common: Type) -> Any:

@@ -74,7 +74,7 @@ def json_batches(files: Iterable[Path], names: Sequence[str]) -> Iterator[pa.Rec
     for path in files:
         for block in _whole_lines(path):
             lines = [line for line in block.split(b"\n") if not line.isspace() and line]
-            yield as_text(json_objects(lines, str(path)), schema)
+            yield as_text(json_objects(lines, str(path)), schema, str(path))
 
 
 def json_objects(lines: Sequence[bytes], where: str) -> list[dict[str, Any]]:
@@ -93,15 +93,31 @@ def json_objects(lines: Sequence[bytes], where: str) -> list[dict[str, Any]]:
         raise DataError(
             f"{where} is not JSON: {error}.", remedy="write one object per line (NDJSON)."
         ) from error
+    except RecursionError as error:
+        raise _too_deep(where) from error
     if len(records) != len(lines) or not all(isinstance(record, dict) for record in records):
         raise DataError(f"{where} has a line that is not one JSON object.", remedy="use NDJSON.")
     return records
 
 
-def as_text(records: Sequence[dict[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of ``text_schema`` from objects; one that an object does not have is NULL."""
-    columns = [_text_array([record.get(name) for record in records]) for name in schema.names]
+def as_text(records: Sequence[dict[str, Any]], schema: pa.Schema, where: str) -> pa.RecordBatch:
+    """The columns of ``text_schema`` from objects; one that an object does not have is NULL.
+
+    Raises:
+        DataError: a value is nested too deep.
+    """
+    try:
+        columns = [_text_array([record.get(name) for record in records]) for name in schema.names]
+    except RecursionError as error:
+        raise _too_deep(where) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _too_deep(where: str) -> DataError:
+    return DataError(
+        f"{where} has a record that is nested hundreds of levels deep, and cannot be compared.",
+        remedy="look at what wrote it; audit the other records by files without it.",
+    )
 
 
 class _Number(str):

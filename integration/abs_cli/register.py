@@ -15,7 +15,7 @@ from abs_cli.output import AsJson, errors, people, print_json, print_table
 from abs_cli.places import place_at
 from abs_cli.state import Job, Schema, Sinks, State, Url
 from abs_cli.trail import noted
-from abs_core.errors import ConfigError, RefusedError
+from abs_core.errors import ConfigError
 from abs_core.model import JobState, job_key
 
 if TYPE_CHECKING:
@@ -124,8 +124,8 @@ def retire(
         raise typer.Exit(FAILED)
     name, _, token = job.partition("@")
     if token:
-        if refused := tokens.retire(state, name, [token]):
-            raise RefusedError(refused[0][1])
+        if refused := tokens.retire(state.register, name, [token]):
+            raise refused[0][1]
     else:
         state.register.retire(job)
     errors.print(f"[green]retired[/] {escape(job)}", highlight=False)
@@ -151,9 +151,9 @@ def _retire_tokens(state: State, job: str, batch: BatchJob | None, date: str, *,
     )
     if not yes and not typer.confirm(question):
         raise typer.Exit(FAILED)
-    refused = tokens.retire(state, job, named)
-    for token, why in refused:
-        errors.print(f"[yellow]kept[/] {escape(token)}: {escape(why)}", highlight=False)
+    refused = tokens.retire(state.register, job, named)
+    for token, error in refused:
+        errors.print(f"[yellow]kept[/] {escape(token)}: {escape(str(error))}", highlight=False)
     count = len(named) - len(refused)
     errors.print(f"[green]retired[/] {count} token(s) of {escape(job)}", highlight=False)
     if refused:

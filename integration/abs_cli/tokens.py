@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from abs_core.errors import ConfigError, RefusedError
+from abs_core.errors import AbsError, ConfigError, UnavailableError
 from abs_core.model import JobState, NotedToken
 
 if TYPE_CHECKING:
     from abs_cli.state import State
+    from abs_core.contracts import Inventory
     from abs_core.parent import BatchJob
 
 
@@ -78,34 +79,48 @@ def plan(job: BatchJob, moment: datetime) -> Retirement:
     return Retirement(tuple(t for t in old if t.token not in still_open), tuple(kept))
 
 
-def retire(state: State, job: str, tokens: Sequence[str]) -> list[tuple[str, str]]:
+def retire(register: Inventory, job: str, tokens: Sequence[str]) -> list[tuple[str, AbsError]]:
     """Delete the tokens' registers, then forget the tokens; those that stay, with the reason.
 
     In this order: one that is cut short leaves a token that is known and has no register, which is
     refused until it is retired again, and never one that is written twice by mistake.
+
+    Raises:
+        UnavailableError: the register does not answer; what was deleted before is forgotten.
     """
+    kept: list[tuple[str, AbsError]] = []
+    gone: set[str] = set()
+    try:
+        for token in tokens:
+            try:
+                register.retire(f"{job}@{token}")
+            except UnavailableError:
+                raise  # it is away for the others, too
+            except AbsError as error:
+                kept.append((token, error))
+            else:
+                gone.add(token)
+    finally:
+        if gone:
+            _forget(register, job, gone)
+    return kept
+
+
+def _forget(register: Inventory, job: str, gone: set[str]) -> None:
     from abs_core.cell import Cell
     from abs_core.parent import parent_key, without
     from abs_core.patience import DEFAULT_PATIENCE
     from abs_core.protocol import Verdict
 
-    kept: list[tuple[str, str]] = []
-    for token in tokens:
-        try:
-            state.register.retire(f"{job}@{token}")
-        except RefusedError as error:
-            kept.append((token, str(error)))
-    gone = set(tokens) - {token for token, _ in kept}
     key = parent_key(job)
-    if state.register.load(key) is None:
-        return kept
+    if register.load(key) is None:
+        return
 
     def forget(found: JobState | None) -> Verdict:
         assert found is not None, "a parent record is deleted by nobody"
         return without(found, gone)
 
-    Cell(state.register, key, DEFAULT_PATIENCE).change(forget)
-    return kept
+    Cell(register, key, DEFAULT_PATIENCE).change(forget)
 
 
 def moment_of(text: str) -> datetime:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from abs_core.errors import ConfigError
 from abs_spark.interpreter import check_python, name_this_python
 from abs_spark.lastline import show_last
 
@@ -34,9 +35,19 @@ def register(spark: SparkSession) -> None:
     Python of Spark's driver and executors all the same.
 
     Raises:
-        ConfigError: the Python that Spark starts on this machine cannot import the formats.
+        ConfigError: this PySpark has no Python sinks (3.5); or the Python that Spark starts on this
+            machine cannot import the formats.
     """
-    from abs_spark.discovery import FORMATS, default_source
+    try:
+        from abs_spark.discovery import FORMATS, default_source
+    except ModuleNotFoundError as error:
+        if error.name != "pyspark.sql.datasource":
+            raise
+        raise ConfigError(
+            "The formats abs-... need PySpark 4.1 or newer: this one has no sinks in Python.",
+            remedy="write through abs_spark.epoch in foreachBatch, which needs no format and works "
+            "on PySpark 3.5, too.",
+        ) from error
 
     check_python(spark)
     for name in FORMATS:

@@ -11,11 +11,15 @@ import sys
 from types import TracebackType
 
 _OURS = re.compile(r"abs_core\.errors\.(\w+): (.+)")
+_UPDATE = re.compile(r"(abs-\w+) does not support Update mode")
 _installed = False
 
 
 def sentence_of(error: BaseException) -> str | None:
-    """Name and sentence of the error of ours that is told in this one, or in one that it came from."""
+    """Name and sentence of the error of ours that is told in this one, or in one that it came from.
+
+    Spark refuses outputMode update before a Python sink is asked: there the sentence is ours, too.
+    """
     seen: set[int] = set()
     at: BaseException | None = error
     while at is not None and id(at) not in seen:
@@ -24,8 +28,17 @@ def sentence_of(error: BaseException) -> str | None:
             # The last one: before it stand those that it was made from.
             name, sentence = found[-1]
             return f"{name}: {sentence.strip()}"
+        if refused := _UPDATE.search(str(at)):
+            return _NO_UPDATE.format(refused[1])
         at = at.__cause__ or at.__context__
     return None
+
+
+_NO_UPDATE = (
+    "OptionError: {}: Spark gives a Python sink no outputMode update. What to do: give "
+    "abs_spark.epoch to foreachBatch, with a sink of write=upsert and key, which keeps running "
+    "aggregates current; or use outputMode append with a watermark."
+)
 
 
 def show_last() -> None:

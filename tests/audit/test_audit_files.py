@@ -13,6 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from abs_audit import Files, Report, audit
+from abs_audit.families import Family, Type
+from abs_audit.nested import canonicaliser
 from abs_core.errors import DataError, OptionError, RowError, SchemaError, UnavailableError
 
 TABLE = pa.table(
@@ -145,6 +147,29 @@ def test_json_in_a_file_compares_with_a_struct(tmp_path: Path) -> None:
     ):
         path.write_text(wrong)
         assert compared(tmp_path / "e.parquet", path).differences.absent == 1
+
+
+def nested(levels: int) -> str:
+    return f"{'[' * levels}{']' * levels}"
+
+
+@pytest.mark.parametrize("levels", [400, 900, 100_000])
+def test_a_record_that_is_nested_too_deep_is_a_typed_error(levels: int, tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [nested(levels)]}), tmp_path / "e.parquet")
+    (tmp_path / "deep.json").write_text(f'{{"a": {nested(levels)}}}\n')
+    if levels == 400:
+        assert compared(tmp_path / "e.parquet", tmp_path / "deep.json").clean
+        return
+    with pytest.raises(DataError, match=r"deep.json has a record that is nested"):
+        compared(tmp_path / "e.parquet", tmp_path / "deep.json")
+
+
+@pytest.mark.parametrize("levels", [400, 900, 100_000])
+def test_nested_values_of_any_depth_have_a_canonical_text(levels: int) -> None:
+    values = pa.array([nested(levels), f"{nested(levels)} ", '{"a": 1.0}'])
+    first, second, small = canonicaliser(Type(Family.JSON))(values).to_pylist()
+    assert small == '{"a": ["number", "1"]}'
+    assert first == second or nested(levels) in first
 
 
 def test_a_folder_is_read_whole_without_hidden_files(tmp_path: Path) -> None:

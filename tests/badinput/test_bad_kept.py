@@ -35,14 +35,16 @@ from abs_core.wal.contracts import name_of
 from abs_sinks.kafka.ledger import handles_in_ledger
 from abs_sinks.kafka.open_transaction import OpenTransaction
 from abs_sinks.kafka.register_tail import Cells
+from abs_sinks.kafka.side_topic import Birth
 from abs_sinks.s3.manifests import manifest_from_bytes, manifest_to_bytes
 from abs_sinks.s3.register import Cell
-from abs_sinks.s3.uploads import uploads_from_text
+from abs_sinks.s3.uploads import uploads_from_text, uploads_to_text
 from abs_sources.files.cells import MemoryCells
 from abs_sources.files.log import SeenLog
 from abs_sources.files.readers import endless_places, log_of
 from abs_sources.kafka.offsets import Place, Range
 from abs_spark.checkpoint import query_id
+from abs_spark.failures import FailedBatch
 from tests import daily
 from tests.badinput.damage import applied, cases, smallest
 from tests.golden.make import JOB, committables, full_state, new_state
@@ -247,6 +249,26 @@ def _certificate(content: bytes, _: Path) -> None:
     assert certificate.from_text(certificate.to_text(found), "there") == found
 
 
+def _side_topic(content: bytes, _: Path) -> None:
+    birth = Birth.from_text("orders", _text(content))
+    assert Birth.from_text("orders", birth.to_text()) == birth
+
+
+def _marker(content: bytes, _: Path) -> None:
+    uploads = uploads_from_text(content, "s3://there", "it")
+    assert uploads_from_text(uploads_to_text(uploads)) == uploads
+
+
+def _failed_batch(content: bytes, folder: Path) -> None:
+    note = folder / "abs" / f"failed-{JOB}.json"
+    note.parent.mkdir(exist_ok=True)
+    note.write_bytes(content)
+    try:
+        FailedBatch(str(folder), JOB).read()
+    finally:
+        assert note.read_bytes() == content, "something was written"
+
+
 def _golden(name: str) -> bytes:
     return (GOLDEN / name).read_bytes()
 
@@ -290,6 +312,11 @@ def _all() -> Iterator[Kept]:
     born = Certificate(JOB, "0123456789abcdef", "there", 3, 6, 7)
     text = certificate.to_text(born).encode()
     yield Kept("birth certificate", text, _certificate, ("version",))
+    birth = (GOLDEN.parent / "formats" / "side-topic.json").read_bytes()
+    yield Kept("birth of a side topic", birth, _side_topic, ("format",))
+    yield Kept("marker in S3", extra["s3-2pc"]["uploads"].encode(), _marker)
+    note = b'{"version": 1, "job": "orders", "epoch": 7}'
+    yield Kept("note of a failed batch", note, _failed_batch, slow=True)
     yield Kept("spark's metadata", b'{"id": "5f2c1c1e"}', _metadata, slow=True)
 
 

@@ -14,11 +14,21 @@ import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
+from abs_cli import tokens
 from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.contracts import Conflict, Inventory
+from abs_core.errors import (
+    AbsError,
+    ContentionError,
+    CorruptionError,
+    ProtocolError,
+    RefusedError,
+    UnavailableError,
+)
 from abs_core.model import Decision, JobState, NotedToken, job_key
 from abs_core.parent import note, parent_key
+from abs_core.registers.memory import MemoryRegister
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.postgres import PostgresOptions, PostgresRegister
@@ -185,6 +195,46 @@ def test_one_token_is_retired_and_forgotten(register: Inventory, url: str) -> No
     assert run("register", "retire", "nightly@2026-11-02", "--url", url, "--yes").exit_code == 0
     (_, batch) = parsed("register", "list", "--url", url)
     assert (batch["tokens"], batch["lost"]) == (2, [])
+
+
+class Keeping(MemoryRegister):
+    """A store that refuses, in its own way, to delete one register, or is away from then on."""
+
+    def __init__(self, error: AbsError) -> None:
+        super().__init__()
+        self._error = error
+
+    def retire(self, job: str) -> bool:
+        if job == "nightly@2026-11-02":
+            raise self._error
+        return super().retire(job)
+
+
+def noted_tokens(register: Inventory) -> list[str]:
+    parent = register.load(parent_key("nightly"))
+    assert parent is not None
+    return [entry.token for entry in parent.state.tokens]
+
+
+@pytest.mark.parametrize("error", [ContentionError, ProtocolError, RefusedError, CorruptionError])
+def test_a_token_that_cannot_be_deleted_keeps_no_other_one(error: type[AbsError]) -> None:
+    register = Keeping(error("it stays", remedy="do this"))
+    _fill(register)
+    kept = tokens.retire(register, "nightly", TOKENS)
+    assert [(token, str(why)) for token, why in kept] == [
+        ("2026-11-02", "it stays What to do: do this")
+    ]
+    assert names(register) == ["clicks", "nightly@", "nightly@2026-11-02"]
+    assert noted_tokens(register) == ["2026-11-02"]
+
+
+def test_a_register_that_is_away_ends_it_and_what_was_deleted_is_forgotten() -> None:
+    register = Keeping(UnavailableError("it is away"))
+    _fill(register)
+    with pytest.raises(UnavailableError):
+        tokens.retire(register, "nightly", TOKENS)
+    assert names(register) == ["clicks", "nightly@", "nightly@2026-11-02", "nightly@2026-11-03"]
+    assert noted_tokens(register) == ["2026-11-02", "2026-11-03"]
 
 
 @pytest.mark.parametrize(

@@ -7,22 +7,28 @@ For each place it says, as JSON, the error's kind, what it says and what its rem
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import resource
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 
 import pyarrow as pa
+from botocore.awsrequest import AWSPreparedRequest, AWSResponse
 
+from abs_clients.s3.client import client
 from abs_core.errors import AbsError
 from abs_core.model import HandleName, JobState
 from abs_core.registers.file import FileRegister
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.wal import FolderSegments, SegmentWriter
+from abs_sinks.s3.options import S3Options
+from abs_sinks.s3.segments import S3Segments
 from abs_sinks.s3.spill import Spill
 
 ROOM = 1 << 16
@@ -59,11 +65,37 @@ def spill(folder: Path) -> None:
         spilled.close()
 
 
+def segment_copy(folder: Path) -> None:
+    """A segment that lies in S3, copied to local disk to be read."""
+    folder.mkdir(exist_ok=True)
+    tempfile.tempdir = str(folder)
+    with ExitStack() as held:
+        copied = S3Segments(_s3()).open(HANDLE)
+        assert copied is not None
+        held.enter_context(copied)
+
+
+@cache
+def _s3() -> S3Options:
+    """Of a server that answers each request with a large object."""
+    os.environ |= {"AWS_ACCESS_KEY_ID": "k", "AWS_SECRET_ACCESS_KEY": "s"}
+    given = {"path": "s3://bucket/x", "endpoint": "http://127.0.0.1:1", "region": "us-east-1"}
+    options = S3Options.parse(given)
+
+    def answer(request: AWSPreparedRequest, **_: object) -> AWSResponse:
+        content = io.BytesIO(bytes(3 * ROOM))
+        return AWSResponse(request.url, 200, {"content-length": str(3 * ROOM)}, content)
+
+    client(options.server).meta.events.register("before-send.s3", answer)
+    return options
+
+
 PLACES: dict[str, Callable[[Path], None]] = {
     "segment": segment,
     "register": register,
     "snapshot": snapshot,
     "spill": spill,
+    "segment copy": segment_copy,
 }
 
 

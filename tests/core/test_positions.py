@@ -39,6 +39,33 @@ def test_no_call_of_a_job_can_be_lost_so_that_a_row_is(fake: str) -> None:
     assert not tried.waited
 
 
+class Deaf:
+    """Sees the calls of others, and loses none."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self.fired = False
+        self.losses, self.release = calls.losses, calls.release
+
+    @property
+    def seen(self) -> Sequence[str]:
+        return self._calls.seen
+
+    def arm(self, position: int, loss: Loss | None) -> None:
+        self._calls.arm(position, None)
+
+
+@pytest.mark.parametrize("tried", [1, 4, 60])
+def test_faults_that_never_fire_are_found(tried: int) -> None:
+    @contextmanager
+    def opened() -> Iterator[tuple[Harness, Calls]]:
+        with by_calls(FAKES["2pc-append"])() as (harness, calls):
+            yield harness, Deaf(calls)
+
+    with pytest.raises(AssertionError, match=f"{tried} of {tried} positions were not met"):
+        check_positions(opened, choose=lambda found: found[:tried])
+
+
 def undoes_what_a_doubled_request_did(patch: pytest.MonkeyPatch) -> None:
     """A conflict is taken for another's win, although the request came twice and won itself."""
     right = TransactionCommitter.co_commit

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -127,3 +129,60 @@ def test_a_newer_version_is_refused_by_its_number() -> None:
         version(4, 3)
     with pytest.raises(NewerVersionError, match=r"format 2, of a newer release.* reads 1"):
         version(2, 1, name="format")
+
+
+CHECKED = {
+    "abs_core/strictjson.py": "it is what the others use",
+    "abs_audit/nested.py": "users' values: what cannot be read equals nothing but itself",
+    "abs_audit/textfiles.py": "users' records: any digits, and a typed error",
+    "state/codecs.py": "what a user's state holds, written by the codec itself",
+    "state/states.py": "a codec's decode",
+    "state/operator_state.py": "base64, or a codec's decode",
+    "abs_services/leash.py": "the line that our own process has just written",
+    "native/lifecycle.py": "what our own servers noted for this machine",
+    "native/kafka.py": "base64",
+    "abs_services/roles.py": "what a server of our own says",
+    "abs_demo/hops.py": "the environment that the demo gives its own child",
+    "abs_spark/reader.py": "offsets that our own source has just made",
+    "foreach/views.py": "a schema that Spark has just told",
+    "foreach/tasks.py": "what a task of this very pass has reported",
+    "s3/register.py": "the text that the codec has just made",
+    "s3/objects.py": "base64",
+    "wal/format.py": "the magic that a pattern of ASCII has matched",
+    "kafka/register_tail.py": "guarded, or made here",
+    "files/log.py": "ValueError is caught around it",
+    "files/lines.py": "UnicodeDecodeError is caught around it",
+    "postgres/address.py": "names that libpq has",
+}
+"""Where text or JSON is read by hand in what is shipped, and why it needs no reader of ours."""
+
+PRODUCT = ("abs_core", "clients", "sinks", "sources", "stores", "integration")
+
+
+def test_what_is_read_from_elsewhere_is_read_strictly() -> None:
+    """A plain ``json.loads`` or ``.decode()`` raises what no caller expects, or lets too much pass."""
+    root = Path(__file__).parents[2]
+    found = {
+        f"{path.parent.name}/{path.name}"
+        for folder in PRODUCT
+        for path in sorted((root / folder).rglob("*.py"))
+        if "testing" not in path.parts and any(_careless(ast.parse(path.read_text())))
+    }
+    assert found == set(CHECKED)
+
+
+def test_a_careless_reader_would_be_found() -> None:
+    for code in ("json.loads(x)", "json.load(x)", "JSON(json.loads)", "x.data.decode()"):
+        assert any(_careless(ast.parse(code))), code
+    assert not any(_careless(ast.parse("x.decode(errors='replace')")))
+    assert not any(_careless(ast.parse("x.decode('ascii', 'replace')")))
+
+
+def _careless(tree: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("json.loads", "json.load"):
+            yield node
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            lax = len(node.args) > 1 or any(k.arg == "errors" for k in node.keywords)
+            if node.func.attr == "decode" and not lax:
+                yield node

@@ -62,6 +62,24 @@ def test_a_sink_that_is_left_out_of_the_list_is_told_of_once(
     assert told(3, "payments") == []
 
 
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [
+        ({"Job": "j"}, r"abs_spark\.epoch\(\.\.\., job"),
+        ({"epoch": "7"}, "a stream counts its own epochs"),
+        ({"adopt": "token"}, r"abs_spark\.epoch\(\.\.\., adopt"),
+        ({"checkpointLocation": "/c"}, r"abs_spark\.epoch\(\.\.\., checkpointLocation"),
+        ({"Replay": " Token "}, "leave it out, or use replay=count"),
+    ],
+    ids=str,
+)
+def test_an_option_that_is_none_of_a_sink_in_an_epoch_is_refused(
+    option: dict[str, str], remedy: str
+) -> None:
+    with pytest.raises(OptionError, match=remedy):
+        abs_spark.sink("abs-postgres", {"url": "postgresql://h/d", "dbtable": "t", **option})
+
+
 def test_pyspark_3_under_connect_is_refused_as_it_loses_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException, PySparkException, StreamingQueryEx
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+import abs_spark
 from abs_clients.kafka.cluster import close_clusters
 from abs_core.model import job_key
 from abs_services import KafkaService
@@ -23,7 +24,7 @@ from abs_spark.postgres import PostgresDataSource
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.spark.bucket import Bucket
 from tests.spark.jobs.stream_files import run_to_end
-from tests.spark.world import ARROW, World, rows_of
+from tests.spark.world import ARROW, JOB, World, rows_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.services]
 
@@ -174,6 +175,24 @@ def test_a_stream_without_a_readable_checkpoint_tells_its_epochs_by_their_rows(
     assert state is not None
     assert [recent.fingerprint is not None for recent in state.recent] == [True, True]
     assert "columns" not in str(state.recent[0].fingerprint), "only the newest epoch keeps columns"
+
+
+def test_an_epoch_function_makes_no_digest_where_its_sink_says_count(
+    new_world: NewWorld, spark: SparkSession
+) -> None:
+    world = new_world("2pc")
+    expected = world.add_file(0)
+    options = {"url": world.url, "dbtable": "t", "replay": "count"}
+    sink = abs_spark.sink("abs-postgres", options)
+    function = abs_spark.epoch(sink, job=JOB, checkpointLocation="unknown://there")
+    rows = spark.readStream.schema("id bigint, word string, at timestamp")
+    writer = rows.parquet(world.job.input).writeStream.foreachBatch(function)
+    writer = writer.option("checkpointLocation", str(world.checkpoint))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    world.holds(expected)
+    state = world.state()
+    assert state is not None
+    assert [(recent.fingerprint, recent.rows) for recent in state.recent] == [(None, 40)]
 
 
 def _table(rows: Sequence[tuple[object, ...]]) -> pa.Table:

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from abs_spark.lastline import sentence_of
 from tests import daily
 from tests.spark.drivers import until
 from tests.spark.jobs.stream_files import Job, run_to_end, start
@@ -218,6 +219,12 @@ def test_what_a_stream_cannot_do_is_said_before_anything_is_written(
     complete = complete.option("checkpointLocation", str(world.folder / "other"))
     with pytest.raises(StreamingQueryException, match="outputMode complete would replace"):
         complete.trigger(availableNow=True).start().awaitTermination()
+    updating = counts.writeStream.format("abs-postgres").outputMode("update")
+    updating = updating.options(url=world.url, dbtable="t", job=JOB)
+    updating = updating.option("checkpointLocation", str(world.folder / "updating"))
+    with pytest.raises(StreamingQueryException) as told:
+        updating.trigger(availableNow=True).start().awaitTermination()
+    assert "abs_spark.epoch" in (sentence_of(told.value) or "")
     rates = (
         spark.readStream.format("rate").load().selectExpr("value id", "'w' word", "timestamp at")
     )

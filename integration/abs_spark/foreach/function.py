@@ -174,7 +174,7 @@ class Epoch:
         ):
             run.commit(epoch, [Drained(recorded.rows)], told)
             return
-        digests = told is None or by_rows
+        digests = (told is None or by_rows) and run.targets.by_rows
         shares: list[Share] = []
         for one in made:
             work = self._work(run, one, state, epoch, drain=isinstance(plan, Skip), digests=digests)

@@ -62,7 +62,12 @@ def sink(
     """
     sink_format(format)
     given = {str(key): str(value) for key, value in options.items()}
-    for key in given:
+    for key, value in given.items():
+        if key.lower() == "replay" and value.strip().lower() == "token":
+            raise OptionError(
+                "replay=token trusts the option epoch of a batch write; a sink in an epoch has none.",
+                remedy="leave it out, or use replay=count.",
+            )
         if key.lower() in _OF_THE_EPOCH:
             raise OptionError(
                 f"The option {key} is not one of a sink in an epoch.",

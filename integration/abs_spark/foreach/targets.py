@@ -61,6 +61,11 @@ class Targets:
         """With all of them together."""
         return several(target.options.patience for target in self._targets.values())
 
+    @property
+    def by_rows(self) -> bool:
+        """Whether the rows of some sink may be looked at to tell an epoch that comes again."""
+        return any(t.options.common.replay == "digest" for t in self._targets.values())
+
     def identities(self) -> tuple[tuple[str, str], ...]:
         """Name and target of each, asked with patience."""
         return tuple(

@@ -241,7 +241,9 @@ class Tail:
                     if message is None:
                         continue
                     if message.error() is None:
-                        found.add((message.key() or b"").partition(b"#")[0].decode())
+                        found.add(
+                            (message.key() or b"").partition(b"#")[0].decode(errors="replace")
+                        )
                     at = max(at, message.offset() or 0)
                     at += message.error() is None
             return found

@@ -22,6 +22,7 @@ from abs_clients.kafka.attempts import Decided, side_topic
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import TopicFacts, configs_in_time, topic_facts, topics_in_time
+from abs_core import strictjson
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import (
     ContentionError,
@@ -38,6 +39,8 @@ from abs_sinks.kafka.register_topic import need_two
 from abs_sinks.kafka.sending import TransactionalProducer
 
 TRIES = 5
+FORMAT = 1
+"""Of ``Birth``. Up to 0.1.0 it was written without its number."""
 
 DAY_MS = 86_400_000
 _lock = threading.Lock()
@@ -185,23 +188,23 @@ class Birth:
     side: str | None
 
     def to_text(self) -> str:
-        return json.dumps({"data": self.data, "side": self.side})
+        return json.dumps({"data": self.data, "format": FORMAT, "side": self.side})
 
     @classmethod
     def from_text(cls, topic: str, text: str) -> Birth:
         """Raises:
-        CorruptionError: it cannot be read.
+        CorruptionError: it cannot be read, or a newer release wrote it.
         """
         try:
-            fields = json.loads(text)
-            data, side = fields["data"], fields["side"]
-            if not all(isinstance(each, str | None) for each in (data, side)):
-                raise TypeError("an id that is no text")
-            return cls(data, side)
-        except (ValueError, KeyError, TypeError) as error:
+            found = strictjson.fields(strictjson.parse(text))
+            strictjson.version(found.get("format", 1), FORMAT, name="format")
+            ids = found["data"], found["side"]
+            return cls(*(each if each is None else strictjson.text(each) for each in ids))
+        except ValueError as error:
             raise CorruptionError(
                 f"What the register's topic says of {side_topic(topic)} cannot be read: {error}.",
-                remedy="do not delete it. Restore the register's topic from a backup.",
+                remedy="do not delete it. Restore the register's topic from a backup; or "
+                f"{strictjson.NEWER}.",
             ) from error
 
 

@@ -72,8 +72,11 @@ class Markers:
         self.delete([handle])
 
     def _named(self, handle: HandleName) -> tuple[Upload, ...]:
-        body = self._objects.get(self._key(handle), CELL_MAX)
-        return () if body is None else uploads_from_text(body.data.decode())
+        key = self._key(handle)
+        body = self._objects.get(key, CELL_MAX)
+        if body is None:
+            return ()
+        return uploads_from_text(body.data, f"s3://{self._options.state.bucket}/{key}", "it")
 
     def _key(self, handle: HandleName) -> str:
         name = str(handle).replace(":", "=").replace("%", "!")

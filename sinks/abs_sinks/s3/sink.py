@@ -98,9 +98,10 @@ class S3Sink:
 
     def is_empty(self) -> bool:
         """Whether the folder holds nothing but what is the sink's own."""
-        folder = self._options.path.folder
-        own = f"{folder}{OURS}/"
-        return all(e.key.startswith(own) for e in Objects(self._options.bucket).list(folder))
+        folder, state = self._options.path.folder, self._options.state.folder
+        own = [f"{folder}{OURS}/", *([state] if state != folder else [])]
+        found = Objects(self._options.bucket).list(folder)
+        return all(entry.key.startswith(tuple(own)) for entry in found)
 
     def close(self) -> None:
         """Nothing: the process's client is kept for the next sink."""

@@ -64,8 +64,14 @@ def uploads_to_text(uploads: list[Upload] | tuple[Upload, ...]) -> str:
     return json.dumps([upload.to_json() for upload in uploads], separators=(",", ":"))
 
 
-def uploads_from_text(written: str) -> tuple[Upload, ...]:
+def uploads_from_text(
+    written: str | bytes, what: str = "The uploads of a handle", where: str = "the register"
+) -> tuple[Upload, ...]:
     """What ``uploads_to_text`` wrote.
+
+    Args:
+        what: for the error: what is read.
+        where: for the error: where it lies.
 
     Raises:
         CorruptionError: it is something else.
@@ -74,8 +80,8 @@ def uploads_from_text(written: str) -> tuple[Upload, ...]:
         return tuple(Upload.from_json(value) for value in of(list, parse(written)))
     except ValueError as error:
         raise CorruptionError(
-            f"The uploads of a handle cannot be read: {error}.",
-            remedy=f"do not delete the register: restore it from a backup; or {NEWER}.",
+            f"{what} cannot be read: {error}.",
+            remedy=f"do not delete {where}: restore it from a backup; or {NEWER}.",
         ) from error
 
 

@@ -12,6 +12,7 @@ import pytest
 from abs_core.contracts import Task, Writer
 from abs_core.errors import HungError
 from abs_core.model import Committable
+from abs_core.patience import DEFAULT_PATIENCE
 from abs_core.runtime import Graph, Job, Settings
 from abs_core.runtime.lease import Lease, lead
 from abs_core.runtime.tables import TableSource
@@ -55,6 +56,12 @@ def hanging() -> Iterator[Callable[..., Hanging]]:
     yield make
     for each in made:
         each.let_go.set()
+
+
+def test_by_default_a_hang_is_ended_and_a_sinks_patience_is_not(bench: Bench) -> None:
+    after = bench.job(graph(bench.sink, lambda batch: batch)).hang_after
+    assert after is not None
+    assert DEFAULT_PATIENCE.to_decide < after <= 900
 
 
 def graph(sink: FakeSink, function: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Graph:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
 from abs_core.state.codecs import INT64, JSON
@@ -88,6 +89,26 @@ def test_without_the_token_nothing_is_told(server: QueryServer, token: str) -> N
             call()
         assert TOKEN not in f"{caught.value}{caught.value.__cause__}"
     client.close()
+
+
+class Stranger(flight.FlightServerBase):  # type: ignore[misc]
+    """Another program's Flight server at the address that was given."""
+
+    told = b""
+
+    def do_action(self, context: object, action: object) -> list[bytes]:
+        return [self.told]
+
+
+@pytest.mark.parametrize("told", [b"\xff", b"[" * 100_000, b"[]", b'{"count": 7}'])
+def test_another_programs_answer_is_a_typed_error(told: bytes) -> None:
+    with Stranger("grpc://127.0.0.1:0") as stranger:
+        stranger.told = told
+        client = QueryClient(f"grpc://127.0.0.1:{stranger.port}", TOKEN)
+        with pytest.raises(UnavailableError, match="no queryable state") as caught:
+            client.states()
+        assert caught.value.remedy
+        client.close()
 
 
 def test_what_is_not_there_is_a_clear_error(

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from abs_clients.s3.objects import Objects
 from abs_core.errors import CorruptionError
 from abs_core.model import JobState
 from abs_core.testing.case import Case, rows
@@ -155,6 +156,19 @@ def test_a_reader_whose_manifest_is_folded_meanwhile_begins_anew(
     ]
     assert len(Manifests(harness.options, "job").all()) == 2, "folded ones are deleted"
     case.finished(*[rows(10 * epoch, 1) for epoch in range(fold + 1)], when="after a fold")
+
+
+def test_a_marker_that_is_damaged_is_named_by_a_sweep(harness: FolderHarness) -> None:
+    case = Case(harness)
+    run = case.run()
+    left = run.attempt(0).write(*LEFT).pre_commit().committable
+    assert left is not None
+    objects = Objects(harness.options.bucket)
+    (marker,) = [o.key for o in objects.list("") if o.key.endswith(".marker")]
+    objects.put(marker, b"\xff\xfe")
+    with pytest.raises(CorruptionError, match=r"\.marker cannot be read") as refused:
+        run.committer.abort([left.handle])
+    assert "restore" in refused.value.remedy
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,102 @@
+"""Run by a test: a query that is stopped in the middle of its second epoch, in one of several ways.
+
+    python stopped.py SETTINGS.json
+
+Its second task does not end as long as the file ``gate`` is there; the query is stopped when the file
+``stop`` is there.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
+
+from tests.spark.jobs.stream_files import SCHEMA
+
+WAYS = ("query.stop()", "spark.stop()", "the driver ends")
+ROUTES = ("format", "epoch")
+
+
+@dataclass(frozen=True)
+class Held:
+    """The query.
+
+    Args:
+        folder: has ``input``, ``checkpoint``, ``gate`` and ``stop``.
+        format: of the sink.
+        options: of the sink.
+        route: one of ``ROUTES``.
+        way: one of ``WAYS``; how a driver of its own ends.
+    """
+
+    folder: str
+    format: str
+    options: dict[str, str]
+    job: str
+    route: str = ROUTES[0]
+    way: str = WAYS[0]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def start(spark: SparkSession, held: Held, *, once: bool) -> StreamingQuery:
+    """Start the query; to the end of its input only where ``once``."""
+    folder = Path(held.folder)
+    gate = folder / "gate"
+
+    def hold(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield from batches
+        context = TaskContext.get()
+        while context is not None and context.partitionId() == 1 and gate.exists():
+            time.sleep(0.05)
+
+    files = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
+    rows = files.parquet(str(folder / "input")).repartition(2).mapInArrow(hold, SCHEMA)
+    if held.format == "abs-kafka":
+        key, value = f.col("id").cast("string").alias("key"), f.col("word").alias("value")
+        rows = rows.select(key, value)
+    checkpoint = str(folder / "checkpoint")
+    if held.route == "epoch":
+        import abs_spark
+
+        sink = abs_spark.sink(held.format, held.options)
+        function = abs_spark.epoch(sink, job=held.job, checkpointLocation=checkpoint)
+        writer = rows.writeStream.foreachBatch(function)
+    else:
+        given = {**held.options, "job": held.job}
+        writer = rows.writeStream.format(held.format).options(**given)
+    writer = writer.option("checkpointLocation", checkpoint)
+    if once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime="0 seconds").start()
+
+
+def main() -> None:
+    held = Held(**json.loads(Path(sys.argv[1]).read_text()))
+    from tests.spark.jobs.session import small_session
+
+    spark = small_session(Path(held.folder) / "scratch", **{"spark.master": "local[2]"})
+    query = start(spark, held, once=False)
+    while not (Path(held.folder) / "stop").exists():
+        if query.exception() is not None:
+            raise RuntimeError(str(query.exception()))
+        time.sleep(0.05)
+    if held.way == WAYS[0]:
+        query.stop()
+    if held.way != WAYS[2]:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()

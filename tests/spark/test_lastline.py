@@ -1,0 +1,45 @@
+"""What a user is told at last, and where this PySpark has no Python sinks; no Spark runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+import abs_spark
+from abs_core.errors import ConfigError
+from abs_spark.lastline import sentence_of
+
+_REFUSED = (
+    "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: requirement failed: "
+    "{} does not support Update mode. SQLSTATE: XXKST"
+)
+
+
+def test_the_last_error_of_ours_is_told() -> None:
+    text = (
+        "abs_core.errors.A: first.\n at x\nabs_core.errors.UnavailableError: gone. What to do: x\n"
+    )
+    assert sentence_of(RuntimeError(text)) == "UnavailableError: gone. What to do: x"
+    assert sentence_of(RuntimeError("something of a user's own")) is None
+
+
+@pytest.mark.parametrize("name", ["abs-postgres", "abs-kafka", "abs-s3"])
+def test_sparks_own_refusal_of_update_is_followed_by_what_to_do(name: str) -> None:
+    sentence = sentence_of(RuntimeError(_REFUSED.format(name)))
+    assert sentence is not None
+    assert sentence.startswith(f"OptionError: {name}: ")
+    assert "What to do: give abs_spark.epoch to foreachBatch" in sentence
+    assert sentence_of(RuntimeError(_REFUSED.format("parquet"))) is None
+
+
+def test_where_pyspark_has_no_python_sinks_the_way_round_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "abs_spark.discovery", raising=False)
+    monkeypatch.setitem(sys.modules, "pyspark.sql.datasource", None)  # as on PySpark 3.5
+    session: Any = object()
+    with pytest.raises(ConfigError, match=r"need PySpark 4\.1") as refused:
+        abs_spark.register(session)
+    assert "abs_spark.epoch" in refused.value.remedy
