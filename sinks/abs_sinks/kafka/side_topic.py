@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from dataclasses import dataclass
+from functools import partial
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import Decided, side_topic
@@ -28,13 +28,12 @@ from abs_core.errors import (
     CorruptionError,
     OptionError,
     PreflightError,
-    UnavailableError,
 )
 from abs_core.model import Finding
 from abs_sinks.kafka.options import KafkaOptions, topic_name
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_topic import need_two
+from abs_sinks.kafka.register_topic import made
 from abs_sinks.kafka.sending import TransactionalProducer
 
 TRIES = 5
@@ -93,13 +92,6 @@ def forget(options: KafkaOptions) -> None:
 def _key(options: KafkaOptions) -> tuple[str, str, str]:
     """Under which a cluster keeps that the side topic was looked at."""
     return "side topic", options.registertopic, data_topic(options)
-
-
-def _make(options: KafkaOptions, topic: str) -> None:
-    name = side_topic(topic)
-    cluster(options.kafka).admin.create(name, 1, side_config(options.kafka, topic))
-    _await(options.kafka, name)
-    need_two(options.kafka, name)
 
 
 def send_winners(transactions: TransactionalProducer, topic: str, decided: Decided) -> None:
@@ -164,12 +156,10 @@ def side_config(settings: Settings, topic: str) -> dict[str, str]:
     }
 
 
-def _await(settings: Settings, name: str) -> None:
-    deadline = time.monotonic() + timeouts.APPEARS_SECONDS
-    while name not in topic_facts(settings, [name], again=True):
-        if time.monotonic() > deadline:
-            raise UnavailableError(f"The side topic {name} was made, and is not to be seen yet.")
-        time.sleep(0.02)
+def _make(settings: Settings, topic: str) -> None:
+    name = side_topic(topic)
+    look = partial(topic_facts, settings, [name], again=True)
+    made(settings, name, 1, side_config(settings, topic), lambda: look().get(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +212,7 @@ def _settle(options: KafkaOptions, topic: str, job: str) -> None:
         if (error := _loss(options, topic, job, birth, found)) is not None:
             raise error
         if side_topic(topic) not in found:
-            _make(options, topic)
+            _make(options.kafka, topic)
         ids = _ids(topic, _seen(options, topic))
         if birth == ids or not isinstance(
             register.swap_text(_cell_of(topic), version, ids.to_text()), Conflict
