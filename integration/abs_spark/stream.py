@@ -22,7 +22,7 @@ from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
 from abs_spark.start import show, told_by_rows, warn
 from abs_spark.target import Target
-from abs_spark.task import take_part
+from abs_spark.task import run_task
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -70,7 +70,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             name = RunName(job, task.query, task.run, self._location)
             what = (task.epoch, task.partition, iterator, self._announced, self._origin)
             digests = not self._readable and self._target.options.common.replay == "digest"
-            message = take_part(self._target, name, *what, digests=digests)
+            message = run_task(self._target, name, *what, digests=digests)
             return replace(message, readable=self._readable)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

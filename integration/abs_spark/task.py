@@ -18,7 +18,7 @@ from abs_spark.start import warn
 from abs_spark.target import Target
 
 
-def take_part(
+def run_task(
     target: Target,
     name: RunName,
     epoch: int,

@@ -20,7 +20,7 @@ from abs_core.errors import ConfigError, UnavailableError
 from abs_services.buckets import BUCKET, REGION
 from abs_services.native.gateway import Identity, NativeGateway
 from abs_services.native.lifecycle import Command
-from abs_services.places import cache_folder
+from abs_services.paths import cache_folder
 
 VERSION = "v1.8.0"
 MODULE = "github.com/versity/versitygw/cmd/versitygw"

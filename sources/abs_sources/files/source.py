@@ -13,6 +13,7 @@ from abs_core.errors import ConfigError, ReplayMismatchError, SchemaError, Unava
 from abs_core.source import Limit, Offsets, Reader, Split
 from abs_core.strictjson import fields, parse, text, whole
 from abs_sources.files.cells import Cells, MemoryCells
+from abs_sources.files.epoch_budget import EpochBudget, parts
 from abs_sources.files.errors import changed
 from abs_sources.files.formats import is_divisible, stored_schema
 from abs_sources.files.log import SeenLog, seen_as
@@ -27,7 +28,6 @@ from abs_sources.files.readers import (
     log_of,
     split_of,
 )
-from abs_sources.files.taking import Taking, parts
 
 _TRIES = 20
 
@@ -131,7 +131,7 @@ class FileSource:
             self._log.refresh()
             begin = self._number(start)
             planned = self._log.files(begin, self._end(begin))
-            taking = Taking(limit)
+            taking = EpochBudget(limit)
             end = begin + sum(1 for pin in planned if taking.takes(pin))
             if taking.full or end < self._log.total:
                 return self._place(end)
