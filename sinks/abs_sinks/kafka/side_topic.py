@@ -39,8 +39,6 @@ from abs_sinks.kafka.sending import TransactionalProducer
 TRIES = 5
 
 DAY_MS = 86_400_000
-_lock = threading.Lock()
-"""One thread of a process makes the side topic; the others wait for it."""
 
 
 def data_topic(options: KafkaOptions) -> str:
@@ -72,7 +70,8 @@ def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> st
     topic = data_topic(options)
     name = side_topic(topic)
     known, key = cluster(options.kafka), _key(options)
-    with _lock:
+    # One thread of a process makes the side topic; the others wait for it.
+    with known.kept(("lock", *key), threading.Lock):
         if not known.learnt(key):
             wrong = findings(options)
             if wrong:
