@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ContentionError, RefusedError, TargetError, UnavailableError
 from abs_core.model import HandleName
-from abs_core.together import Way, in_turn, noted
+from abs_core.together import Asking, in_turn, noted
 
 SHOWN_MAX = 5
 """How many of the handles that stay are named in the error."""
@@ -45,7 +45,7 @@ def abort_each(handles: Iterable[HandleName], abort: Callable[[HandleName], obje
         raise _left_behind(left, len(todo))
 
 
-def attempt_all(parts: Iterable[Callable[[], object]], way: Way = in_turn) -> None:
+def attempt_all(parts: Iterable[Callable[[], object]], way: Asking = in_turn) -> None:
     """Call each, all of them, then raise the first one's error, with what the others say in it.
 
     Raises:

@@ -238,7 +238,7 @@ def passed_over(
     return Refused(
         EpochGapError(
             f"Epoch {first} {what}, and the query has gone on to epoch {epoch}: what was between would "
-            "be lost. A function of foreachBatch that keeps an error to itself does that.",
+            "be lost. A function that keeps an error to itself does that.",
             job=who.job,
             epoch=epoch,
             remedy=f"{remedy} set the option adopt={token} for one start.",

@@ -10,10 +10,10 @@ from abs_core.contracts import Committer, Composer
 from abs_core.crash import CrashPoint, is_armed, reached
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_core.together import Way, answers, in_turn
+from abs_core.together import Asking, answers, in_turn
 
 
-class RoutedCommitter:
+class CompositeCommitter:
     """A ``Composite`` and a ``Composer`` over the committers of several sinks.
 
     What is undecided is ended by whichever sink sees it in its target: the one that prepared it may be
@@ -33,7 +33,7 @@ class RoutedCommitter:
         number_of: Callable[[HandleName], int],
         gone: Callable[[int, Committable], AbsError],
         *,
-        way: Way = in_turn,
+        way: Asking = in_turn,
     ) -> None:
         ordered = sorted(committers, key=lambda pair: min(pair[0]))
         self._committers = [committer for _, committer in ordered]
@@ -43,7 +43,7 @@ class RoutedCommitter:
         self._way = way
 
     @property
-    def way(self) -> Way:
+    def way(self) -> Asking:
         """See ``Composite``."""
         return self._way
 

@@ -22,7 +22,7 @@ from abs_core.model import (
     JobState,
     Outcome,
 )
-from abs_core.together import Way
+from abs_core.together import Asking
 
 Version = str
 """An opaque version of a register's cell; a store compares it for equality only."""
@@ -274,7 +274,7 @@ class Composite(Committer, Protocol):
         ...
 
     @property
-    def way(self) -> Way:
+    def way(self) -> Asking:
         """How they are asked: in turn, or side by side, each in another thread."""
         ...
 

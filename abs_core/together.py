@@ -16,7 +16,7 @@ from abs_core.errors import AbsError
 T = TypeVar("T")
 
 
-class Way(Protocol):
+class Asking(Protocol):
     """How several systems are asked; each call goes to one of them."""
 
     def __call__(self, calls: Sequence[Callable[[], T]], /) -> list[T | Exception]:

@@ -18,8 +18,8 @@ from abs_sinks.kafka import KafkaOptions
 from abs_sinks.kafka.records import plan_columns, records_of
 from abs_sinks.kafka.sending import RecordSender, outside_transactions
 from abs_sinks.kafka.writer import RecordChecks
+from abs_spark.gc_tuning import tune_gc
 from abs_spark.schema import arrow_schema, conform
-from abs_spark.settled import settle
 
 _kept: dict[KafkaOptions, RecordSender] = {}
 
@@ -52,11 +52,11 @@ class KafkaStageWriter(DataSourceStreamArrowWriter):
             sender.send(records)
             rows += records.rows
         sender.flush()
-        settle()
+        tune_gc()
         return WriterCommitMessage()
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        settle()  # as ours does: PySpark's garbage collection is no part of what exactly once costs
+        tune_gc()  # as ours does: PySpark's garbage collection is no part of what exactly once costs
 
 
 def _sender(options: KafkaOptions) -> RecordSender:

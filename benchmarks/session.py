@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from abs_services.places import cache_folder
+from abs_services.paths import cache_folder
 
 JDBC_DRIVER = "org.postgresql:postgresql:42.7.8"
 """The peer's driver, by Maven coordinates; Spark's own Ivy resolves it once, into our cache."""

@@ -19,7 +19,7 @@ from statistics import median
 import pyarrow.parquet as pq
 
 from abs_services import S3Service
-from abs_services.places import cache_folder
+from abs_services.paths import cache_folder
 from benchmarks.meter import metered
 from benchmarks.other_spark import THIS, Session, sample_of, session
 from benchmarks.pairs import Side, Tell, interleave

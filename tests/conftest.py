@@ -19,8 +19,8 @@ from hypothesis import settings
 
 from abs_services import KafkaService, PostgresService, S3Service, Way, fresh_database, services
 from abs_services.native.kafka import archive_classes
-from abs_services.native.kafka_cluster import NativeKafkaCluster
 from tests import daily
+from tests.kit.kafka_cluster import NativeKafkaCluster
 
 SLOWEST = ("spark", "services")
 """Marks of the tests that take longest, the longest first."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
-from abs_core.composite import RoutedCommitter
+from abs_core.composite import CompositeCommitter
 from abs_core.contracts import CoCommitter, Committer, Sink
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError
@@ -125,7 +125,7 @@ class Job(JobSpec):
         joint = [id_ for id_, c in committers.items() if isinstance(c, CoCommitter)]
         if not joint:
             numbered = [([n], committers[id_]) for n, id_ in enumerate(order) if id_ in committers]
-            return RoutedCommitter(numbered, sink_of, lambda n, c: taken_out(f"number {n}", c))
+            return CompositeCommitter(numbered, sink_of, lambda n, c: taken_out(f"number {n}", c))
         if self.register is not None:
             raise ConfigError(
                 f"The sink {joint[0]} commits rows and register at once, and the job's register "

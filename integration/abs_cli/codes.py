@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from abs_core.errors import AbsError, ConfigError, ContentionError, UnavailableError
 
-OK = 0
 FAILED = 1
 USAGE = 2
 UNAVAILABLE = 3

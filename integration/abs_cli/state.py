@@ -155,7 +155,7 @@ class State:
         Raises:
             ConfigError: the file's sink of a name is not the register's.
         """
-        from abs_core.composite import RoutedCommitter
+        from abs_core.composite import CompositeCommitter
         from abs_core.together import side_by_side
 
         if not self.sinks:
@@ -163,7 +163,7 @@ class State:
         numbers = self._numbered(state)
         shared = {name: [n for n, of in numbers.items() if of == name] for name in numbers.values()}
         committers = ((shared[name], self.sinks[name].committer) for name in shared)
-        return RoutedCommitter(committers, number_of, _gone, way=side_by_side)
+        return CompositeCommitter(committers, number_of, _gone, way=side_by_side)
 
     def targets_elsewhere(self, state: JobState) -> list[str]:
         """Targets of the job in another system: what its decisions name there nobody here knows."""

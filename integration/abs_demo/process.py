@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 
 from abs_core.errors import UnavailableError
-from abs_services.leash import LEASH
 from abs_services.processes import ProcessId
+from abs_services.reaper import LEASH
 
 _DEADLINE_S = 30.0
 

@@ -32,7 +32,7 @@ from abs_demo.settings import FILES_PER_EPOCH, DemoSettings, Result
 from abs_demo.watch import watching
 from abs_services import chosen_way, fresh_database, in_database, services
 from abs_services.lasting import bring_up
-from abs_services.leash import LEASH
+from abs_services.reaper import LEASH
 
 SETTLE_S = 10.0
 """How long the audit waits for a target that is still in doubt."""

@@ -15,7 +15,7 @@ from abs_services.contracts import (
     Way,
 )
 from abs_services.databases import fresh_database, in_database
-from abs_services.ways import chosen_way, services
+from abs_services.providers import chosen_way, services
 
 __all__ = [
     "KINDS",

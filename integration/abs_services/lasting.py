@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from abs_services.contracts import Kind, Running, Way, service_of
+from abs_services.providers import services
 from abs_services.state import changing_state, read_state
-from abs_services.ways import services
 
 
 @dataclass(frozen=True)

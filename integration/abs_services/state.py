@@ -19,7 +19,7 @@ from typing import Any, cast
 from abs_core.errors import ConfigError
 from abs_core.strictjson import fields, parse, version
 from abs_services.contracts import Kind, Running, Way
-from abs_services.places import cache_folder
+from abs_services.paths import cache_folder
 from abs_services.processes import ProcessId
 
 _VERSION = 1

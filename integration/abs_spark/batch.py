@@ -19,7 +19,7 @@ from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
 from abs_spark.stream import reported_by, show_once
 from abs_spark.target import Target
-from abs_spark.task import take_part
+from abs_spark.task import run_task
 
 
 def begun(target: Target, job: str) -> Origin:
@@ -63,7 +63,7 @@ class BatchWriter(DataSourceArrowWriter):
         show_logs()
         what = (EPOCH, partition(), iterator, self._announced, self._origin)
         with on_executor():
-            return take_part(self._target, self._name, *what, digests=self._replay == "digest")
+            return run_task(self._target, self._name, *what, digests=self._replay == "digest")
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: as ``StreamWriter.commit``; there is no fingerprint of the input.

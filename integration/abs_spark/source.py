@@ -15,10 +15,10 @@ from abs_core.model import job_key
 from abs_spark.batch import BatchWriter, begun
 from abs_spark.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint import is_readable, query_id, with_checkpoint
+from abs_spark.gc_tuning import tune_gc
 from abs_spark.logs import show_logs
 from abs_spark.names import Announced, RunName
 from abs_spark.schema import arrow_schema
-from abs_spark.settled import settle
 from abs_spark.start import announce
 from abs_spark.stream import StreamWriter
 from abs_spark.target import Format, Target
@@ -79,7 +79,7 @@ class AbsDataSource(DataSource):
             readable = is_readable(common.checkpoint)
             job = common.job or query_id(common.checkpoint)
             announced = announce(target, None if job is None else job_key(job))
-            settle()
+            tune_gc()
         return StreamWriter(target, self._query_start, announced, origin, place, readable=readable)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:

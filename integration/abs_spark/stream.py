@@ -16,13 +16,13 @@ from abs_spark import run as runs
 from abs_spark.checkpoint import fingerprint
 from abs_spark.context import stream_task
 from abs_spark.executor import on_executor
+from abs_spark.gc_tuning import tune_gc
 from abs_spark.logs import show_logs
 from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
-from abs_spark.settled import settle
 from abs_spark.start import show, told_by_rows, warn
 from abs_spark.target import Target
-from abs_spark.task import take_part
+from abs_spark.task import run_task
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -70,7 +70,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             name = RunName(job, task.query, task.run, self._location)
             what = (task.epoch, task.partition, iterator, self._announced, self._origin)
             digests = not self._readable and self._target.options.common.replay == "digest"
-            message = take_part(self._target, name, *what, digests=digests)
+            message = run_task(self._target, name, *what, digests=digests)
             return replace(message, readable=self._readable)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -94,7 +94,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         shares = [message.share for message in reported]
         report = Report(batchId, shares, digest)
         runs.attach(self._target, name).coordinator.commit(report)
-        settle()
+        tune_gc()
 
     def _fingerprint(self, epoch: int, *, readable: bool) -> str | None:
         options = self._target.options

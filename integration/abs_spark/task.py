@@ -9,16 +9,16 @@ import pyarrow as pa
 from abs_core.certificate import Origin
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
+from abs_spark.gc_tuning import tune_gc
 from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
 from abs_spark.run import attach
-from abs_spark.settled import settle
 from abs_spark.share import Lane, Out, take_shares, task_of, to_one
 from abs_spark.start import warn
 from abs_spark.target import Target
 
 
-def take_part(
+def run_task(
     target: Target,
     name: RunName,
     epoch: int,
@@ -53,5 +53,5 @@ def take_part(
     started = run.has_started_in(epoch)
     warnings = run.warnings if started and not announced.checked else ()
     warn(warnings)
-    settle()
+    tune_gc()
     return EpochMessage(name, epoch, share, started, announced, warnings)

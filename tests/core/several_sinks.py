@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from abs_core import sinkmap
-from abs_core.composite import RoutedCommitter
+from abs_core.composite import CompositeCommitter
 from abs_core.contracts import RegisterStore, Sink, Task, Writer
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError, ConfigError, UnavailableError
@@ -172,7 +172,7 @@ class Run:
         self.coordinator = Coordinator(
             who,
             next(iter(self.sinks.values())).register(),
-            RoutedCommitter(committers, sinkmap.number_of, _gone),
+            CompositeCommitter(committers, sinkmap.number_of, _gone),
             co_commit=False,
             patience=patience,
             observe=observe,

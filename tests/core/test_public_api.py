@@ -20,13 +20,46 @@ PUBLIC = {
         STRATEGIES EventTime Graph Job Restore Settings Stream describe mermaid
     """,
     "abs_core.testing": """
-        SCHEMA SOURCE_CHECKS Calls Check ForkServer Harness Holding Killed Opener Position
-        PositionOpener Row SourceHarness SourceOpener Tried applicable batch_of by_calls
-        check_crash_pairs check_crashes check_positions check_register check_segments check_sink
-        check_source run_check run_source_check
+        Calls Changing ChangingOpener Check ForkServer Harness Holding Killed Opener
+        Position PositionOpener Repeat RepeatOpener Repeating Row SCHEMA SOURCE_CHECKS
+        SourceHarness SourceOpener Tried applicable batch_of by_calls check_changed_crashes
+        check_changes check_crash_pairs check_crashes check_positions check_reads
+        check_register check_repeats check_segments check_sink check_source run_check
+        run_source_check
     """,
-    "abs_core.testing.fakes": "FakeHarness FakeSink FakeTarget open_fake",
+    "abs_core.testing.fakes": "FakeHarness FakeSink FakeTarget open_changing_fake open_fake",
 }
+
+
+NAMES = Path(__file__).with_name("public_names.txt")
+"""Second level: what each public module of ``abs_core`` defines, one line a module."""
+
+
+def _defined(name: str) -> list[str]:
+    """The names without an underscore that a module assigns, defines or exports anew."""
+    module = importlib.import_module(f"abs_core.{name}")
+    if hasattr(module, "__all__"):
+        return sorted(module.__all__)
+    found = set()
+    for node in ast.parse(Path(module.__file__ or "").read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+        elif isinstance(node, ast.ImportFrom):
+            found |= {alias.asname for alias in node.names if alias.asname}
+    return sorted(name for name in found if not name.startswith("_"))
+
+
+def test_the_public_modules_define_these_names() -> None:
+    """What is added or dropped here changes the public API: write the file anew, and say so."""
+    held = dict(line.split(": ", 1) for line in NAMES.read_text().splitlines())
+    modules = [name for name in PUBLIC["abs_core"].split() if name not in ("testing", "runtime")]
+    assert {name: " ".join(_defined(name)) for name in modules} == {
+        name: held.get(name, "").strip() for name in modules
+    }
+    assert set(held) == set(modules)
 
 
 @pytest.mark.parametrize("package", PUBLIC)

@@ -9,12 +9,12 @@ from contextvars import ContextVar
 import pytest
 
 from abs_core.aborting import attempt_all
-from abs_core.composite import RoutedCommitter
+from abs_core.composite import CompositeCommitter
 from abs_core.contracts import Committer
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
 from abs_core.model import Committable, HandleName, Inspection, Outcome
 from abs_core.sinkmap import STRIDE, number_of
-from abs_core.together import Way, answers, in_turn, side_by_side
+from abs_core.together import Asking, answers, in_turn, side_by_side
 
 DEADLINE = 30.0
 WAYS = pytest.mark.parametrize("way", [in_turn, side_by_side], ids=["in turn", "side by side"])
@@ -33,7 +33,7 @@ def test_side_by_side_all_are_under_way_at_once() -> None:
 
 
 @WAYS
-def test_the_first_is_asked_in_the_calling_thread_and_alone_it_needs_no_other(way: Way) -> None:
+def test_the_first_is_asked_in_the_calling_thread_and_alone_it_needs_no_other(way: Asking) -> None:
     assert way([threading.get_ident]) == [threading.get_ident()]
     assert way([threading.get_ident] * 2)[0] == threading.get_ident()
     assert way([]) == []
@@ -57,7 +57,9 @@ def test_answers_come_in_the_order_of_the_calls_and_not_of_the_replies() -> None
 
 
 @WAYS
-def test_of_several_errors_the_first_by_order_is_raised_and_tells_of_the_others(way: Way) -> None:
+def test_of_several_errors_the_first_by_order_is_raised_and_tells_of_the_others(
+    way: Asking,
+) -> None:
     calls = [lambda: "a", failing(RefusedError("B.")), failing(UnavailableError("C."))]
     with pytest.raises(RefusedError, match=r"^B\.") as raised:
         answers(way(calls))
@@ -65,7 +67,7 @@ def test_of_several_errors_the_first_by_order_is_raised_and_tells_of_the_others(
 
 
 @WAYS
-def test_what_no_target_has_said_goes_before_what_one_has(way: Way) -> None:
+def test_what_no_target_has_said_goes_before_what_one_has(way: Asking) -> None:
     parts = [failing(UnavailableError("A.")), failing(ConfigError("B.", remedy="None."))]
     with pytest.raises(ConfigError, match=r"^B\.") as raised:
         attempt_all(parts, way)
@@ -124,11 +126,11 @@ def committable(sink: int) -> Committable:
     return Committable(handle, 1, "")
 
 
-def routed(way: Way, *committers: tuple[Sequence[int], Answering]) -> Committer:
+def routed(way: Asking, *committers: tuple[Sequence[int], Answering]) -> Committer:
     def gone(number: int, of: Committable) -> ConfigError:
         return ConfigError(f"The sink {number} is gone.", remedy="None.")
 
-    return RoutedCommitter(committers, number_of, gone, way=way)  # type: ignore[arg-type]
+    return CompositeCommitter(committers, number_of, gone, way=way)  # type: ignore[arg-type]
 
 
 def test_no_systems_commit_is_left_out_because_another_has_failed_in_whatever_way() -> None:
@@ -142,7 +144,7 @@ def test_no_systems_commit_is_left_out_because_another_has_failed_in_whatever_wa
 
 
 @WAYS
-def test_sinks_that_share_a_committer_are_asked_once_for_all_of_theirs(way: Way) -> None:
+def test_sinks_that_share_a_committer_are_asked_once_for_all_of_theirs(way: Asking) -> None:
     shared, own = Answering(), Answering()
     over = routed(way, ([1], own), ([2, 0], shared))
     handles = [committable(n).handle for n in range(3)]
@@ -154,7 +156,9 @@ def test_sinks_that_share_a_committer_are_asked_once_for_all_of_theirs(way: Way)
 
 
 @WAYS
-def test_a_handle_of_a_sink_that_is_gone_is_refused_before_anything_is_committed(way: Way) -> None:
+def test_a_handle_of_a_sink_that_is_gone_is_refused_before_anything_is_committed(
+    way: Asking,
+) -> None:
     only = Answering()
     with pytest.raises(ConfigError, match="The sink 1 is gone"):
         routed(way, ([0], only)).commit([committable(0), committable(1)])

@@ -31,7 +31,7 @@ from abs_core.errors import CorruptionError
 from abs_core.model import Committable, JobState, NamedSink, NotedToken, Recent
 from abs_core.parent import parent_key
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
-from abs_sinks.kafka.ledger import Place
+from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.register_tail import Cells, records_of
 from abs_sinks.kafka.side_topic import Birth
 from abs_sinks.postgres import proof
@@ -157,7 +157,7 @@ _WINNERS = (handle(7, 0), handle(7, 3))
 _SEGMENT = Committable(
     handle(7, 4), 4, "xxh3_128:" + "1" * 32, (("length", "640"), ("protocol", "wal"))
 )
-_LEDGER = Place("abs-register", "0f8fad5b-d9cb-469f-a165-70867728950e")
+_LEDGER = LedgerPlace("abs-register", "0f8fad5b-d9cb-469f-a165-70867728950e")
 
 FORMATS = {
     "failed.json": _failed(Failed(7)),
@@ -219,8 +219,8 @@ def test_a_newer_cell_in_kafka_is_refused_by_name() -> None:
 
 def test_a_committable_says_where_its_ledger_lies_and_an_older_one_says_nothing() -> None:
     content = (FOLDER / "committable-kafka-wal.json").read_bytes()
-    assert Place.of(committable_from_json(json.loads(content))) == _LEDGER
-    assert Place.of(_SEGMENT) is None
+    assert LedgerPlace.of(committable_from_json(json.loads(content))) == _LEDGER
+    assert LedgerPlace.of(_SEGMENT) is None
 
 
 def test_a_row_digest_is_written_and_read_as_its_golden_file_is() -> None:

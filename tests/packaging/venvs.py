@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from abs_services.places import cache_folder
+from abs_services.paths import cache_folder
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import pytest
 
 from abs_clients.kafka.cluster import close_clusters
-from abs_core import waiting, writing
+from abs_core import told_writer, waiting
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError
 from abs_core.patience import Patience
@@ -113,7 +113,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Place]:
 def told(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Told:
     """What the log says of waits, which are told of sooner than elsewhere."""
     monkeypatch.setattr(waiting, "SILENT_AFTER_SECONDS", 1.0)
-    monkeypatch.setattr(writing, "SILENT_SECONDS", 1.0)
+    monkeypatch.setattr(told_writer, "SILENT_SECONDS", 1.0)
     monkeypatch.setattr(logging.getLogger(waiting.LOGGER), "propagate", True)
     caplog.set_level(logging.WARNING, waiting.LOGGER)
     return lambda: caplog.messages

@@ -17,8 +17,8 @@ import psutil
 import pyspark
 
 from abs_core.crash import CrashPoint
-from abs_services.leash import LEASH
 from abs_services.processes import ProcessId
+from abs_services.reaper import LEASH
 from tests.spark.jobs import stream_files
 from tests.spark.jobs.stream_files import Job
 

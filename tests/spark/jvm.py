@@ -19,7 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from abs_services.native.class_archive import make_once
-from abs_services.places import cache_folder
+from abs_services.paths import cache_folder
 
 log = logging.getLogger(__name__)
 

@@ -16,8 +16,8 @@ import psycopg
 import pyspark
 import pytest
 
-from abs_services.leash import LEASH
 from abs_services.processes import ProcessId
+from abs_services.reaper import LEASH
 from tests import daily
 from tests.packaging.venvs import (
     CONNECT,

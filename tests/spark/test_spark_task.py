@@ -80,7 +80,7 @@ Take = Callable[[Options, JobState, Iterator[pa.RecordBatch]], object]
 
 def of_a_format(options: Options, state: JobState, rows: Iterator[pa.RecordBatch]) -> object:
     target, name = Target(FAKE, options, SCHEMA), RunName(JOB, "query", state.run)
-    return by_format.take_part(target, name, 0, 1, rows, Announced(), Origin(), digests=False)
+    return by_format.run_task(target, name, 0, 1, rows, Announced(), Origin(), digests=False)
 
 
 def of_an_epoch(options: Options, state: JobState, rows: Iterator[pa.RecordBatch]) -> object:

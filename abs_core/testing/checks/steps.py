@@ -197,7 +197,7 @@ def a_sink_knows_its_target_after_a_restart(case: Case) -> None:
 
 
 @rule()
-def preflight_changes_nothing(case: Case) -> None:
+def a_preflight_refuses_no_target_of_the_checks(case: Case) -> None:
     sink = case.sink()
     sink.preflight(JOB)
     findings = sink.preflight(JOB, tasks=2)

@@ -12,8 +12,8 @@ from tenacity import RetryError, retry, retry_if_result, stop_after_delay, wait_
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.containers.engine import engine, find_image, owner_label, remove
 from abs_services.contracts import Kind, Running, Way
-from abs_services.leash import LEASH
 from abs_services.processes import free_port
+from abs_services.reaper import LEASH
 
 if TYPE_CHECKING:
     from testcontainers.core.container import DockerContainer

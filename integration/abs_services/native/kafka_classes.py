@@ -15,7 +15,7 @@ from pathlib import Path
 from abs_core.errors import AbsError
 from abs_services.native.class_archive import make_once
 from abs_services.native.kafka_jars import KAFKA, find_java
-from abs_services.places import cache_folder
+from abs_services.paths import cache_folder
 
 log = logging.getLogger(__name__)
 

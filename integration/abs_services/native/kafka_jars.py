@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from abs_core.errors import ConfigError, CorruptionError, UnavailableError
-from abs_services.places import cache_folder
+from abs_services.paths import cache_folder
 
 KAFKA = "4.1.1"
 SCALA = "2.13"

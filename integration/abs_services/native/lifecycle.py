@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Self
 
 from abs_core.errors import ConfigError
 from abs_services.contracts import Kind, Running, Way
-from abs_services.leash import LEASH
 from abs_services.native.server import ServerProcess
-from abs_services.places import Account, delete, temporary_folder
+from abs_services.paths import Account, delete, temporary_folder
 from abs_services.processes import ProcessId
+from abs_services.reaper import LEASH
 
 
 @dataclass(frozen=True)

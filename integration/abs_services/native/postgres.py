@@ -21,7 +21,7 @@ from abs_services.contracts import Kind
 from abs_services.native.initdb import find_binaries, initialise
 from abs_services.native.lifecycle import Command, NativeService, read_private, write_private
 from abs_services.native.server import ServerProcess
-from abs_services.places import Account
+from abs_services.paths import Account
 from abs_services.processes import await_gone, free_port
 from abs_services.roles import DATABASE, ROLE, ensure_role, postgres_url
 from abs_services.settings import POSTGRES

@@ -11,9 +11,9 @@ from typing import TypedDict
 from tenacity import RetryError, retry, retry_if_result, stop_after_delay, wait_fixed
 
 from abs_core.errors import ConfigError, UnavailableError
-from abs_services.leash import LEASH
-from abs_services.places import Account
+from abs_services.paths import Account
 from abs_services.processes import ProcessId, clean_environment, end_tree
+from abs_services.reaper import LEASH
 
 _LOG_LINES = 3
 _TELLING = re.compile(r"FATAL|ERROR|Exception|invalid|unrecognized|could not|already in use")

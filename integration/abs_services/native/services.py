@@ -12,7 +12,7 @@ from abs_services.native.kafka import NativeKafka
 from abs_services.native.lifecycle import NativeService
 from abs_services.native.postgres import NativePostgres
 from abs_services.native.s3 import NativeS3
-from abs_services.places import Account, cache_folder, delete, shared_folder
+from abs_services.paths import Account, cache_folder, delete, shared_folder
 from abs_services.processes import end_tree
 
 _CLASSES: Mapping[Kind, type[NativeService]] = {

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from abs_core.aborting import attempt_all
-from abs_core.composite import RoutedCommitter
+from abs_core.composite import CompositeCommitter
 from abs_core.contracts import Committer, RegisterStore, Sink, is_known_empty
 from abs_core.errors import AbsError, ConfigError, OptionError
 from abs_core.grouping import SinkGroup
@@ -97,7 +97,7 @@ class Targets:
         for names in self.groups:
             shared = self._group(names, numbers).committer(co_commit=False)
             made.append(([numbers[name] for name in names], shared))
-        return RoutedCommitter(made, number_of, _gone, way=side_by_side)
+        return CompositeCommitter(made, number_of, _gone, way=side_by_side)
 
     def preflight(self, job: str) -> list[tuple[str, Sequence[Finding]]]:
         """What each sink finds, by its name; at last what all of them find together."""

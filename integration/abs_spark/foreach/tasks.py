@@ -22,10 +22,10 @@ from abs_spark.context import partition
 from abs_spark.executor import on_executor
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.views import View
+from abs_spark.gc_tuning import tune_gc
 from abs_spark.kept import Kept
 from abs_spark.logs import show_logs
 from abs_spark.progress import observer
-from abs_spark.settled import settle
 from abs_spark.share import Lane, Out, take_shares, to_group, to_one
 from abs_spark.target import Target, group_of, groups
 
@@ -107,7 +107,7 @@ def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> 
     shares = take_shares(
         lanes, batches, work.task, lambda: kept_sink(told.register, work).register()
     )
-    settle()
+    tune_gc()
     return shares_to_text(partition, [part.number for part in told.parts], shares)
 
 

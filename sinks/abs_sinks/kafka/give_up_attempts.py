@@ -24,6 +24,7 @@ import socket
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided, side_topic
 from abs_core.contracts import Conflict
@@ -34,7 +35,7 @@ from abs_sinks.kafka.ids import identity
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.sending import TransactionalProducer, outside_transactions
+from abs_sinks.kafka.sending import outside_transactions
 from abs_sinks.kafka.side_topic import data_topic, send_winners, was_written, winners_topic
 
 TRIES = 5
@@ -95,12 +96,10 @@ def left_behind(options: KafkaOptions, state: JobState) -> None:
     """
     if options.topic is None:
         return
-    after = BEGINNING if state.frontier is None else state.frontier
-    place = state.generation, NO_DECISION
-    none = Decided(state.register, state.job, *place, (), trail("protocol changed"), after)
     try:
         # A job needs no right on a side topic, not even to describe it, if others alone write to it.
         if was_written(options, options.topic):
+            none = _nobody(state, "protocol changed")
             _send_alone(options, side_topic(options.topic), none)
     except RefusedError as error:
         log.warning(
@@ -125,13 +124,8 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
                 "shows the jobs that are there.",
             )
         raised = _raised(options, stored.state)
-        after = BEGINNING if raised.frontier is None else raised.frontier
-        place = raised.generation, NO_DECISION
-        none = Decided(raised.register, job, *place, (), trail(), after)
-
-        def send(transactions: TransactionalProducer, none: Decided = none) -> None:
-            send_winners(transactions, topic, none)
-
+        none = _nobody(raised)
+        send = partial(send_winners, topic=topic, decided=none)
         if not isinstance(register.swap(job, stored.version, raised, send), Conflict):
             return none
     raise ContentionError(
@@ -139,6 +133,13 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
         job=job,
         remedy="stop the job; as long as it runs it decides its epochs itself.",
     )
+
+
+def _nobody(state: JobState, what: str = "given up") -> Decided:
+    """A winners record that names no attempt, of the state's generation."""
+    after = BEGINNING if state.frontier is None else state.frontier
+    place = state.generation, NO_DECISION
+    return Decided(state.register, state.job, *place, (), trail(what), after)
 
 
 def _raised(options: KafkaOptions, state: JobState) -> JobState:

@@ -28,7 +28,7 @@ _TOPIC, _ID, _LOG = "ledger", "ledger_id", "log"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LedgerPlace:
     """Where the ledger lies that tells of a committable, as it stands in its ``extra``.
 
     Args:
@@ -55,7 +55,7 @@ class Place:
         return Committable(committable.handle, committable.rows, committable.digest, extra)
 
 
-def place_for(options: KafkaOptions, task: Task) -> Place:
+def place_for(options: KafkaOptions, task: Task) -> LedgerPlace:
     """Where the task's ledger lies; its topic is made where it is missing.
 
     It is looked at once for each epoch in a process: whoever deletes it stops one epoch, not all.
@@ -68,10 +68,10 @@ def place_for(options: KafkaOptions, task: Task) -> Place:
     epoch = task.register, task.job, task.generation, task.epoch
     learnt = known.learnt(key)
     if learnt is not None and learnt[0] == epoch:
-        found: Place = learnt[1]
+        found: LedgerPlace = learnt[1]
         return found
     topic = options.patience.retry(lambda: make_topic(options.kafka, options.registertopic))
-    found = Place(topic.name, topic.id)
+    found = LedgerPlace(topic.name, topic.id)
     known.learn(key, (epoch, found))
     return found
 
@@ -86,7 +86,7 @@ def without_proof(options: KafkaOptions, committables: Sequence[Committable]) ->
         ConfigError: their ledger lies in another topic.
         TargetError: no broker answers.
     """
-    places = {c.handle: place for c in committables if (place := Place.of(c)) is not None}
+    places = {c.handle: place for c in committables if (place := LedgerPlace.of(c)) is not None}
     for committable in committables:
         place = places.get(committable.handle)
         if place is not None and place.topic != options.registertopic:
@@ -105,7 +105,7 @@ def check_log(committables: Sequence[Committable], log: str) -> None:
         ConfigError: one lies in another log.
     """
     for committable in committables:
-        place = Place.of(committable)
+        place = LedgerPlace.of(committable)
         if place is not None and place.log not in (None, log):
             raise ConfigError(
                 f"The option wal is {log}, and this segment lies in {place.log}. It was not sent.",
@@ -134,13 +134,13 @@ def gone(committable: Committable, topic: str, segments: str) -> CorruptionError
     )
 
 
-def _is_another(place: Place | None, found: TopicFacts | None) -> bool:
+def _is_another(place: LedgerPlace | None, found: TopicFacts | None) -> bool:
     if place is None or place.id is None:
         return False
     return found is None or found.id not in (None, place.id)
 
 
-def _elsewhere(options: KafkaOptions, committable: Committable, place: Place) -> ConfigError:
+def _elsewhere(options: KafkaOptions, committable: Committable, place: LedgerPlace) -> ConfigError:
     return ConfigError(
         f"The option registertopic is {options.registertopic}, and whether this is committed stands in "
         f"the topic {place.topic}. Nothing was sent.",

@@ -113,10 +113,11 @@ def plan_columns(schema: pa.Schema, topic: str | None) -> Columns:
 
 
 def _check_type(name: str, arrow: pa.DataType) -> None:
-    if not _FITS[name](arrow):
+    fits, wanted, remedy = _TYPES[name]
+    if not fits(arrow):
         raise SchemaError(
-            f"The column {name} is of type {arrow}, and must be {_WANTED[name]}.",
-            remedy=_REMEDIES[name],
+            f"The column {name} is of type {arrow}, and must be {wanted}.",
+            remedy=remedy.format(name),
         )
 
 
@@ -144,30 +145,24 @@ def _is_headers(arrow: pa.DataType) -> bool:
     return _is_text(item.field(0).type) and _is_bytes(item.field(1).type)
 
 
-_FITS = {
-    "key": _is_bytes,
-    "value": _is_bytes,
-    "headers": _is_headers,
-    "topic": _is_text,
-    "partition": pa.types.is_int32,
-    "timestamp": pa.types.is_timestamp,
+_JSON = "cast it: CAST({0} AS STRING) or CAST({0} AS BINARY); for JSON use to_json."
+_TYPES = {
+    "key": (_is_bytes, "a string or a binary", _JSON),
+    "value": (_is_bytes, "a string or a binary", _JSON),
+    "headers": (
+        _is_headers,
+        "an array of struct(key string, value binary)",
+        "cast it: CAST(headers AS ARRAY<STRUCT<key: STRING, value: BINARY>>).",
+    ),
+    "topic": (_is_text, "a string", "cast it: CAST(topic AS STRING)."),
+    "partition": (pa.types.is_int32, "an int (32 bits)", "cast it: CAST(partition AS INT)."),
+    "timestamp": (
+        pa.types.is_timestamp,
+        "a timestamp",
+        "cast it: CAST(timestamp AS TIMESTAMP).",
+    ),
 }
-_REMEDIES = {
-    "key": "cast it: CAST(key AS STRING) or CAST(key AS BINARY); for JSON use to_json.",
-    "value": "cast it: CAST(value AS STRING) or CAST(value AS BINARY); for JSON use to_json.",
-    "headers": "cast it: CAST(headers AS ARRAY<STRUCT<key: STRING, value: BINARY>>).",
-    "topic": "cast it: CAST(topic AS STRING).",
-    "partition": "cast it: CAST(partition AS INT).",
-    "timestamp": "cast it: CAST(timestamp AS TIMESTAMP).",
-}
-_WANTED = {
-    "key": "a string or a binary",
-    "value": "a string or a binary",
-    "headers": "an array of struct(key string, value binary)",
-    "topic": "a string",
-    "partition": "an int (32 bits)",
-    "timestamp": "a timestamp",
-}
+"""Of each column: what it must be, that in words, and what to do where it is not."""
 
 
 def records_of(batch: pa.RecordBatch, columns: Columns, first_row: int = 0) -> Records:

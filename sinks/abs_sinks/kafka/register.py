@@ -144,13 +144,7 @@ class KafkaRegister:
             unsure = False
             for attempt in range(TRIES):
                 time.sleep(random.uniform(0.0, 0.05 * attempt))  # noqa: S311 - jitter
-                producer = self._session.producer(key)
-                if (
-                    producer is None
-                    or not _is_at(producer, expected, timeout_ms)
-                    or (rows is not None and not producer.may_carry_rows)
-                ):
-                    producer = self._open(key, timeout_ms)
+                producer = self._producer(key, expected, timeout_ms, rows is not None)
                 held = producer.cell
                 if held is not None and held.version == version:
                     return version  # it took effect, although its reply was lost
@@ -278,6 +272,15 @@ class KafkaRegister:
         except AbsError:
             return False
         return True
+
+    def _producer(
+        self, key: str, expected: Version | None, timeout_ms: int, carries_rows: bool
+    ) -> FencedProducer:
+        """The one that is open, where it can write the cell; else a new one."""
+        found = self._session.producer(key)
+        if found is None or not _is_at(found, expected, timeout_ms):
+            return self._open(key, timeout_ms)
+        return self._open(key, timeout_ms) if carries_rows and not found.may_carry_rows else found
 
     def _open(self, job: str, timeout_ms: int) -> FencedProducer:
         """The cell's producer, with what the cell holds; all others are fenced."""

@@ -15,7 +15,9 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 from zlib import crc32
 
 from abs_clients.kafka import timeouts
@@ -23,6 +25,8 @@ from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import topic_facts, topics_in_time
 from abs_core.errors import PreflightError, RefusedError, SchemaError, UnavailableError
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -96,11 +100,25 @@ def make_topic(settings: Settings, name: str) -> RegisterTopic:
         RefusedError: it may not be made.
     """
     found = find_topic(settings, name)
-    if found is not None:
-        return found
-    cluster(settings).admin.create(name, PARTITIONS, _CONFIG)
+    return found or made(settings, name, PARTITIONS, _CONFIG, lambda: find_topic(settings, name))
+
+
+def made(
+    settings: Settings,
+    name: str,
+    partitions: int,
+    config: Mapping[str, str],
+    look: Callable[[], T | None],
+) -> T:
+    """Make a topic that must not be lost; what ``look`` sees of it once it is there.
+
+    Raises:
+        RefusedError: it may not be made.
+        UnavailableError: it is not to be seen in time.
+    """
+    cluster(settings).admin.create(name, partitions, config)
     deadline = time.monotonic() + timeouts.APPEARS_SECONDS
-    while (found := find_topic(settings, name)) is None:
+    while (found := look()) is None:
         if time.monotonic() > deadline:
             raise UnavailableError(f"The topic {name} was made, and is not to be seen yet.")
         time.sleep(0.02)

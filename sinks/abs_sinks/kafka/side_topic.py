@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from dataclasses import dataclass
+from functools import partial
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.attempts import Decided, side_topic
@@ -29,13 +29,12 @@ from abs_core.errors import (
     CorruptionError,
     OptionError,
     PreflightError,
-    UnavailableError,
 )
 from abs_core.model import Finding
 from abs_sinks.kafka.options import KafkaOptions, topic_name
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
-from abs_sinks.kafka.register_topic import need_two
+from abs_sinks.kafka.register_topic import made
 from abs_sinks.kafka.sending import TransactionalProducer
 
 TRIES = 5
@@ -43,8 +42,6 @@ FORMAT = 1
 """Of ``Birth``. Up to 0.1.0 it was written without its number."""
 
 DAY_MS = 86_400_000
-_lock = threading.Lock()
-"""One thread of a process makes the side topic; the others wait for it."""
 
 
 def data_topic(options: KafkaOptions) -> str:
@@ -76,7 +73,8 @@ def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> st
     topic = data_topic(options)
     name = side_topic(topic)
     known, key = cluster(options.kafka), _key(options)
-    with _lock:
+    # One thread of a process makes the side topic; the others wait for it.
+    with known.kept(("lock", *key), threading.Lock):
         if not known.learnt(key):
             wrong = findings(options)
             if wrong:
@@ -96,13 +94,6 @@ def forget(options: KafkaOptions) -> None:
 def _key(options: KafkaOptions) -> tuple[str, str, str]:
     """Under which a cluster keeps that the side topic was looked at."""
     return "side topic", options.registertopic, data_topic(options)
-
-
-def _make(options: KafkaOptions, topic: str) -> None:
-    name = side_topic(topic)
-    cluster(options.kafka).admin.create(name, 1, side_config(options.kafka, topic))
-    _await(options.kafka, name)
-    need_two(options.kafka, name)
 
 
 def send_winners(transactions: TransactionalProducer, topic: str, decided: Decided) -> None:
@@ -167,12 +158,10 @@ def side_config(settings: Settings, topic: str) -> dict[str, str]:
     }
 
 
-def _await(settings: Settings, name: str) -> None:
-    deadline = time.monotonic() + timeouts.APPEARS_SECONDS
-    while name not in topic_facts(settings, [name], again=True):
-        if time.monotonic() > deadline:
-            raise UnavailableError(f"The side topic {name} was made, and is not to be seen yet.")
-        time.sleep(0.02)
+def _make(settings: Settings, topic: str) -> None:
+    name = side_topic(topic)
+    look = partial(topic_facts, settings, [name], again=True)
+    made(settings, name, 1, side_config(settings, topic), lambda: look().get(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +214,7 @@ def _settle(options: KafkaOptions, topic: str, job: str) -> None:
         if (error := _loss(options, topic, job, birth, found)) is not None:
             raise error
         if side_topic(topic) not in found:
-            _make(options, topic)
+            _make(options.kafka, topic)
         ids = _ids(topic, _seen(options, topic))
         if birth == ids or not isinstance(
             register.swap_text(_cell_of(topic), version, ids.to_text()), Conflict

@@ -151,6 +151,10 @@ class RecordChecks:
         look = partial(topics_in_time, self._options.kafka, names, again=again)
         return self._patience.retry(look)
 
+    def _now(self, topic: TopicFacts) -> TopicFacts | None:
+        """It may have come to take more since this process looked."""
+        return self._of([topic.name], again=True).get(topic.name)
+
     def _check_one(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
     ) -> None:
@@ -173,8 +177,7 @@ class RecordChecks:
         size = sizes_of(records)
         if not pc.any(_both(pc.greater(size, limit), among)).as_py():
             return
-        # The topic may take more since this process looked.
-        limit = self._limit(self._of([topic.name], again=True).get(topic.name, topic))
+        limit = self._limit(self._now(topic) or topic)
         large = _both(pc.greater(size, limit), among)
         worst = pc.max(size.filter(large)).as_py()
         refuse(
@@ -187,19 +190,17 @@ class RecordChecks:
     def _check_partitions(
         self, records: Records, topic: TopicFacts, among: pa.BooleanArray | None, first_row: int
     ) -> None:
-        count = topic.partitions
-        wrong = _both(pc.greater_equal(records.partitions, count).fill_null(False), among)
-        if not pc.any(wrong).as_py():
+        def beyond(facts: TopicFacts) -> pa.BooleanArray:
+            wrong = pc.greater_equal(records.partitions, facts.partitions).fill_null(False)
+            return _both(wrong, among)
+
+        if not pc.any(beyond(topic)).as_py():
             return
-        # A partition may have been added since this process looked.
-        fresh = self._of([topic.name], again=True).get(topic.name)
+        fresh = self._now(topic)
         if fresh is None:
             raise RowError(f"Topic {topic.name} has gone.", remedy="create it again.")
-        wrong = _both(
-            pc.greater_equal(records.partitions, fresh.partitions).fill_null(False), among
-        )
         refuse(
-            wrong,
+            beyond(fresh),
             first_row,
             f"names a partition that topic {topic.name} does not have (it has {fresh.partitions})",
             "correct the column partition, or add partitions.",
@@ -212,8 +213,7 @@ class RecordChecks:
         keyless = _both(pc.is_null(none), among)
         if not pc.any(keyless).as_py():
             return
-        # It may have ceased to be compacted since this process looked.
-        fresh = self._of([topic.name], again=True).get(topic.name)
+        fresh = self._now(topic)
         if fresh is not None and fresh.compacted:
             refuse(
                 keyless,

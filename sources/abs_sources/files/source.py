@@ -13,6 +13,7 @@ from abs_core.errors import ConfigError, ReplayMismatchError, SchemaError, Unava
 from abs_core.source import Limit, Offsets, Reader, Split
 from abs_core.strictjson import fields, parse, text, whole
 from abs_sources.files.cells import Cells, MemoryCells
+from abs_sources.files.epoch_budget import EpochBudget, parts
 from abs_sources.files.errors import changed
 from abs_sources.files.formats import is_divisible, stored_schema
 from abs_sources.files.log import SeenLog, seen_as
@@ -27,7 +28,6 @@ from abs_sources.files.readers import (
     log_of,
     split_of,
 )
-from abs_sources.files.taking import Taking, parts
 
 _TRIES = 20
 
@@ -130,7 +130,7 @@ class FileSource:
         for _ in range(_TRIES):
             self._log.refresh()
             begin = self._number(start)
-            taking, end = Taking(limit), self._end(begin)
+            taking, end = EpochBudget(limit), self._end(begin)
             if limit != Limit():
                 # Without one it does not matter which they are, and the log need not name them still.
                 end = begin + sum(1 for pin in self._log.files(begin, end) if taking.takes(pin))

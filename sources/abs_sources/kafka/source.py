@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import pyarrow as pa
 
 from abs_clients.kafka.admin import fits
 from abs_clients.kafka.attempts import side_topic
+from abs_clients.kafka.cluster import cluster
 from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
 from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, resolve
@@ -254,10 +254,12 @@ class KafkaSource:
             return
         if self.options.fail_on_data_loss:
             raise ReplayMismatchError(f"Kafka: {'; '.join(found)}.", remedy=DATA_LOSS_REMEDY)
-        _warn(start, "; ".join(found))
-
-
-@lru_cache(maxsize=64)
-def _warn(_start: Offsets, lost: str) -> None:
-    """Once for a place: an engine asks again and again while there is nothing new."""
-    log.warning("failOnDataLoss=false, so the job goes on: %s.", lost)
+        # Once for a place: an engine asks again and again while there is nothing new.
+        known, key, told = (
+            cluster(self.options.client),
+            ("told of loss", self.options),
+            (start, *found),
+        )
+        if known.learnt(key) != told:
+            known.learn(key, told)
+            log.warning("failOnDataLoss=false, so the job goes on: %s.", "; ".join(found))

@@ -18,7 +18,6 @@ from abs_core.testing.case import JOB, Case, rows, within
 from abs_core.testing.engine import Run
 from abs_core.testing.harness import Row
 from abs_services.native.kafka import NativeKafka
-from abs_services.native.kafka_cluster import NativeKafkaCluster
 from abs_sinks.kafka.open_transaction import OpenTransaction
 from abs_sinks.kafka.register_topic import need_two
 from abs_sinks.kafka.sink import KafkaSink
@@ -31,6 +30,7 @@ from tests.kit.kafka import (
     make_topic,
     open_topic,
 )
+from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.kafka_modes import open_attempts, open_log
 from tests.sinks.kafka.rules import through
 

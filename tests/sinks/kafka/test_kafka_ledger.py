@@ -18,7 +18,7 @@ from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import Run
 from abs_core.wal import FolderSegments
 from abs_services import KafkaService
-from abs_sinks.kafka.ledger import Place
+from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_session import close_session
 from abs_sinks.kafka.register_topic import make_topic
@@ -137,12 +137,12 @@ def test_a_segment_says_where_its_ledger_lies_and_one_that_does_not_is_committed
     slow, decision = decided(case)
     topic = harness.options.registertopic
     facts = topic_facts(harness.options.kafka, [topic], again=True)[topic]
-    assert {Place.of(c) for c in decision.committables} == {Place(topic, facts.id)}
+    assert {LedgerPlace.of(c) for c in decision.committables} == {LedgerPlace(topic, facts.id)}
     older = [
         replace(c, extra=tuple((k, v) for k, v in c.extra if k in ("length", "protocol")))
         for c in decision.committables
     ]
-    assert {Place.of(c) for c in older} == {None}
+    assert {LedgerPlace.of(c) for c in older} == {None}
     assert set(slow.committer.commit(older).values()) == {Outcome.COMMITTED}
     case.holds(LEFT, RIGHT, when="after the commit of segments of an older release")
 

@@ -108,7 +108,7 @@ def test_no_read_of_any_start_is_taken_for_absence(
 @pytest.mark.parametrize("cell", CELLS)
 def test_a_call_that_comes_again_late_cuts_nothing(shared_database: str, cell: str) -> None:
     def today(found: Sequence[Repeat]) -> list[Repeat]:
-        return cut(found, EACH_DAY, f"PostgreSQL {cell}, repeats")
+        return cut(found, EACH_DAY["calls"], f"PostgreSQL {cell}, repeats")
 
     opener = by_calls(partial(open_table, shared_database, VARIANTS[cell]))
     print(cell, *check_repeats(opener, choose=today), sep=": ")

@@ -1,6 +1,6 @@
 """A second S3 server, by other hands than the first: versitygw over a folder, made by ``go install``.
 
-    python -m abs_services.native.versity      # builds it into the cache folder; takes some minutes
+    python -m tests.kit.versity      # builds it into the cache folder; takes some minutes
 
 It needs a Go toolchain (1.25 or later) and a Go module proxy. ``ABS_VERSITYGW``, or a ``versitygw`` on
 the PATH, is taken instead where it is there. Only tests use it: what the S3 sink promises must not
@@ -20,7 +20,7 @@ from abs_core.errors import ConfigError, UnavailableError
 from abs_services.buckets import BUCKET, REGION
 from abs_services.native.gateway import Identity, NativeGateway
 from abs_services.native.lifecycle import Command
-from abs_services.places import cache_folder
+from abs_services.paths import cache_folder
 
 VERSION = "v1.8.0"
 MODULE = "github.com/versity/versitygw/cmd/versitygw"
@@ -57,7 +57,7 @@ def find_versitygw() -> Path:
     if not found.is_file():
         raise ConfigError(
             f"there is no versitygw: neither {found} nor one on the PATH",
-            remedy="run `python -m abs_services.native.versity` (it needs Go), or set ABS_VERSITYGW.",
+            remedy="run `python -m tests.kit.versity` (it needs Go), or set ABS_VERSITYGW.",
         )
     return found
 

@@ -9,7 +9,7 @@ from abs_sources.files.log import PER_ENTRY
 from abs_sources.files.model import Pin
 
 
-class Taking:
+class EpochBudget:
     """Counts files against a limit; once a file is refused, all after it are.
 
     Args:

@@ -14,12 +14,12 @@ def test_what_is_there_after_the_first_work_is_not_collected_again() -> None:
     """In an interpreter of its own: it is for the whole process."""
     script = (
         "import gc\n"
-        "from abs_spark.settled import settle\n"
-        "settle()\n"
+        "from abs_spark.gc_tuning import tune_gc\n"
+        "tune_gc()\n"
         "kept = gc.get_freeze_count()\n"
         "assert kept > 1000, kept\n"
         "later = [[] for _ in range(100)]\n"
-        "settle()\n"
+        "tune_gc()\n"
         "assert gc.get_freeze_count() <= kept\n"
         "cycle = []; cycle.append(cycle); del cycle\n"
         "assert gc.collect() > 0\n"
@@ -27,10 +27,21 @@ def test_what_is_there_after_the_first_work_is_not_collected_again() -> None:
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
 
 
+def test_a_switch_leaves_the_process_as_it_is() -> None:
+    script = (
+        "import gc\n"
+        "from abs_spark.gc_tuning import tune_gc\n"
+        "tune_gc()\n"
+        "assert gc.get_freeze_count() == 0\n"
+    )
+    off = {**os.environ, "ABS_TUNE_GC": "0"}
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60, env=off)
+
+
 FAULTS = """
 import resource
-from abs_spark.settled import settle
-settle()
+from abs_spark.gc_tuning import tune_gc
+tune_gc()
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     blocks = [bytes(1000) for _ in range(60_000)]
@@ -54,4 +65,6 @@ def test_memory_that_a_task_has_freed_is_there_for_the_next_one() -> None:
         )
         return int(run.stdout)
 
-    assert page_faults() < page_faults(MALLOC_TRIM_THRESHOLD_="131072") / 4
+    tuned = page_faults()
+    assert tuned < page_faults(MALLOC_TRIM_THRESHOLD_="131072") / 4
+    assert tuned < page_faults(ABS_TUNE_GC="0") / 4

@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from abs_services.places import delete
+from abs_services.paths import delete
 from abs_services.processes import ProcessId, end_tree
 
 _PARENT_CHECK_S = 1.0
@@ -57,7 +57,7 @@ class Leash:
             # A forked child must not write into its parent's pipe: it holds a leash of its own.
             if self._holder is None or self._owner != os.getpid():
                 self._holder = subprocess.Popen(
-                    [sys.executable, "-m", "abs_services.leash", str(os.getpid())],
+                    [sys.executable, "-m", "abs_services.reaper", str(os.getpid())],
                     stdin=subprocess.PIPE,
                     text=True,
                     start_new_session=True,
