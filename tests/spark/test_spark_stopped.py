@@ -28,7 +28,13 @@ from tests.spark.world import JOB, World
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1800)]
 
 TARGETS = ("kafka", "postgres", "s3")
-TODAY = daily.cut(product(TARGETS, ROUTES, WAYS), 1, "queries that end within a batch")
+CASES = [
+    (target, route, way)
+    for target, route, way in product(TARGETS, ROUTES, WAYS)
+    # A session that ends before its query leaves a format no Python process to abort in.
+    if route == "epoch" or way == WAYS[0]
+]
+TODAY = daily.cut([case for case in CASES if case[1] == "format"], 1, "queries that end in a batch")
 
 
 @dataclass(frozen=True)
@@ -83,10 +89,7 @@ def _kafka(kafka: KafkaService) -> Iterator[Aim]:
 
 @pytest.mark.parametrize(
     ("aim", "route", "way"),
-    [
-        pytest.param(*case, marks=() if case in TODAY else pytest.mark.campaign)
-        for case in product(TARGETS, ROUTES, WAYS)
-    ],
+    [pytest.param(*case, marks=() if case in TODAY else pytest.mark.campaign) for case in CASES],
     indirect=["aim"],
 )
 def test_a_query_that_ends_within_a_batch_leaves_nothing_open(
