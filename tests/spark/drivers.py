@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -43,6 +44,13 @@ def until(
     while not condition():
         assert time.monotonic() < give_up, f"waited {seconds:.0f} s in vain until {what}"
         time.sleep(every)
+
+
+def copy_checkpoint(checkpoint: Path, to: Path) -> Path:
+    """Copy a checkpoint while its query runs: without the files that Spark is about to rename."""
+    return Path(
+        shutil.copytree(checkpoint, to, ignore=shutil.ignore_patterns("*.tmp", "*.tmp.crc"))
+    )
 
 
 def killed_at(point: CrashPoint, nth: int, job: Job, folder: Path, url: str | None = None) -> None:

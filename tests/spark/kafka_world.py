@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -17,6 +16,7 @@ from abs_sources.kafka.testing import KafkaSourceHarness
 from tests.kit.kafka import TopicHarness, Variant, open_topic
 from tests.kit.kafka_cluster import NativeKafkaCluster
 from tests.kit.kafka_modes import LogHarness, open_attempts, open_log
+from tests.spark.drivers import copy_checkpoint
 from tests.spark.jobs.stream_files import Job
 
 JOB = "job"
@@ -86,7 +86,7 @@ class KafkaWorld:
 
     def checkpoint_copy(self, name: str) -> Path:
         """The checkpoint as it is now, at another place."""
-        return Path(shutil.copytree(self.checkpoint, self.folder / name))
+        return copy_checkpoint(self.checkpoint, self.folder / name)
 
     def epochs_done(self, checkpoint: Path | None = None) -> list[int]:
         """What Spark has noted as done, in order."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -19,6 +18,7 @@ import pyarrow.parquet as pq
 from abs_core.model import JobState
 from abs_core.moving import rename
 from abs_sinks.postgres import PostgresOptions, PostgresRegister, PostgresSink
+from tests.spark.drivers import copy_checkpoint
 from tests.spark.jobs.stream_files import Job
 
 _START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -73,7 +73,7 @@ class World:
     def with_checkpoint_copy(self, name: str) -> World:
         """The same world, with a checkpoint and an input of its own, copied as they are now."""
         other = self.folder / name
-        shutil.copytree(self.checkpoint, other / "checkpoint")
+        copy_checkpoint(self.checkpoint, other / "checkpoint")
         return replace(self, folder=other)
 
     def add_file(self, number: int, rows: int = 40) -> list[Row]:
