@@ -137,7 +137,6 @@ def test_another_checkpoint_under_the_same_job_is_refused_unless_it_is_adopted(
         run(spark, world)
     world.holds(expected)
     token = str(refused.value).split("adopt=")[1].split(".")[0]
-    shutil.rmtree(world.checkpoint)
     run(spark, world, replace(world.job, options={**world.job.options, "adopt": token}))
     world.holds(expected + expected)  # what the consent said
 

@@ -20,10 +20,13 @@ from abs_clients.kafka.settings import Settings, without_secrets
 from abs_core.errors import OptionError
 
 
-def check_access(settings: Settings) -> None:
+def check_access(settings: Settings, *, again: bool = False) -> None:
     """Return when a broker has let us in, or when none answers: who asks next is told that.
 
     Where brokers expect TLS and are spoken to without, nothing is to be heard from them.
+
+    Args:
+        again: this is the second look: a busy machine may have told the reason too late for the first.
 
     Raises:
         OptionError: a file of the settings cannot be read, or its password is wrong.
@@ -42,7 +45,7 @@ def check_access(settings: Settings) -> None:
             # That they are down may be told before why; a busy machine takes its time between the two.
             told = any(code != KafkaError._ALL_BROKERS_DOWN for code in codes)
             more = timeouts.REASON_SECONDS if told else timeouts.FIRST_REASON_SECONDS
-            deadline = min(deadline, now + more)
+            deadline = min(deadline, now + more * (timeouts.REASON_AGAIN if again else 1))
             continue
         with suppress(KafkaException):
             client.cluster_id(0.05)

@@ -38,6 +38,9 @@ CHECK_SECONDS = 10.0
 REASON_SECONDS, FIRST_REASON_SECONDS = 0.2, 1.0
 """Why all brokers are down, after it was told that they are: a further reason, and the first."""
 
+REASON_AGAIN = 5
+"""How many times as long a second look waits for a reason."""
+
 INIT_SECONDS = 60.0
 """A coordinator, until it has initialised a producer: it may be loading, or ending what was open."""
 

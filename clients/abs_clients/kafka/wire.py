@@ -132,7 +132,7 @@ def _connected(settings: Settings) -> KafkaAdminClient:
         return _bootstrapped(settings, whole // 3)
     except UnavailableError as error:
         log.debug("connecting once more: %s", error)
-        return _bootstrapped(settings, whole - whole // 3)
+        return _bootstrapped(settings, whole - whole // 3, again=True)
 
 
 def _quieten() -> None:
@@ -145,10 +145,10 @@ def _quieten() -> None:
         logger.setLevel(logging.CRITICAL)
 
 
-def _bootstrapped(settings: Settings, timeout_ms: int) -> KafkaAdminClient:
+def _bootstrapped(settings: Settings, timeout_ms: int, *, again: bool = False) -> KafkaAdminClient:
     _quieten()
     if settings.is_guarded:
-        check_access(settings)
+        check_access(settings, again=again)
     config = {**control_settings(settings), "bootstrap_timeout_ms": timeout_ms}
     with private.connections(keep=True) as connections:
         try:
