@@ -138,7 +138,7 @@ CHECKED = {
     "state/codecs.py": "what a user's state holds, written by the codec itself",
     "state/states.py": "a codec's decode",
     "state/operator_state.py": "base64, or a codec's decode",
-    "abs_services/leash.py": "the line that our own process has just written",
+    "abs_services/reaper.py": "the line that our own process has just written",
     "native/lifecycle.py": "what our own servers noted for this machine",
     "native/kafka.py": "base64",
     "abs_services/roles.py": "what a server of our own says",
