@@ -24,11 +24,11 @@ def with_spark(path: str) -> bool:
 
 
 class SparkOnHalf(LoadFileScheduling):  # type: ignore[misc]  # xdist has no types
-    """Whole files, in the order of collection; Spark's go to workers of even number first."""
+    """Whole files, in the order of collection; Spark's go to workers of odd number first."""
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         number = int(node.gateway.id.removeprefix("gw"))
-        mine = number % 2 == 0
+        mine = number % 2 == 1
         own = next((path for path in self.workqueue if with_spark(path) == mine), None)
         if own is not None:
             self.workqueue.move_to_end(own, last=False)
