@@ -2,7 +2,7 @@
 .PHONY: demo test check bench campaign matrix setup
 BIN := .venv/bin
 # Test processes at once; each has servers of its own, and half of them a Spark session (tests/schedule.py).
-JOBS ?= 5
+JOBS ?= 4
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
