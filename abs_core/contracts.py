@@ -22,7 +22,7 @@ from abs_core.model import (
     JobState,
     Outcome,
 )
-from abs_core.together import Asking
+from abs_core.several.together import Asking
 
 Version = str
 """An opaque version of a register's cell; a store compares it for equality only."""

@@ -163,7 +163,7 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class NotedToken:
-    """One batch write of a job, as the job's parent record knows it, see ``abs_core.parent``.
+    """One batch write of a job, as the job's parent record knows it, see ``abs_core.births.parent``.
 
     Args:
         token: as it stands in the register key.
@@ -180,7 +180,7 @@ class NotedToken:
 
 @dataclass(frozen=True, slots=True)
 class NamedSink:
-    """One of the sinks that a job's epochs are written to, see ``abs_core.sinkmap``.
+    """One of the sinks that a job's epochs are written to, see ``abs_core.several.sinkmap``.
 
     Args:
         number: is part of its handles' names; never given to another sink of the job.

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from threading import Event
 from typing import TYPE_CHECKING
 
-from abs_core.composite import CompositeCommitter
 from abs_core.contracts import CoCommitter, Committer, Sink
 from abs_core.coordinator import Coordinator
 from abs_core.errors import ConfigError
@@ -25,6 +24,7 @@ from abs_core.runtime.plan import check_schemas
 from abs_core.runtime.recovery import Restore, StoreKeeper, sinks_before
 from abs_core.runtime.sinks import check_decided, sink_of, taken_out
 from abs_core.runtime.threads import Execution
+from abs_core.several.composite import CompositeCommitter
 
 if TYPE_CHECKING:
     # Loaded by jobs that use them: queries bring Arrow Flight.

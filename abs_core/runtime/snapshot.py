@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from abs_core.certificate import Certificate
+from abs_core.births.certificate import Certificate
 from abs_core.codec import committable_to_json
 from abs_core.errors import CorruptionError
 from abs_core.model import Committable, job_key

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
-from abs_core.certificate import CertificateStore
+from abs_core.births.certificate import CertificateStore
 from abs_core.contracts import Committer, RegisterStore, Sink, Task, Writer
 from abs_core.model import Committable, Finding, Guarantee, JobState
 from abs_core.testing.fault_injection import (

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
-from abs_core.certificate import CertificateStore
+from abs_core.births.certificate import CertificateStore
 from abs_core.contracts import CoCommitter, RegisterStore, Sink
 from abs_core.errors import AbsError
 from abs_core.patience import Patience

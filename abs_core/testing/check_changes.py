@@ -17,7 +17,7 @@ from functools import partial
 from itertools import permutations
 from typing import Protocol
 
-from abs_core.certificate import MemoryCertificates
+from abs_core.births.certificate import MemoryCertificates
 from abs_core.contracts import Sink
 from abs_core.errors import AbsError, HandleLostError
 from abs_core.model import JobState, Share

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from abs_core.certificate import Certificate, CertificateStore, MemoryCertificates
+from abs_core.births.certificate import Certificate, CertificateStore, MemoryCertificates
 from abs_core.errors import AbsError, UnavailableError
 from abs_core.patience import Patience
 from abs_core.testing.calls import ContractCalls, Loss

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+from abs_core.births.parent import TOKENS_MAX, parent_key
 from abs_core.contracts import Conflict, Inventory, RegisterStore, Stored, Version
 from abs_core.errors import ProtocolError
 from abs_core.model import Committable, Decision, HandleName, JobState, NotedToken, Recent, job_key
-from abs_core.parent import TOKENS_MAX, parent_key
 
 NewStore = Callable[[], RegisterStore]
 LOOK_ALIKES = ("a", "a.b", "a_b", "aXb", "A", "ab", "a%25b", "a@", "a@1", "a@10")

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import xxhash
 
-from abs_core.certificate import CertificateStore, Origin
+from abs_core.births.certificate import CertificateStore, Origin
 from abs_core.contracts import (
     CoCommitter,
     RegisterStore,

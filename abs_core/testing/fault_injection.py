@@ -12,7 +12,7 @@ from enum import Enum
 from functools import partial
 from typing import TypeVar
 
-from abs_core.certificate import Certificate, CertificateStore, Origin
+from abs_core.births.certificate import Certificate, CertificateStore, Origin
 from abs_core.contracts import (
     CoCommitter,
     Committer,

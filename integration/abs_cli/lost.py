@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from abs_core.coordinator.rollforward import OFFSETS, committed_elsewhere
 from abs_core.errors import UnknownProtocolError
 from abs_core.model import Committable, Decision, InDoubt, JobState, Outcome
-from abs_core.rollforward import OFFSETS, committed_elsewhere
 from abs_core.strictjson import NEWER
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from abs_core.errors import ConfigError
 from abs_core.model import JobState, job_key
 
 if TYPE_CHECKING:
+    from abs_core.births.parent import BatchJob
     from abs_core.contracts import Inventory
-    from abs_core.parent import BatchJob
 
 app = typer.Typer(help="Registers: what each job has committed.", no_args_is_help=True)
 
@@ -30,7 +30,7 @@ def list_jobs(
     url: Url = None, stateschema: Schema = "abs", sinks: Sinks = None, *, as_json: AsJson = False
 ) -> None:
     """List the jobs, one per line; for a batch job with the number of its tokens."""
-    from abs_core.parent import batch_jobs
+    from abs_core.births.parent import batch_jobs
 
     found = State.at(url, stateschema, sinks).jobs()
     streams, batches = batch_jobs(stored.state for stored in found)

@@ -12,13 +12,13 @@ from abs_core.model import JobState, NotedToken
 
 if TYPE_CHECKING:
     from abs_cli.state import State
+    from abs_core.births.parent import BatchJob
     from abs_core.contracts import Inventory
-    from abs_core.parent import BatchJob
 
 
 def find(state: State, job: str) -> BatchJob | None:
     """The batch job of that name, with all its tokens; None where there is none."""
-    from abs_core.parent import batch_jobs
+    from abs_core.births.parent import batch_jobs
 
     found = batch_jobs(stored.state for stored in state.jobs())[1]
     return next((one for one in found if one.job == job), None)
@@ -26,7 +26,7 @@ def find(state: State, job: str) -> BatchJob | None:
 
 def document(job: BatchJob) -> dict[str, Any]:
     """One batch job as ``--json`` shows it."""
-    from abs_core.parent import token_of
+    from abs_core.births.parent import token_of
 
     known = {} if job.parent is None else {token.token: token.at for token in job.parent.tokens}
     there = [token_of(state.job) for state in job.states]
@@ -62,7 +62,7 @@ def plan(job: BatchJob, moment: datetime) -> Retirement:
     Raises:
         ConfigError: the job has no parent record: nobody knows when its tokens were written.
     """
-    from abs_core.parent import before, token_of
+    from abs_core.births.parent import before, token_of
 
     if job.parent is None:
         raise ConfigError(
@@ -107,8 +107,8 @@ def retire(register: Inventory, job: str, tokens: Sequence[str]) -> list[tuple[s
 
 
 def _forget(register: Inventory, job: str, gone: set[str]) -> None:
-    from abs_core.cell import Cell
-    from abs_core.parent import parent_key, without
+    from abs_core.births.parent import parent_key, without
+    from abs_core.coordinator.cell import Cell
     from abs_core.patience import DEFAULT_PATIENCE
     from abs_core.protocol import Verdict
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from abs_core.certificate import Origin
+from abs_core.births.certificate import Origin
+from abs_core.births.parent_certificates import EPOCH, ParentCertificates
 from abs_core.coordinator import Report
 from abs_core.errors import ReplayMismatchError
-from abs_core.parent_certificates import EPOCH, ParentCertificates
 from abs_spark import run as runs
 from abs_spark.context import partition
 from abs_spark.executor import on_executor

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyarrow import fs
 
-from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
+from abs_core.births.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
 from abs_core.durable import flush_folder, make_durably
 from abs_core.errors import RefusedError
 from abs_spark.checkpoint import (

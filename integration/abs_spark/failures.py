@@ -13,7 +13,7 @@ import logging
 
 from pyarrow import fs
 
-from abs_core.births import Failed
+from abs_core.births.rules import Failed
 from abs_core.errors import CorruptionError, TargetError, UnavailableError
 from abs_core.strictjson import NEWER, fields, parse, text, version, whole
 from abs_spark.certificates import replace_file

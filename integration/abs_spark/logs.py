@@ -17,7 +17,7 @@ import logging
 import os
 import sys
 
-from abs_core import waiting
+from abs_core.patience import waiting
 
 VARIABLE = "ABS_LOG"
 

@@ -12,12 +12,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from abs_core.certificate import CertificateStore, Origin
+from abs_core.births.certificate import CertificateStore, Origin
+from abs_core.births.parent_certificates import ParentCertificates
 from abs_core.contracts import Sink, is_known_empty
 from abs_core.coordinator import Coordinator
 from abs_core.events import Event, Started
 from abs_core.model import JobState
-from abs_core.parent_certificates import ParentCertificates
 from abs_core.patience import Patience
 from abs_core.preflight import check
 from abs_core.protocol import Identity, Skip, Write, has_started

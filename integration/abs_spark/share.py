@@ -16,9 +16,9 @@ from abs_core import protocol
 from abs_core.contracts import RegisterStore, Task, Writer
 from abs_core.errors import TargetError
 from abs_core.events import Observer, PreCommitted
-from abs_core.grouping import GroupWriter
 from abs_core.model import Committable, Drained, JobState, Share, Wrote
 from abs_core.protocol import Refused
+from abs_core.several.grouping import GroupWriter
 from abs_sinks.rowhash import empty_digest, row_digest
 from abs_spark.schema import conform
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from abs_core.contracts import Sink
-from abs_core.grouping import SinkGroup
 from abs_core.model import Finding, Guarantee
 from abs_core.patience import Patience
+from abs_core.several.grouping import SinkGroup
 from abs_sinks.options import CommonOptions
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from abs_core.certificate import Origin
+from abs_core.births.certificate import Origin
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
 from abs_spark.gc_tuning import tune_gc

@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 from abs_clients.kafka.attempts import Decided
-from abs_core import certificate
-from abs_core.certificate import Certificate
+from abs_core.births import certificate
+from abs_core.births.certificate import Certificate
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.errors import AbsError
 from abs_core.model import Committable, JobState

@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
-from abs_core.certificate import MemoryCertificates
+from abs_core.births.certificate import MemoryCertificates
 from abs_core.errors import ConfigError, ProtocolError, RegisterLostError
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted

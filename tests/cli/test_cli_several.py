@@ -16,12 +16,13 @@ from typer.testing import CliRunner, Result
 from abs_cli.main import app
 from abs_cli.places import options_of
 from abs_cli.sinksfile import SinksFile
-from abs_core import consent, sinkmap
+from abs_core.births import consent
 from abs_core.contracts import Task
 from abs_core.errors import ConfigError, IdentityError, UnavailableError
 from abs_core.model import Committable, JobState, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Changed, Identity, decide
+from abs_core.several import sinkmap
 from abs_services import KafkaService, S3Service
 from abs_services.native import NativePostgres
 from abs_spark.foreach.run import EpochRun

@@ -17,6 +17,7 @@ from typer.testing import CliRunner, Result
 from abs_cli import tokens
 from abs_cli.main import app
 from abs_clients.kafka.cluster import close_clusters
+from abs_core.births.parent import note, parent_key
 from abs_core.contracts import Conflict, Inventory
 from abs_core.errors import (
     AbsError,
@@ -27,7 +28,6 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.model import Decision, JobState, NotedToken, job_key
-from abs_core.parent import note, parent_key
 from abs_core.registers.memory import MemoryRegister
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister

@@ -13,8 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from abs_core import sinkmap
-from abs_core.composite import CompositeCommitter
 from abs_core.contracts import RegisterStore, Sink, Task, Writer
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError, ConfigError, UnavailableError
@@ -22,6 +20,8 @@ from abs_core.events import Event
 from abs_core.model import AND, Committable, Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Skip
+from abs_core.several import sinkmap
+from abs_core.several.composite import CompositeCommitter
 from abs_core.testing.calls import SinkBehind
 from abs_core.testing.case import rows
 from abs_core.testing.cuts import Halted

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core import births, consent
-from abs_core.births import Failed
-from abs_core.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
+from abs_core.births import consent
+from abs_core.births import rules as births
+from abs_core.births.certificate import UNREADABLE, Certificate, Origin, from_text, to_text
+from abs_core.births.rules import Failed
 from abs_core.errors import (
     CorruptionError,
     EpochGapError,

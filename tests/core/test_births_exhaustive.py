@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core import births, protocol
-from abs_core.certificate import Certificate, Origin
+from abs_core import protocol
+from abs_core.births import rules as births
+from abs_core.births.certificate import Certificate, Origin
 from abs_core.model import JobState
 from abs_core.protocol import Identity, Verdict
 from tests.model.exhaustive import Violated

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abs_core import protocol
-from abs_core.cell import Cell
 from abs_core.contracts import Conflict, Stored, Version
+from abs_core.coordinator.cell import Cell
 from abs_core.errors import ContentionError
 from abs_core.model import JobState
 from abs_core.patience import Patience

@@ -8,8 +8,9 @@ from itertools import permutations
 
 import pytest
 
-from abs_core import births, protocol
-from abs_core.certificate import Origin
+from abs_core import protocol
+from abs_core.births import rules as births
+from abs_core.births.certificate import Origin
 from abs_core.contracts import Committer
 from abs_core.model import Committable, HandleName, InDoubt, JobState, Outcome
 from abs_core.protocol import Identity, Verdict

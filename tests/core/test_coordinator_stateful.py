@@ -26,12 +26,12 @@ from hypothesis.stateful import (
 
 from abs_core import protocol
 from abs_core.contracts import Conflict
+from abs_core.coordinator.rollforward import RollForward
 from abs_core.errors import AbandonedError, AbsError, FencedError, HandleLostError, UnavailableError
 from abs_core.model import Decision, JobState, Outcome, Share
 from abs_core.patience import Patience
 from abs_core.protocol import Unchanged
 from abs_core.registers.memory import MemoryRegister
-from abs_core.rollforward import RollForward
 from abs_core.testing.case import JOB, rows
 from abs_core.testing.cuts import Halted
 from abs_core.testing.engine import Attempt, Run

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
-import abs_core._decider
-from abs_core._permission import Permission
+import abs_core.coordinator._decider
 from abs_core.contracts import Committer, Conflict, RegisterStore, Stored, Version
 from abs_core.coordinator import Coordinator, Report
+from abs_core.coordinator.permission import Permission
 from abs_core.errors import HandleLostError, NotPreparedError, UnavailableError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.patience import Patience
@@ -246,7 +246,7 @@ class _NoAbandoning(Permission):
 
 @pytest.mark.parametrize("bug", [_NoDeadline, _NoSecondLook, _NoAbandoning])
 def test_planted_bugs_lose_an_epoch(bug: type[Permission], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(abs_core._decider, "Permission", bug)
+    monkeypatch.setattr(abs_core.coordinator._decider, "Permission", bug)
     with pytest.raises(HandleLostError):
         check_all()
 

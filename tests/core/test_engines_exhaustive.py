@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core import births, protocol
-from abs_core.births import Failed
+from abs_core import protocol
+from abs_core.births import rules as births
+from abs_core.births.rules import Failed
 from abs_core.model import JobState
 from abs_core.protocol import Identity, Refused, Unchanged, Verdict
 from tests import daily

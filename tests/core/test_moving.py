@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from abs_core import births, consent
-from abs_core.certificate import MemoryCertificates, Origin
+from abs_core.births import consent
+from abs_core.births import rules as births
+from abs_core.births.certificate import MemoryCertificates, Origin
 from abs_core.contracts import Conflict, Version
 from abs_core.errors import ConfigError, FencedError, IdentityError, RegisterLostError
 from abs_core.model import JobState

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from abs_core import parent
+from abs_core.births import parent
+from abs_core.births.parent import TOKENS_MAX
 from abs_core.model import JobState, NotedToken, job_key
-from abs_core.parent import TOKENS_MAX
 from abs_core.protocol import Changed, Unchanged, Verdict
 
 MORNING, EVENING = "2026-11-20T08:00:00+00:00", "2026-11-20T20:00:00+00:00"

@@ -14,13 +14,14 @@ from typing import TypeVar
 
 import pytest
 
-from abs_core import births, protocol
-from abs_core.certificate import Certificate, Origin
+from abs_core import protocol
+from abs_core.births import rules as births
+from abs_core.births.certificate import Certificate, Origin
+from abs_core.births.parent import noted
+from abs_core.births.parent_certificates import ParentCertificates
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import AbsError
 from abs_core.model import JobState, job_key
-from abs_core.parent import noted
-from abs_core.parent_certificates import ParentCertificates
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Verdict
 from abs_core.registers.memory import MemoryRegister

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from abs_core import consent, protocol
+from abs_core import protocol
+from abs_core.births import consent
 from abs_core.errors import (
     AbandonedError,
     EpochGapError,

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from abs_core.certificate import Origin
+from abs_core.births.certificate import Origin
 from abs_core.contracts import Stored
 from abs_core.errors import UnavailableError
 from abs_core.testing import Opener, by_calls, check_reads

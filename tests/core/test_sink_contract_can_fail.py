@@ -14,9 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from abs_core import births, consent, protocol
-from abs_core._certifier import Certifier
-from abs_core.certificate import Origin
+from abs_core import protocol
+from abs_core.births import consent
+from abs_core.births import rules as births
+from abs_core.births.certificate import Origin
+from abs_core.births.certifier import Certifier
 from abs_core.errors import TargetError
 from abs_core.model import Committable, Finding, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import Identity, Verdict

@@ -9,12 +9,12 @@ from contextvars import ContextVar
 import pytest
 
 from abs_core.aborting import attempt_all
-from abs_core.composite import CompositeCommitter
 from abs_core.contracts import Committer
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
 from abs_core.model import Committable, HandleName, Inspection, Outcome
-from abs_core.sinkmap import STRIDE, number_of
-from abs_core.together import Asking, answers, in_turn, side_by_side
+from abs_core.several.composite import CompositeCommitter
+from abs_core.several.sinkmap import STRIDE, number_of
+from abs_core.several.together import Asking, answers, in_turn, side_by_side
 
 DEADLINE = 30.0
 WAYS = pytest.mark.parametrize("way", [in_turn, side_by_side], ids=["in turn", "side by side"])

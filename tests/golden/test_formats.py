@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from abs_clients.kafka.attempts import BEGINNING, NO_DECISION, Decided
-from abs_core import certificate
-from abs_core.births import Failed
-from abs_core.certificate import Certificate
+from abs_core.births import certificate
+from abs_core.births.certificate import Certificate
+from abs_core.births.parent import parent_key
+from abs_core.births.rules import Failed
 from abs_core.codec import (
     committable_from_json,
     committable_to_json,
@@ -29,7 +30,6 @@ from abs_core.codec import (
 )
 from abs_core.errors import CorruptionError
 from abs_core.model import Committable, JobState, NamedSink, NotedToken, Recent
-from abs_core.parent import parent_key
 from abs_core.rowdigest import RowDigest, is_row_digest, read_row_digest
 from abs_sinks.kafka.ledger import LedgerPlace
 from abs_sinks.kafka.register_tail import Cells, records_of

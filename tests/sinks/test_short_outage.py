@@ -15,10 +15,9 @@ from dataclasses import dataclass
 import pytest
 
 from abs_clients.kafka.cluster import close_clusters
-from abs_core import told_writer, waiting
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError
-from abs_core.patience import Patience
+from abs_core.patience import Patience, told_writer, waiting
 from abs_core.testing.case import JOB, Case, rows
 from abs_core.testing.harness import Harness
 from abs_services import KafkaService, PostgresService, S3Service

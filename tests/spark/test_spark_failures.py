@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.births import Failed
+from abs_core.births.rules import Failed
 from abs_core.errors import CorruptionError, UnavailableError
 from abs_spark.failures import FailedBatch
 

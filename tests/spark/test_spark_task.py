@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from abs_core.certificate import Origin
+from abs_core.births.certificate import Origin
 from abs_core.contracts import Task, Writer
 from abs_core.coordinator import Coordinator
 from abs_core.errors import FencedError, UnavailableError

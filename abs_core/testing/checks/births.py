@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from abs_core.certificate import Certificate, MemoryCertificates
+from abs_core.births.certificate import Certificate, MemoryCertificates
+from abs_core.births.parent_certificates import ParentCertificates
 from abs_core.contracts import Emptiable, Inventory
 from abs_core.errors import IdentityError, RefusedError, RegisterLostError
 from abs_core.model import job_key
-from abs_core.parent_certificates import ParentCertificates
 from abs_core.testing.case import JOB, Case, consent_in, raises, rows
 from abs_core.testing.engine import QUICK, Run
 from abs_core.testing.rules import Rules, listed

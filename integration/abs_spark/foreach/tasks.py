@@ -17,7 +17,7 @@ from abs_core.errors import ProtocolError
 from abs_core.events import Observer
 from abs_core.model import Drained, Share, Wrote
 from abs_core.rowdigest import read_row_digest
-from abs_core.sinkmap import STRIDE
+from abs_core.several.sinkmap import STRIDE
 from abs_spark.context import partition
 from abs_spark.executor import on_executor
 from abs_spark.foreach.sealed import Sealed

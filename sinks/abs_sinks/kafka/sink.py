@@ -10,8 +10,8 @@ from abs_clients.kafka.cluster import cluster
 from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
+from abs_core.patience.told_writer import ToldWriter
 from abs_core.routing import ByProtocol, by_protocol
-from abs_core.told_writer import ToldWriter
 from abs_sinks.kafka.give_up_attempts import left_behind
 from abs_sinks.kafka.guarantee import guarantee
 from abs_sinks.kafka.idempotent import IdempotentCommitter, IdempotentWriter

@@ -22,7 +22,8 @@ from abs_clients.postgres.connection import or_close
 from abs_clients.postgres.errors import translate_errors
 from abs_clients.postgres.metadata import MetadataSchema
 from abs_clients.postgres.pool import pool
-from abs_core import births, protocol
+from abs_core import protocol
+from abs_core.births import rules as births
 from abs_core.codec import state_from_text
 from abs_core.contracts import Conflict, Task, Version
 from abs_core.crash import CrashPoint, reached

@@ -13,8 +13,8 @@ from abs_clients.postgres.pool import leased
 from abs_core.contracts import Task, Writer
 from abs_core.errors import AbsError, OptionError
 from abs_core.model import Finding, Guarantee, JobState
+from abs_core.patience.told_writer import ToldWriter
 from abs_core.routing import ByProtocol
-from abs_core.told_writer import ToldWriter
 from abs_sinks.postgres.fence import terminate_older
 from abs_sinks.postgres.group import committer_of
 from abs_sinks.postgres.guarantee import guarantee

@@ -22,7 +22,7 @@ from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import AbsError
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
-from abs_core.told_writer import writing
+from abs_core.patience.told_writer import writing
 from abs_sinks.postgres import proof
 from abs_sinks.postgres.copyin import CopyIn
 from abs_sinks.postgres.options import PostgresOptions

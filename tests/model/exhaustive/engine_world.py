@@ -6,8 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from abs_core import births, protocol
-from abs_core.births import Failed
+from abs_core import protocol
+from abs_core.births import rules as births
+from abs_core.births.rules import Failed
 from abs_core.model import HandleName, JobState
 from abs_core.protocol import Identity, Refused, Verdict
 from abs_spark.foreach.process import Known

@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from abs_core import births, protocol
-from abs_core.certificate import Certificate, Origin
+from abs_core import protocol
+from abs_core.births import rules as births
+from abs_core.births.certificate import Certificate, Origin
 from abs_core.errors import EpochGapError, FencedError, ProtocolError, RegisterLostError
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.protocol import Identity, Refused, Skip, Verdict

@@ -14,7 +14,7 @@ from psycopg import sql
 from abs_clients.postgres.pool import close_idle
 from abs_core.contracts import Committer, RegisterStore, Task, Writer
 from abs_core.model import AND, Committable, Finding, Guarantee, JobState
-from abs_core.sinkmap import STRIDE
+from abs_core.several.sinkmap import STRIDE
 from abs_core.testing import SCHEMA, Row
 from abs_core.testing.case import JOB, rows
 from abs_core.testing.harness import batch_of

@@ -13,7 +13,7 @@ from abs_core.contracts import Task
 from abs_core.errors import DataError, ProtocolError, SchemaError, TargetError
 from abs_core.model import Committable
 from abs_core.registers.memory import MemoryRegister
-from abs_core.sinkmap import STRIDE
+from abs_core.several.sinkmap import STRIDE
 from abs_core.testing.case import JOB, Case, rows
 from abs_core.testing.check_crashes import ForkServer, check_crashes
 from abs_core.testing.check_sink import applicable, run_check

@@ -17,7 +17,7 @@ from tenacity import (
 )
 
 from abs_core.errors import AbsError, TargetError
-from abs_core.waiting import waiting
+from abs_core.patience.waiting import waiting
 
 T = TypeVar("T")
 

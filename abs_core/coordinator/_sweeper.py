@@ -14,7 +14,7 @@ from abs_core.events import Observer, SweepFailed, Swept
 from abs_core.model import HandleName, JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Refused
-from abs_core.together import in_turn
+from abs_core.several.together import in_turn
 
 NOTHING: frozenset[HandleName] = frozenset()
 

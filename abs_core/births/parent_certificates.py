@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import secrets
 
-from abs_core.cell import Cell
-from abs_core.certificate import Certificate, Origin, place_of
+from abs_core.births.certificate import Certificate, Origin, place_of
+from abs_core.births.parent import note, noted, now, parent_key, token_of
 from abs_core.contracts import RegisterStore
+from abs_core.coordinator.cell import Cell
 from abs_core.errors import ProtocolError, TargetError
 from abs_core.model import NotedToken
-from abs_core.parent import note, noted, now, parent_key, token_of
 from abs_core.patience import Patience
 
 EPOCH = 0

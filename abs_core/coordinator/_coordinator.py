@@ -11,21 +11,22 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 
-from abs_core import births, protocol
-from abs_core._certifier import Certifier
-from abs_core._decider import Decider
-from abs_core._report import Report
-from abs_core._sweeper import NOTHING, Sweeper
-from abs_core.cell import Cell
-from abs_core.certificate import Certificate, CertificateStore, Origin
+from abs_core import protocol
+from abs_core.births import rules as births
+from abs_core.births.certificate import Certificate, CertificateStore, Origin
+from abs_core.births.certifier import Certifier
 from abs_core.contracts import Committer, RegisterStore
+from abs_core.coordinator._decider import Decider
+from abs_core.coordinator._report import Report
+from abs_core.coordinator._sweeper import NOTHING, Sweeper
+from abs_core.coordinator.cell import Cell
+from abs_core.coordinator.rollforward import RollForward, present
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import ProtocolError
 from abs_core.events import Committed, Ended, Observer, Skipped, Started, ignore
 from abs_core.model import Committable, Decision, HandleName, JobState
 from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdict, Write
-from abs_core.rollforward import RollForward, present
 
 __all__ = ["NOTHING_BEGUN", "Coordinator", "Report"]
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from abs_core import births, protocol
-from abs_core.cell import Cell
+from abs_core import protocol
+from abs_core.births import rules as births
 from abs_core.contracts import Committer
+from abs_core.coordinator.cell import Cell
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import HandleLostError, ProtocolError, UnavailableError
 from abs_core.events import Observer, RolledForward

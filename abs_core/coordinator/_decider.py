@@ -9,18 +9,19 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from abs_core import births, protocol
-from abs_core._permission import Permission
-from abs_core._report import Report
-from abs_core.cell import Cell, Rule
+from abs_core import protocol
+from abs_core.births import rules as births
 from abs_core.contracts import CoCommitter, Committer, Composer
+from abs_core.coordinator._report import Report
+from abs_core.coordinator.cell import Cell, Rule
+from abs_core.coordinator.permission import Permission
+from abs_core.coordinator.rollforward import present
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import NotPreparedError, ProtocolError
 from abs_core.events import Abandoned, Observer
 from abs_core.model import Drained, JobState, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Refused, Skip, Verdict, Write
-from abs_core.rollforward import present
 from abs_core.rowdigest import RowDigest
 
 

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from abs_core import waiting
 from abs_core.contracts import Task, Writer
 from abs_core.model import Committable
-from abs_core.patience import Patience
+from abs_core.patience import Patience, waiting
 
 SILENT_SECONDS = 15.0
 """A write that has taken so long is told of; a large batch is, too."""

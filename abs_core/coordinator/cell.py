@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from abs_core import births
-from abs_core._permission import Permission
-from abs_core.certificate import place_of, shown_place_of
+from abs_core.births import rules as births
+from abs_core.births.certificate import place_of, shown_place_of
 from abs_core.contracts import Conflict, Punctual, RegisterStore, Stored, Version
+from abs_core.coordinator.permission import Permission
 from abs_core.errors import ContentionError
 from abs_core.model import JobState
 from abs_core.patience import Patience

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from abs_core import births
-from abs_core.cell import Cell
-from abs_core.certificate import CertificateStore
+from abs_core.births import rules as births
+from abs_core.births.certificate import CertificateStore
 from abs_core.contracts import Inventory, RegisterStore
+from abs_core.coordinator.cell import Cell
 from abs_core.errors import TargetError
 from abs_core.events import NotCertified, Observer
 from abs_core.model import JobState

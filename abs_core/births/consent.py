@@ -9,7 +9,7 @@ from __future__ import annotations
 from hashlib import sha256
 
 from abs_core._verdicts import Identity
-from abs_core.certificate import Origin, to_text
+from abs_core.births.certificate import Origin, to_text
 from abs_core.model import JobState
 
 

@@ -1,0 +1,8 @@
+"""How long a system that does not answer is waited for, and how people learn of it.
+
+``waiting`` writes the log lines of a wait; ``told_writer`` does so for a task's long write.
+"""
+
+from abs_core.patience._patience import DEFAULT_PATIENCE, DEFAULT_SECONDS, Patience, several
+
+__all__ = ["DEFAULT_PATIENCE", "DEFAULT_SECONDS", "Patience", "several"]
