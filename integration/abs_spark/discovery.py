@@ -1,14 +1,14 @@
-"""Where each format's class is, and what stands in for one that cannot be imported.
+"""The classes under which Spark finds the formats.
 
 Spark imports every top-level module ``pyspark_*``, and one exception there would turn discovery off
-for everybody's formats. So whatever is missing or broken (another version of Spark, a missing library)
-is kept, and raised to who asks for that format. This module itself imports nothing that can be missing
-where Spark is.
+for everybody's formats. So nothing that can be missing where Spark is (a library, another version of
+Spark) is imported before somebody uses the format, who gets the error.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import MutableMapping
 from importlib import import_module
 
 from pyspark.sql.datasource import DataSource
@@ -25,34 +25,45 @@ FORMATS = {
 
 
 def default_source(name: str) -> type[DataSource]:
-    """The class of the format, or one of the same name that raises ImportError when it is used.
+    """The class under which Spark finds the format. The format's own is imported when it is used.
+
+    So a session that uses none of them, or one, does not wait for the libraries of all.
 
     Args:
         name: one of ``FORMATS``.
     """
-    module, attribute = FORMATS[name]
-    try:
-        found: type[DataSource] = getattr(import_module(module), attribute)
-    except Exception as error:  # noqa: BLE001 - anything at all: see above
-        lacking = missing(error, "It") if isinstance(error, ImportError) else None
-        return _stand_in(name, str(lacking or f"{type(error).__name__}: {error}"))
-    return found
 
+    class Found(DataSource):
+        """Makes an instance of the format's own class, or raises ImportError."""
 
-def _stand_in(format_name: str, why: str) -> type[DataSource]:
-    class Broken(DataSource):
-        """Stands in for the real one, and says why that cannot be used."""
+        def __new__(cls, options: MutableMapping[str, str]) -> DataSource:  # type: ignore[misc]
+            return format_class(name)(options)
 
         @classmethod
         def name(cls) -> str:
-            return format_name
+            return name
 
-        def __init__(self, options: object) -> None:
-            raise ImportError(
-                f"{format_name} cannot be used: {why}. It needs PySpark 4.1 or newer with pyarrow "
-                "(on 3.5 and 4.0 write through abs_spark.epoch in foreachBatch), and abs-sinks "
-                f"installed with its dependencies for Spark's Python, which is {sys.executable}: "
-                "set PYSPARK_PYTHON to another one before the session is made."
-            )
+    return Found
 
-    return Broken
+
+def format_class(name: str) -> type[DataSource]:
+    """The format's own class.
+
+    Args:
+        name: one of ``FORMATS``.
+
+    Raises:
+        ImportError: it cannot be used here; says why.
+    """
+    module, attribute = FORMATS[name]
+    try:
+        found: type[DataSource] = getattr(import_module(module), attribute)
+    except Exception as error:
+        lacking = missing(error, "It") if isinstance(error, ImportError) else None
+        raise ImportError(
+            f"{name} cannot be used: {lacking or f'{type(error).__name__}: {error}'}. It needs "
+            "PySpark 4.1 or newer with pyarrow (on 3.5 and 4.0 write through abs_spark.epoch in "
+            "foreachBatch), and abs-sinks installed with its dependencies for Spark's Python, which "
+            f"is {sys.executable}: set PYSPARK_PYTHON to another one before the session is made."
+        ) from error
+    return found

@@ -16,6 +16,7 @@ import pytest
 from pyspark import cloudpickle
 from pyspark.sql.datasource import DataSource
 
+from abs_spark.discovery import format_class
 from tests.packaging.venvs import wheel
 
 _JOB = """
@@ -80,11 +81,22 @@ def test_where_even_the_adaptors_are_gone_discovery_goes_on_without_the_format(
     assert not hasattr(_import_anew(f"pyspark_abs_{name}"), "DefaultSource")
 
 
-def test_the_discovered_format_is_the_registered_one() -> None:
-    from abs_spark.postgres import PostgresDataSource
-    from pyspark_abs_postgres import DefaultSource
+@pytest.mark.parametrize("name", FORMATS)
+def test_what_is_discovered_makes_the_formats_own_class(name: str) -> None:
+    found = _import_anew(f"pyspark_abs_{name}").DefaultSource
+    own = format_class(f"abs-{name}")
+    assert own.name() == found.name() == f"abs-{name}"
+    pickled = cloudpickle.dumps(found)  # type: ignore[no-untyped-call]
+    assert type(cloudpickle.loads(pickled)({})) is own
 
-    assert DefaultSource is PostgresDataSource
+
+def test_discovery_imports_no_library_of_a_format() -> None:
+    """Spark discovers all formats for each session, also for one that uses none of them."""
+    modules = ", ".join(f"pyspark_abs_{name}" for name in FORMATS)
+    heavy = ["abs_sinks", "abs_sources", "boto3", "confluent_kafka", "kafka", "psycopg", "pyarrow"]
+    code = f"import sys, {modules}\nprint([name for name in {heavy} if name in sys.modules])"
+    told = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert told.stdout.strip() == "[]"
 
 
 def _import_anew(name: str) -> ModuleType:

@@ -16,8 +16,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from abs_services import S3Service
-from abs_spark.files import FilesDataSource
-from pyspark_abs_files import DefaultSource
 from tests import daily
 from tests.sources.files.fill import Bucket, packed
 from tests.spark.drivers import Driver
@@ -43,11 +41,6 @@ def holds_rows(world: World, enough: int) -> bool:
 
 def run(spark: SparkSession, world: World) -> None:
     run_to_end(spark, job_of(world), world.url)
-
-
-def test_the_format_is_found() -> None:
-    assert DefaultSource is FilesDataSource
-    assert DefaultSource.name() == "abs-files"
 
 
 @daily.turn("files", ["kafka", "files"], of="sources whose driver is killed")
