@@ -1,8 +1,10 @@
 # `make demo` and `make test` do all of their own set-up; they need Python 3.11+ and Java 17+.
-.PHONY: demo test check bench campaign matrix setup
+.PHONY: demo test check prefetch bench campaign matrix setup
 BIN := .venv/bin
 # Test processes at once; each has servers of its own, and half of them a Spark session (tests/schedule.py).
 JOBS ?= 4
+# Compiled modules are kept: hundreds of short processes (Spark's workers, crash tests) import the same ones.
+unexport PYTHONDONTWRITEBYTECODE
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 
@@ -13,8 +15,8 @@ demo: setup ## real data through three queries, then to three targets in one; ki
 	@$(BIN)/abs demo --route chain
 	@$(BIN)/abs demo --route epoch
 
-test: check ## everything CI runs
-	@$(BIN)/python -m tests.prefetch
+test: setup ## everything CI runs
+	@$(MAKE) --no-print-directory -j2 check prefetch
 	$(BIN)/python -m pytest -m "not campaign" -n $(JOBS) --dist loadfile
 
 check: setup ## style, types, and the direction of dependencies
@@ -22,6 +24,9 @@ check: setup ## style, types, and the direction of dependencies
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+prefetch: setup ## fetches and makes what the tests need once
+	@$(BIN)/python -m tests.prefetch
 
 bench: setup ## ratios against peers and limits; see benchmarks/README.md
 	$(BIN)/python -m benchmarks

@@ -7,6 +7,7 @@ here is no error: the tests that need it are skipped, or fail with the reason.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -30,6 +31,7 @@ def steps() -> list[tuple[str, Callable[[], object]]]:
     """Each thing that is fetched or made once, and what does it."""
     oldest_spark = (*oldest.BASE, *oldest.OLD_SPARK, *oldest.POSTGRES)
     return [
+        ("the tests' modules, compiled", compile_tests),
         ("the Kafka broker (46 jars, 43 MB)", lambda: broker_jars(find_java())),
         ("the broker's class archive (47 MB)", archive_classes),
         ("Spark's class archive (180 MB)", lambda: jvm.make_class_archive(jvm.run_and_dump)),
@@ -37,6 +39,12 @@ def steps() -> list[tuple[str, Callable[[], object]]]:
         ("the oldest libraries that are promised (300 MB)", lambda: python_with(*oldest.BASE)),
         ("the oldest libraries with Spark (600 MB)", lambda: python_with(*oldest_spark)),
     ]
+
+
+def compile_tests() -> None:
+    """Compile what pytest collects: else each of its processes would, all at the same time."""
+    command = [sys.executable, "-m", "pytest", "--collect-only", "--quiet"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def main() -> None:
