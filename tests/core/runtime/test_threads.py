@@ -24,6 +24,7 @@ from abs_core.errors import (
     RegisterLostError,
     UnavailableError,
 )
+from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.registers.memory import MemoryRegister
 from abs_core.runtime import (
     STRATEGIES,
@@ -44,7 +45,6 @@ from abs_core.source import Split
 from abs_core.state.contracts import BlobRef, Snapshot, StateHandle
 from abs_core.state.heap import HeapBackend
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing.fakes import FakeSink, FakeTarget
 from abs_core.testing.harness import SCHEMA
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import count, expected, graph, tables
