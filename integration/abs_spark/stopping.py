@@ -6,8 +6,9 @@ what a run has open are gone before they are asked. A query that is stopped does
 
 from __future__ import annotations
 
-import concurrent.futures.thread  # registers what the hook below must come before
+import concurrent.futures.thread  # noqa: F401 - ends its pools when the program ends: see below
 import logging
+import sys
 import threading
 import time
 from functools import wraps
@@ -34,9 +35,8 @@ def stop_queries_first() -> None:
     if _installed:
         return
     _installed = True
-    # Not atexit: it comes when the interpreter starts no thread any more, and no pool takes work.
-    # These run last in, first out: before the one that shuts the pools.
-    assert concurrent.futures.thread is not None
+    # Not atexit: its functions run when no pool takes work any more, and from Python 3.12 on no thread
+    # is started. These are called last in, first out, so before the pools are shut.
     threading._register_atexit(_at_exit)  # type: ignore[attr-defined]
     try:
         from pyspark import SparkContext
@@ -82,9 +82,7 @@ def stop_queries(context: SparkContext) -> None:
 
 
 def _at_exit() -> None:
-    from sys import modules
-
-    spark = modules.get("pyspark")
+    spark = sys.modules.get("pyspark")
     context = None if spark is None else spark.SparkContext._active_spark_context
     if context is not None:
         stop_queries(context)
@@ -116,9 +114,7 @@ def _ours() -> dict[str, Any]:
 
 
 def _is_function_of_ours(query: str) -> bool:
-    from sys import modules
-
-    function = modules.get("abs_spark.foreach.function")
+    function = sys.modules.get("abs_spark.foreach.function")
     return function is not None and function.epoch_of(query) is not None
 
 

@@ -21,7 +21,7 @@ from tests import daily
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Session, until
 from tests.spark.jobs import stopped
-from tests.spark.jobs.stopped import ROUTES, WAYS, Held
+from tests.spark.jobs.stopped import NOT_IMPORTED, ROUTES, TERMINATED, WAYS, Held
 from tests.spark.kafka_world import opened
 from tests.spark.test_spark_s3 import put_file
 from tests.spark.world import JOB, World
@@ -30,7 +30,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1800)
 
 TARGETS = ("kafka", "postgres", "s3")
 EPOCHS = ("first", "later")
-CASES = list(product(TARGETS, ROUTES, WAYS, EPOCHS))
+CASES = [
+    *product(TARGETS, ROUTES, WAYS, EPOCHS),
+    *product(["postgres"], ROUTES, [TERMINATED], ["later"]),
+    ("postgres", "format", NOT_IMPORTED, "later"),
+]
 TODAY = daily.cut(CASES, 1, "queries that end in a batch")
 
 
@@ -120,6 +124,8 @@ def test_a_query_that_ends_within_a_batch_leaves_nothing_open(
             expected += put_file(tmp_path / "input", 1)
         # A task has pre-committed, or all have begun to; at least one goes on writing.
         running.wait_until(lambda: len(aim.left()) >= len(tasks), "a task has written", every=0.1)
+        if way == TERMINATED:
+            running.terminate()
         (tmp_path / "stop").touch()
         running.end()
         until(lambda: not aim.left(), "what the query had open is ended", 60, every=0.1)

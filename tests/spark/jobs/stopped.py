@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
 from base64 import b64encode
@@ -26,6 +27,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from tests.spark.jobs.stream_files import SCHEMA
 
 WAYS = ("query.stop()", "spark.stop()", "the driver ends")
+TERMINATED, NOT_IMPORTED = "SIGTERM", "spark.stop() without the import"
 ROUTES = ("format", "epoch")
 
 
@@ -38,7 +40,7 @@ class Held:
         format: of the sink.
         options: of the sink.
         route: one of ``ROUTES``.
-        way: one of ``WAYS``; how a driver of its own ends.
+        way: one of ``WAYS``, or another; how a driver of its own ends.
         tasks: numbers of those that the gate holds.
         large: whether rows are so large that the sink sends them before its task ends.
     """
@@ -99,11 +101,15 @@ def _large(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def main() -> None:
     held = Held(**json.loads(Path(sys.argv[1]).read_text()))
-    import abs_spark  # noqa: F401 - as the guide says: queries are then stopped before all ends
+    if held.way != NOT_IMPORTED:
+        import abs_spark  # noqa: F401 - as the guide says: queries are stopped before all ends
     from tests.spark.jobs.session import small_session
 
     spark = small_session(Path(held.folder) / "scratch", **{"spark.master": "local[2]"})
     query = start(spark, held, once=False)
+    if held.way == TERMINATED:
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        query.awaitTermination()
     while not (Path(held.folder) / "stop").exists():
         if query.exception() is not None:
             raise RuntimeError(str(query.exception()))
