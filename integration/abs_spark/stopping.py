@@ -6,6 +6,7 @@ what a run has open are gone before they are asked. A query that is stopped does
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures.thread  # noqa: F401 - ends its pools when the program ends: see below
 import logging
 import sys
@@ -35,9 +36,11 @@ def stop_queries_first() -> None:
     if _installed:
         return
     _installed = True
-    # Not atexit: its functions run when no pool takes work any more, and from Python 3.12 on no thread
-    # is started. These are called last in, first out, so before the pools are shut.
-    threading._register_atexit(_at_exit)  # type: ignore[attr-defined]
+    # The first is called when the main thread has ended, before pools of threads are shut. Functions of
+    # atexit are called when all threads have ended; then no pool takes work any more, and from Python
+    # 3.12 on no thread is started.
+    threading._register_atexit(_main_thread_has_ended)  # type: ignore[attr-defined]
+    atexit.register(_stop_all)
     try:
         from pyspark import SparkContext
     except ImportError:  # a client of Spark Connect, or no Spark at all
@@ -66,13 +69,10 @@ def stop_queries(context: SparkContext) -> None:
         _log.warning("the queries of this session cannot be stopped before it ends: %s", error)
         return
     ends = time.monotonic() + _SECONDS
-    stopping = {
-        name: threading.Thread(target=_stop, args=(name, query), name="abs-stop", daemon=True)
-        for name, query in found.items()
-    }
-    for thread in stopping.values():
-        thread.start()
-    for name, thread in stopping.items():
+    stopping = [(name, _begin_to_stop(name, query)) for name, query in found.items()]
+    for name, thread in stopping:
+        if thread is None:
+            continue
         thread.join(max(0.0, ends - time.monotonic()))
         if thread.is_alive():
             _log.warning(
@@ -81,7 +81,14 @@ def stop_queries(context: SparkContext) -> None:
             )
 
 
-def _at_exit() -> None:
+def _main_thread_has_ended() -> None:
+    """The program ends with it, unless other threads go on, which may wait for queries."""
+    others = set(threading.enumerate()) - {threading.current_thread(), threading.main_thread()}
+    if all(thread.daemon for thread in others):
+        _stop_all()
+
+
+def _stop_all() -> None:
     spark = sys.modules.get("pyspark")
     context = None if spark is None else spark.SparkContext._active_spark_context
     if context is not None:
@@ -116,6 +123,16 @@ def _ours() -> dict[str, Any]:
 def _is_function_of_ours(query: str) -> bool:
     function = sys.modules.get("abs_spark.foreach.function")
     return function is not None and function.epoch_of(query) is not None
+
+
+def _begin_to_stop(name: str, query: Any) -> threading.Thread | None:
+    stop = threading.Thread(target=_stop, args=(name, query), name="abs-stop", daemon=True)
+    try:
+        stop.start()
+    except RuntimeError:  # no thread is started any more
+        _stop(name, query)
+        return None
+    return stop
 
 
 def _stop(name: str, query: Any) -> None:

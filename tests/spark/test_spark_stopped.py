@@ -21,9 +21,11 @@ from tests import daily
 from tests.spark.bucket import Bucket
 from tests.spark.drivers import Session, until
 from tests.spark.jobs import stopped
-from tests.spark.jobs.stopped import NOT_IMPORTED, ROUTES, TERMINATED, WAYS, Held
+from tests.spark.jobs.stopped import NOT_IMPORTED, OTHER_THREAD, ROUTES, TERMINATED, WAYS, Held
 from tests.spark.kafka_world import opened
+from tests.spark.other_sparks import search_path
 from tests.spark.test_spark_s3 import put_file
+from tests.spark.test_spark_versions import OLDEST
 from tests.spark.world import JOB, World
 
 pytestmark = [pytest.mark.spark, pytest.mark.services, pytest.mark.timeout(1800)]
@@ -32,7 +34,7 @@ TARGETS = ("kafka", "postgres", "s3")
 EPOCHS = ("first", "later")
 CASES = [
     *product(TARGETS, ROUTES, WAYS, EPOCHS),
-    *product(["postgres"], ROUTES, [TERMINATED], ["later"]),
+    *product(["postgres"], ROUTES, [TERMINATED, OTHER_THREAD], ["later"]),
     ("postgres", "format", NOT_IMPORTED, "later"),
 ]
 TODAY = daily.cut(CASES, 1, "queries that end in a batch")
@@ -105,6 +107,23 @@ def _kafka(kafka: KafkaService) -> Iterator[Aim]:
 def test_a_query_that_ends_within_a_batch_leaves_nothing_open(
     aim: Aim, route: str, way: str, epoch: str, spark: SparkSession, tmp_path: Path
 ) -> None:
+    end_within_a_batch(aim, route, way, epoch, spark, tmp_path)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("aim", ["postgres"], indirect=True)
+@pytest.mark.parametrize("way", WAYS)
+def test_neither_does_one_on_the_oldest_release(
+    aim: Aim, way: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", search_path(OLDEST))
+    end_within_a_batch(aim, "epoch", way, "later", spark, tmp_path)
+
+
+def end_within_a_batch(
+    aim: Aim, route: str, way: str, epoch: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    """Start a query, end it so while it writes, and start it again."""
     spark.dataSource.register(KafkaDataSource)
     gate = tmp_path / "gate"
     # In the first epoch no task reports: then nothing but the register tells whose run it is.

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.certificate import Origin
+from abs_core.births.certificate import Origin
 from abs_spark import run as runs
 from abs_spark.driver import driver_id
 from abs_spark.formats.postgres import FORMAT

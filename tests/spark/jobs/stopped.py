@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from base64 import b64encode
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from tests.spark.jobs.stream_files import SCHEMA
 
 WAYS = ("query.stop()", "spark.stop()", "the driver ends")
 TERMINATED, NOT_IMPORTED = "SIGTERM", "spark.stop() without the import"
+OTHER_THREAD = "another thread ends last"
 ROUTES = ("format", "epoch")
 
 
@@ -110,14 +112,21 @@ def main() -> None:
     if held.way == TERMINATED:
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
         query.awaitTermination()
-    while not (Path(held.folder) / "stop").exists():
-        if query.exception() is not None:
-            raise RuntimeError(str(query.exception()))
-        time.sleep(0.05)
+    if held.way == OTHER_THREAD:
+        threading.Thread(target=wait, args=(query, held)).start()
+        return
+    wait(query, held)
     if held.way == WAYS[0]:
         query.stop()
     if held.way != WAYS[2]:
         spark.stop()
+
+
+def wait(query: StreamingQuery, held: Held) -> None:
+    while not (Path(held.folder) / "stop").exists():
+        if not query.isActive:
+            raise RuntimeError(f"the query has ended: {query.exception()}")
+        time.sleep(0.05)
 
 
 if __name__ == "__main__":
