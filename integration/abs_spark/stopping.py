@@ -9,10 +9,11 @@ from __future__ import annotations
 import atexit
 import concurrent.futures.thread  # noqa: F401 - ends its pools when the program ends: see below
 import logging
+import os
 import sys
 import threading
 import time
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -39,8 +40,8 @@ def stop_queries_first() -> None:
     # The first is called when the main thread has ended, before pools of threads are shut. Functions of
     # atexit are called when all threads have ended; then no pool takes work any more, and from Python
     # 3.12 on no thread is started.
-    threading._register_atexit(_main_thread_has_ended)  # type: ignore[attr-defined]
-    atexit.register(_stop_all)
+    threading._register_atexit(partial(_main_thread_has_ended, os.getpid()))  # type: ignore[attr-defined]
+    atexit.register(_stop_all, os.getpid())
     try:
         from pyspark import SparkContext
     except ImportError:  # a client of Spark Connect, or no Spark at all
@@ -81,14 +82,17 @@ def stop_queries(context: SparkContext) -> None:
             )
 
 
-def _main_thread_has_ended() -> None:
+def _main_thread_has_ended(process: int) -> None:
     """The program ends with it, unless other threads go on, which may wait for queries."""
     others = set(threading.enumerate()) - {threading.current_thread(), threading.main_thread()}
     if all(thread.daemon for thread in others):
-        _stop_all()
+        _stop_all(process)
 
 
-def _stop_all() -> None:
+def _stop_all(process: int) -> None:
+    """Stop the queries of this process; of a fork of it that ends, none."""
+    if os.getpid() != process:
+        return
     spark = sys.modules.get("pyspark")
     context = None if spark is None else spark.SparkContext._active_spark_context
     if context is not None:
@@ -109,14 +113,13 @@ def _ours() -> dict[str, Any]:
         query = active.get(uuid)
         if query is None:
             continue  # it has ended meanwhile
+        name = str(uuid.toString())
         try:
-            ours = _is_function_of_ours(str(uuid.toString())) or query.sink().name().startswith(
-                "abs-"
-            )
+            ours = _is_function_of_ours(name) or query.sink().name().startswith("abs-")
         except Py4JJavaError:
             ours = False  # another foreachBatch: it has no name
         if ours:
-            found[str(uuid.toString())] = query
+            found[name] = query
     return found
 
 

@@ -9,6 +9,7 @@ file ``stop`` is there.
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -29,7 +30,7 @@ from tests.spark.jobs.stream_files import SCHEMA
 
 WAYS = ("query.stop()", "spark.stop()", "the driver ends")
 TERMINATED, NOT_IMPORTED = "SIGTERM", "spark.stop() without the import"
-OTHER_THREAD = "another thread ends last"
+OTHER_THREAD = "a child ends first and another thread last"
 ROUTES = ("format", "epoch")
 
 
@@ -114,6 +115,9 @@ def main() -> None:
         query.awaitTermination()
     if held.way == OTHER_THREAD:
         threading.Thread(target=wait, args=(query, held)).start()
+        child = multiprocessing.get_context("fork").Process(target=print)
+        child.start()
+        child.join()
         return
     wait(query, held)
     if held.way == WAYS[0]:
