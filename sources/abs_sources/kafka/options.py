@@ -112,7 +112,9 @@ class KafkaSourceOptions:
     headers: Annotated[bool, HEADERS] = False
     winners: Annotated[bool | None, boolean] = None
     batchsize: Annotated[int, whole_number(1, 10_000_000)] = 10_000
-    waits: Annotated[float, Option("patience", duration(1.0, 86_400.0))] = DEFAULT_SECONDS
+    waits: Annotated[float, Option("patience", duration(1.0, 86_400.0), DEFAULT_SECONDS)] = (
+        DEFAULT_SECONDS
+    )
 
     @property
     def patience(self) -> Patience:
