@@ -23,6 +23,7 @@ from abs_core.preflight import check
 from abs_core.protocol import Identity, Skip, Write, has_started
 from abs_spark.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint import query_id
+from abs_spark.executor import check_reached
 from abs_spark.kept import Kept
 from abs_spark.names import RunName, is_run_of
 from abs_spark.progress import observer
@@ -65,6 +66,7 @@ class Run:
         self._identity = identity
         self._tell = observer(sink.guarantee().protocol)
         self._checked = False
+        self._reached = False
         self._epoch = -1
         self._started_in = -1
         self.coordinator = self._coordinate(patience)
@@ -85,6 +87,16 @@ class Run:
             self._checked = True
         self._epoch = epoch
         return self.coordinator.begin(epoch, origin=origin)
+
+    def reach(self) -> None:
+        """In a task, before its first row: whether this executor gets to the target. Asks once.
+
+        Raises:
+            TargetError: it does not.
+        """
+        if not self._reached:
+            check_reached(self.sink, self.patience)
+            self._reached = True
 
     def has_started_in(self, epoch: int) -> bool:
         """Whether ``begin(epoch)`` in this process was what raised the generation."""
