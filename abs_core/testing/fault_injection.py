@@ -55,6 +55,9 @@ class Wire:
         """Names of the calls so far, in order."""
         self.again: tuple[int, int] | None = None
         """The number of a call that is made again, and of the one that it comes just before."""
+        self.ends: Callable[[str], bool] = lambda name: True
+        """Which calls may be made again: where the one of that number is none, the next that is."""
+        self.repeated = False
         self._kept: Callable[[], object] | None = None
         self.delayed: list[Callable[[], object]] = []
         self._overtake = overtake
@@ -71,7 +74,7 @@ class Wire:
     def write(self, name: str, call: Callable[[], T]) -> T:
         """A call that changes something."""
         fault = self._next(name)
-        if self.again is not None and self.again[0] == len(self.seen):
+        if self._kept is None and self._may_come_again(name):
             self._kept = call
         if fault is Fault.DELAYED:
             self.delayed.append(call)
@@ -92,9 +95,13 @@ class Wire:
         with suppress(AbsError):  # its caller has long given up
             call()
 
+    def _may_come_again(self, name: str) -> bool:
+        return self.again is not None and self.again[0] <= len(self.seen) and self.ends(name)
+
     def _next(self, name: str) -> Fault:
         self.seen.append(name)
         if self.again is not None and self.again[1] == len(self.seen) and self._kept is not None:
+            self.repeated = True
             with suppress(AbsError):  # nobody hears it
                 self._kept()
         fault = self.planned.popleft() if self.planned else Fault.NONE
