@@ -35,8 +35,9 @@ class Repeating(Calls, Protocol):
     def repeat(self, first: int, before: int) -> None:
         """Count anew from now on: the call at ``first`` comes again just before the one at ``before``.
 
-        Both take effect as they can; the second is answered to nobody. Where the call at ``first``
-        ends nothing, since calls of several threads came in another order, it is the next that does.
+        Both take effect as they can; the second is answered to nobody. Calls of several threads come in
+        another order now and then: where the call at ``first`` ends nothing it is the next that does,
+        and the second comes as many calls after it.
         """
         ...
 

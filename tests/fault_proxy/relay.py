@@ -103,6 +103,7 @@ class Relay:
         self._plan: _Plan | None = None
         self._again: tuple[int, int] | None = None
         self._kept = b""
+        self._kept_at = 0
         self._repeated = False
         self._deaf = threading.Event()
         self._closing = threading.Event()
@@ -270,10 +271,10 @@ class Relay:
     def _count(self, name: str, message: bytes) -> bytes:
         self._seen.append(name)
         first, before = self._again or (0, 0)
-        late = self._kept if len(self._seen) == before else b""
+        late = self._kept if len(self._seen) - self._kept_at == before - first else b""
         self._repeated = self._repeated or bool(late)
         if first and len(self._seen) >= first and not self._kept and self.ends(name):
-            self._kept = message
+            self._kept, self._kept_at = message, len(self._seen)
         return late
 
     def _deliver(self, message: bytes) -> None:

@@ -106,6 +106,7 @@ class Proxy:
     delayed: list[Request] = field(default_factory=list)
     again: tuple[int, int] | None = None
     kept: Request | None = None
+    kept_at: int = 0
     repeated: bool = False
     denied: Callable[[Request], bool] = lambda request: False
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -116,10 +117,11 @@ class Proxy:
             plan = self.plan
             self.order.append(request.call)
             first, before = self.again or (0, 0)
-            late = self.kept if len(self.order) == before else None
+            due = len(self.order) - self.kept_at == before - first
+            late = self.kept if due else None
             self.repeated = self.repeated or late is not None
             if first and len(self.order) >= first and self.kept is None and ends(request.call):
-                self.kept = request
+                self.kept, self.kept_at = request, len(self.order)
         if late is not None:
             self.forward(late)
         with self.lock:
