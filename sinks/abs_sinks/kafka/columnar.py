@@ -241,14 +241,13 @@ class ColumnarProducer:
         timeout_ms: after which the broker ends a transaction on its own; None: as the settings say.
 
     Raises:
-        TargetError: the coordinator refuses, or does not answer in ``INIT_SECONDS``.
+        TargetError: the coordinator refuses, or does not answer.
     """
 
     def __init__(
         self, settings: Settings, name: str, topic: str | None, timeout_ms: int | None = None
     ) -> None:
-        patience = Patience(seconds=timeouts.INIT_SECONDS)
-        made = patience.retry(lambda: init_producer_id(settings, name, timeout_ms))
+        made = init_producer_id(settings, name, timeout_ms)
         cluster(settings).client(Lane.DATA)
         if topic is not None:
             topic_facts(settings, [topic], again=True)
