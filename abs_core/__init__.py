@@ -1,24 +1,23 @@
 """Asynchronous Barrier Snapshotting with exactly-once commit: the engine-neutral core.
 
-``protocol`` holds the rules as pure functions, ``coordinator`` drives them against a register and a
-sink's committer, ``contracts`` says what a sink, a register and a source must offer. Nothing here
-imports a target's client or an engine.
+``protocol`` holds the rules as pure functions, ``coordinator`` applies them to a register and a sink's
+committer, and ``contracts`` and ``source`` define the interfaces. Nothing here imports a target's
+client or an engine.
 
-The public API is the modules in ``__all__``; import names from them. (They are not imported here: a
-program that only wants the errors does not wait for Arrow.)
+The public API is the modules in ``__all__``; import names from them.
 
 - To write a sink: ``contracts``, ``model``, ``errors``; ``routing`` for a sink with several protocols;
-  ``wal`` for one that logs; ``aborting``, ``codec``, ``crash``, ``inventory`` and ``formats`` as in
-  docs/how-to/write-a-sink.md. To prove it: ``testing``.
+  ``wal`` for a sink with a write-ahead log; ``aborting``, ``codec``, ``crash``, ``inventory`` and
+  ``formats`` as in docs/how-to/write-a-sink.md. To test it: ``testing``.
 - To write a source: ``source``.
-- To run a job in one process: ``runtime``, with ``state`` and ``registers``; ``fakes`` are sinks for
-  trying it without a server.
+- To run a job in one process: ``runtime``, with ``state`` and ``registers``; ``fakes`` holds sinks that
+  need no server.
 - To write an engine: ``coordinator``, ``protocol``, ``events``, ``patience``.
 
-The other modules serve the packages of this project, and may change; those that begin with ``_`` serve
-the core alone.
+The other modules are internal to this project, and those that begin with ``_`` to the core.
 """
 
+# Not imported here: a program that uses only the errors need not load Arrow.
 __all__ = [
     "aborting",
     "codec",

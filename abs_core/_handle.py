@@ -1,4 +1,4 @@
-"""The name of a handle, and the register key of a job that is a part of it; see ``abs_core.model``."""
+"""Handle names, and the job keys that they contain; import them from ``abs_core.model``."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from urllib.parse import quote
 from abs_core.errors import OptionError, ProtocolError
 
 JOB_KEY_MAX = 100
-"""Longest job key, in characters. A handle's name must fit PostgreSQL's 200-byte gid with it."""
+"""Longest job key, in characters: a handle's name must fit PostgreSQL's 200-byte gid."""
 
 NO_EPOCH = 10**18 - 1
-"""The epoch in a bounded name: it is no epoch's, never finished and never abandoned."""
+"""The epoch number in a bounded name; no real epoch has it, so it is never finished or abandoned."""
 
 _NAME = re.compile(
     r"abs1:(?P<register>[0-9a-f]{16}):(?P<job>[A-Za-z0-9_.~%@-]{1,100})"
@@ -26,13 +26,13 @@ def job_key(job: str, token: str | None = None) -> str:
 
     Args:
         job: the job's stable name.
-        token: the ``epoch`` token of a batch write; each token has a register record of its own.
+        token: the ``epoch`` token of a batch write; each token has its own register record.
 
     Returns:
-        ``job`` or ``job@token``, percent-encoded so that it is safe in any handle name.
+        ``job`` or ``job@token``, percent-encoded.
 
     Raises:
-        OptionError: a name is empty, too long once encoded, or no text.
+        OptionError: a name is empty, longer than ``JOB_KEY_MAX`` once encoded, or not valid Unicode.
     """
     parts = [job] if token is None else [job, token]
     if not all(parts):
@@ -58,13 +58,13 @@ def job_key(job: str, token: str | None = None) -> str:
 
 @dataclass(frozen=True, slots=True, order=True)
 class HandleName:
-    """The durable name of what one writer pre-committed (I6: no two live writers share one).
+    """The durable name of one writer's pre-commit (I6: no two live writers share one).
 
-    Register id and generation tell runs apart, epoch and partition the work, the attempt (random)
-    the retries and speculative copies of one task.
+    Register id and generation identify the run, epoch and partition the work, and the random attempt
+    each retry or speculative copy of a task.
 
     Raises:
-        ProtocolError: the parts do not make a name that can be read back.
+        ProtocolError: ``parse`` could not read the name back.
     """
 
     register: str
@@ -75,7 +75,7 @@ class HandleName:
     attempt: str
 
     def __post_init__(self) -> None:
-        # A name that does not read back would be found by no sweep.
+        # No sweep would find a name that does not parse.
         if _NAME.fullmatch(str(self)) is None:
             raise ProtocolError(
                 f"{str(self)!r} is no name for a handle.",
@@ -91,7 +91,7 @@ class HandleName:
 
     @classmethod
     def parse(cls, text: str) -> HandleName | None:
-        """The name that prints as exactly ``text``, or None: a prefix or a look-alike is not ours."""
+        """Parse a name; None unless ``text`` as a whole is one."""
         match = _NAME.fullmatch(text)
         if match is None:
             return None

@@ -1,4 +1,4 @@
-"""The errors of what the rules of ``protocol`` refuse."""
+"""Builds the errors with which the rules of ``protocol`` refuse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def fenced(state: JobState, who: str) -> FencedError:
 
 
 def abandoned(state: JobState, epoch: int) -> AbandonedError:
-    """The epoch was given up by this very run."""
+    """This run has abandoned the epoch."""
     return AbandonedError(
         f"Epoch {epoch} failed in this run and was given up.",
         job=state.job,
@@ -30,10 +30,10 @@ def abandoned(state: JobState, epoch: int) -> AbandonedError:
 
 
 def other_identity(state: JobState, who: Identity, token: str) -> IdentityError:
-    """The register is another lineage's or another target's.
+    """The register belongs to another lineage or target.
 
     Args:
-        token: the consent that lets the run go on.
+        token: the consent token that allows the run to continue.
     """
     if state.lineage != who.lineage:
         restore = "restore the checkpoint that belongs to it"
@@ -65,7 +65,7 @@ def other_identity(state: JobState, who: Identity, token: str) -> IdentityError:
 
 
 def other_sinks(state: JobState, names: Sequence[str]) -> IdentityError:
-    """The run has begun with other sinks than these."""
+    """The run began with a different set of sinks."""
     begun = [sink.name for sink in state.sinks if sink.until is None]
     return IdentityError(
         f"This run of the job has begun with other sinks ({', '.join(begun)}) than it goes on with "
@@ -77,7 +77,7 @@ def other_sinks(state: JobState, names: Sequence[str]) -> IdentityError:
 
 
 def open_elsewhere(state: JobState) -> IdentityError:
-    """The job would change its target while decisions for the old one are open."""
+    """The job cannot change its target while decisions for the old target are open."""
     return IdentityError(
         f"The job cannot move to another target while {len(state.open)} decided epoch(s) are not "
         f"yet committed at {state.target}.",
@@ -88,7 +88,7 @@ def open_elsewhere(state: JobState) -> IdentityError:
 
 
 def moved_away(state: JobState) -> IdentityError:
-    """The register's state lies elsewhere now; nobody may consent to go on with what is left here."""
+    """The register was moved; no consent allows a run to use the remaining cell."""
     return IdentityError(
         f"The job's register is not here any more: it was moved to {state.moved_to}.",
         job=state.job,

@@ -1,4 +1,4 @@
-"""What the rules of ``protocol`` answer, and who asks. Import them from there."""
+"""Results and arguments of the rules in ``protocol``; import them from there."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from abs_core.model import JobState
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The rule leads to this new state."""
+    """The rule yields this new state."""
 
     state: JobState
 
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """The state already is as the rule would make it."""
+    """The state already satisfies the rule."""
 
     state: JobState
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The rule does not allow it; nothing may be changed."""
+    """The rule forbids the change; the state must stay as it is."""
 
     error: ProtocolError
 
@@ -34,12 +34,12 @@ Verdict = Changed | Unchanged | Refused
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who starts: one run of a job, what it writes to, and whose epoch numbers it counts.
+    """One run of a job, with its target and the lineage of its epoch numbers.
 
     Args:
-        adopt: a token that a refusal named: consent, see ``consent``.
-        checkpoint: where the engine's checkpoint lies, see ``JobState``.
-        sinks: name and target of each sink of an epoch over several; ``target`` is all of theirs.
+        adopt: a consent token that a refusal named, see ``consent``.
+        checkpoint: location of the engine's checkpoint, see ``JobState``.
+        sinks: (name, target) of each sink of a multi-sink job; ``target`` then joins all of them.
     """
 
     job: str

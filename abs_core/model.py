@@ -1,7 +1,7 @@
 """Frozen values of the commit protocol: names, committables, decisions, the state of a job.
 
-All of them are immutable and compare by value. What is kept longer than a process (in a register, in
-a target) is turned to and from text by ``abs_core.codec``; a handle's name parses and prints itself.
+They compare by value. ``abs_core.codec`` serialises them for registers and targets; a handle's name
+parses and prints itself.
 """
 
 from __future__ import annotations
@@ -18,36 +18,34 @@ from abs_core.errors import AbsError, ProtocolError
 from abs_core.rowdigest import RowDigest
 
 SUPERSEDED_MAX = 64
-"""How many superseded runs a register remembers. An older zombie would pass for a new run."""
+"""How many superseded runs a register keeps; an older zombie would be taken for a new run."""
 
 RECENT_MAX = 16
-"""For how many epochs back a replay can be told from a rolled-back checkpoint."""
+"""For how many past epochs a replay can be distinguished from a rolled-back checkpoint."""
 
 HELD_AS = "held_as"
-"""In a committable's ``extra``: the bounded name under which the target holds it."""
+"""Key in a committable's ``extra``: the bounded name under which the target holds it."""
 
 PROTOCOL = "protocol"
-"""In a committable's ``extra``: the protocol by which it was made."""
+"""Key in a committable's ``extra``: the commit protocol that made it."""
 
 AND = " + "
-"""Between the targets of a job that has several: their identities make one."""
+"""Joins the target identities of a multi-sink job."""
 
 MOVED = "moved to "
-"""Begins the lineage of a register whose state lies elsewhere now: no query has such a lineage."""
+"""Prefix of the lineage in a register that was moved; no query has such a lineage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Committable:
-    """What a writer hands to the coordinator once its rows are durable and not yet visible.
+    """Describes one writer's rows, which are durable in the target and not yet visible.
 
     Args:
-        handle: the name under which the target keeps them.
-        rows: how many there are.
-        digest: of the content as it was sent, ``algorithm:hex``.
-        extra: what this target needs besides the name, as sorted pairs; never a secret (I9).
+        digest: of the content as sent, ``algorithm:hex``.
+        extra: what the target needs besides the name, as sorted pairs; never a secret (I9).
 
     Raises:
-        ProtocolError: the pairs are not sorted, or a name is there twice: it would change as text.
+        ProtocolError: the pairs are not sorted and unique, so they would not survive serialisation.
     """
 
     handle: HandleName
@@ -57,17 +55,16 @@ class Committable:
 
     @property
     def protocol(self) -> str:
-        """The protocol by which it was made: what it does not say itself was made by ``2pc``."""
+        """The commit protocol that made it; ``2pc`` where ``extra`` does not name one."""
         return dict(self.extra).get(PROTOCOL, "2pc")
 
     @property
     def held_as(self) -> HandleName:
         """The name under which the target lists it as in doubt: the handle's, or a bounded one.
 
-        Some systems keep names for ever, so theirs are used again once an epoch is finished (Kafka's
-        transactional ids). Such a sink puts the name into ``extra`` under ``HELD_AS``, with
-        ``NO_EPOCH`` as its epoch: no rule about epochs then applies to it, and what it stands for is
-        swept under a higher generation only.
+        A sink whose system keeps names for ever (Kafka's transactional ids) reuses them once an epoch
+        is finished. It stores the name in ``extra`` under ``HELD_AS``, with epoch ``NO_EPOCH``, so
+        only a higher generation sweeps it.
         """
         text = dict(self.extra).get(HELD_AS)
         name = None if text is None else HandleName.parse(text)
@@ -84,13 +81,13 @@ class Committable:
 
 @dataclass(frozen=True, slots=True)
 class Wrote:
-    """A task's share of an epoch: its rows, and their handle (None where there was no row).
+    """A task's share of an epoch; ``committable`` is None where there was no row.
 
     Args:
-        digest: of the rows, where the engine wants one.
+        digest: of the rows, where the engine asks for one.
 
     Raises:
-        ProtocolError: the engine gave the writer another number of rows than it pre-committed.
+        ProtocolError: the writer was given a different number of rows than it pre-committed.
     """
 
     rows: int
@@ -109,10 +106,10 @@ class Wrote:
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """A task's share of an epoch that was decided before: counted, not written.
+    """A task's share of an epoch that was already decided: its rows are counted, not written.
 
     Args:
-        digest: of the rows, where the engine wants one.
+        digest: of the rows, where the engine asks for one.
     """
 
     rows: int
@@ -124,7 +121,7 @@ Share = Wrote | Drained
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The durable record that an epoch is committed by exactly these handles (I1, I2, I3)."""
+    """Durable record: exactly these handles commit the epoch (I1, I2, I3)."""
 
     lineage: str
     epoch: int
@@ -133,7 +130,7 @@ class Decision:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Tells decisions apart: lineage and epoch come again after an adoption, generations never."""
+        """Identifies the decision; after an adoption, lineage and epoch may repeat, but no generation."""
         return self.lineage, self.epoch, self.generation
 
     @property
@@ -148,12 +145,12 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Recent:
-    """What a committed epoch was, so that a replay can be recognised as the same one.
+    """Describes a committed epoch, so that a replay can be recognised.
 
     Args:
         fingerprint: digest of the epoch's input description, or of its rows (``RowDigest``) where
-            that could not be read; None where nobody made one.
-        rows: rows of the epoch, over all tasks.
+            that could not be read; None where there is neither.
+        rows: over all tasks.
     """
 
     epoch: int
@@ -163,13 +160,13 @@ class Recent:
 
 @dataclass(frozen=True, slots=True)
 class NotedToken:
-    """One batch write of a job, as the job's parent record knows it, see ``abs_core.births.parent``.
+    """One batch write, as recorded in its job's parent record, see ``abs_core.births.parent``.
 
     Args:
-        token: as it stands in the register key.
-        register: the id of its register.
-        generation: of the run that noted it.
-        at: when it was noted last, ISO 8601 with a zone.
+        token: as encoded in the register key.
+        register: id of the token's register.
+        generation: of the run that recorded it.
+        at: time of the last record, ISO 8601 with a zone.
     """
 
     token: str
@@ -183,11 +180,11 @@ class NamedSink:
     """One of the sinks that a job's epochs are written to, see ``abs_core.several.sinkmap``.
 
     Args:
-        number: is part of its handles' names; never given to another sink of the job.
-        name: as the user calls it; unique among the sinks that the job has at one time.
-        target: identity of what it writes to.
+        number: part of its handles' names; never reused for another sink of the job.
+        name: the user's name for it, unique among the job's current sinks.
+        target: its target's identity.
         since: the first epoch that may be written to it.
-        until: the last one; None while the job has the sink.
+        until: the last such epoch; None while the job has the sink.
     """
 
     number: int
@@ -199,24 +196,23 @@ class NamedSink:
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """The one small value per job that everything is agreed on by compare-and-set.
+    """A job's state in its register; it changes by compare-and-set only.
 
     Args:
-        register: random id, minted once; it is part of every handle's name.
+        register: random id, minted once; part of every handle's name.
         job: the register key, see ``job_key``.
-        target: identity of what is written to.
-        lineage: whose epoch numbers these are.
-        generation: raised by each run; a lower one is a zombie.
+        target: the target's identity.
+        lineage: id of the query or pipeline that numbers the epochs.
+        generation: raised by each run; a run with a lower one is a zombie.
         run: the run that holds the generation.
         superseded: earlier runs, oldest first, at most ``SUPERSEDED_MAX``.
         frontier: all epochs up to it are finished; None before the first.
-        open: decided and not finished, in the order they were decided.
+        open: decisions that are not finished, in the order they were made.
         recent: the last ``RECENT_MAX`` decided epochs, oldest first.
-        abandoned: epochs above the frontier that this generation gave up, ascending.
-        checkpoint: where the engine's checkpoint lies, normalised and without a secret; None where that
-            is not known.
-        tokens: of a batch job's parent record only: its tokens, the one noted last at the end.
-        sinks: of a job whose epochs go to several sinks under one decision: all it has had, by number.
+        abandoned: epochs above the frontier that this generation abandoned, ascending.
+        checkpoint: normalised location of the engine's checkpoint, without secrets; None if unknown.
+        tokens: in a batch job's parent record only: its tokens, the last recorded at the end.
+        sinks: in a multi-sink job only: all sinks that it has had, by number.
     """
 
     register: str
@@ -244,7 +240,7 @@ class JobState:
 
     @property
     def moved_to(self) -> str | None:
-        """Where the job's state has gone, for people; None where it is here."""
+        """Display name of the register that the state was moved to; None where it was not moved."""
         if not self.lineage.startswith(MOVED):
             return None
         return self.lineage.removeprefix(MOVED).rpartition(": ")[0]
@@ -257,11 +253,11 @@ class JobState:
         return None
 
     def is_open(self, decision: Decision) -> bool:
-        """Whether this very decision, and not a later one on an epoch of that number, is open."""
+        """Whether exactly this decision is open, not a later one with the same epoch number."""
         return any(d.key == decision.key for d in self.open)
 
     def record(self, epoch: int) -> Recent | None:
-        """What is still known of a decided epoch of the present lineage."""
+        """The record of a decided epoch of the present lineage; None if it is too old."""
         for recent in self.recent:
             if recent.epoch == epoch:
                 return recent
@@ -269,7 +265,7 @@ class JobState:
 
 
 class Outcome(StrEnum):
-    """What became of a handle (I7). ``UNKNOWN``: the target has no trace of it either way."""
+    """State of a handle in the target (I7); ``UNKNOWN`` where the target has no trace of it."""
 
     PREPARED = "prepared"
     COMMITTED = "committed"
@@ -279,12 +275,11 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A handle as the target sees it now.
+    """The target's present view of a handle.
 
     Args:
-        outcome: its state.
-        seconds_left: until the target aborts it on its own; None where it never does.
-        timeout: what that time is set by, as its users name it.
+        seconds_left: until the target aborts it by itself; None where it never does.
+        timeout: the target's name of the setting that limits this time.
     """
 
     outcome: Outcome
@@ -294,13 +289,12 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class InDoubt:
-    """Something pre-committed that the target still holds.
+    """A pre-committed handle that the target still holds.
 
     Args:
-        handle: its name.
-        age_seconds: since it was pre-committed, by the target's clock; None where unknown.
-        detail: the target's own name for it, for people.
-        size: bytes that the target keeps for it; None where it does not say, or was not asked.
+        age_seconds: since the pre-commit, by the target's clock; None where unknown.
+        detail: the target's own name for it, for display.
+        size: in bytes, in the target; None where unknown.
     """
 
     handle: HandleName
@@ -317,7 +311,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One result of a preflight: what was found, and what to do about it."""
+    """One result of a preflight, with its remedy."""
 
     severity: Severity
     what: str
@@ -325,12 +319,12 @@ class Finding:
 
     @classmethod
     def error(cls, what: str, remedy: str = "") -> Self:
-        """It would break the promise, or stop the job."""
+        """A finding that breaks the guarantee or stops the job."""
         return cls(Severity.ERROR, what, remedy)
 
     @classmethod
     def warning(cls, what: str, remedy: str = "") -> Self:
-        """It is for a person to look at."""
+        """A finding that a person should check."""
         return cls(Severity.WARNING, what, remedy)
 
     @classmethod
@@ -339,21 +333,21 @@ class Finding:
 
     @classmethod
     def of(cls, error: AbsError) -> Self:
-        """What this error would stop the job with."""
+        """A finding that this error would stop the job."""
         return cls.error(error.what, error.remedy)
 
 
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """What a sink promises with the options it was given; printed at every start.
+    """A sink's guarantee under its options; printed at every start.
 
     Args:
         protocol: ``2pc``, ``wal`` or ``idempotent``.
         write: ``append`` or ``upsert``.
         visibility: when readers see the rows, and in which units.
         reader: what a reader must set to see committed data only.
-        limits: what is not promised.
-        notes: what else was chosen from the options, and why.
+        limits: what is not guaranteed.
+        notes: other choices derived from the options, with the reason.
     """
 
     protocol: str

@@ -1,9 +1,9 @@
 """The rules of the commit protocol, as pure functions. No I/O, no clock, no randomness.
 
-Each rule takes the state of a job and says what follows: ``Changed`` (the new state, to be put in
-place by compare-and-set), ``Unchanged`` (it is so already) or ``Refused`` (with the error to raise).
-Rules are idempotent: applied again to the state they led to, they answer ``Unchanged``. That is what
-makes a lost reply harmless: load again, apply the rule again.
+Each rule takes a job's state and returns ``Changed`` (the new state, to be stored by compare-and-set),
+``Unchanged`` (the state already satisfies the rule) or ``Refused`` (the error to raise). Rules are
+idempotent: applied again to the state they led to, they return ``Unchanged``. So a caller whose reply
+was lost loads the state and applies the rule again.
 
 Invariants kept here: I2 a decision leaves the register only through ``finish``; I3 ``decide`` keeps
 the first decision of an epoch, and the epochs of a lineage are decided in ascending order; I4
@@ -43,15 +43,15 @@ from abs_core.rowdigest import is_row_digest, read_row_digest, shortened
 from abs_core.several import sinkmap
 
 ENDED = "+ended"
-"""Follows the name of a run that has given itself up."""
+"""Suffix of the name of a run that has ended itself."""
 
 
 def start(state: JobState | None, who: Identity, new_register: str, epoch: int = 0) -> Verdict:
-    """A run takes the job over: it raises the generation, once.
+    """A run takes over the job: it raises the generation, once.
 
     Args:
-        new_register: the register id to mint where the job has no state yet.
-        epoch: the one that the run begins with: consent is valid for it only.
+        new_register: the register id for a job that has no state yet.
+        epoch: the run's first epoch; consent is valid for it only.
     """
     if state is None:
         who_is = (new_register, who.job, who.target, who.lineage)
@@ -64,7 +64,7 @@ def start(state: JobState | None, who: Identity, new_register: str, epoch: int =
     mapped = sinkmap.assign(state, who.sinks) if who.sinks else state.sinks
     if isinstance(mapped, IdentityError):
         return Refused(mapped)
-    # Where sinks have names, the map is the target: adding or removing one is no other target.
+    # With named sinks the map identifies the target: adding or removing a sink is no other target.
     same_target = state.target == who.target or bool(who.sinks)
     same = state.lineage == who.lineage and same_target
     if not same and who.adopt != consent.to_adopt(state, who, epoch):
@@ -75,7 +75,7 @@ def start(state: JobState | None, who: Identity, new_register: str, epoch: int =
         if not same:
             return _another_identity(state, who, epoch)
         if mapped != state.sinks:
-            # Two users of one name in one run: each would take the other's epochs for its own.
+            # Two callers share one run: each would take the other's epochs for its own.
             return Refused(refusals.other_sinks(state, [name for name, _ in who.sinks]))
         return Unchanged(state)
     superseded = (*state.superseded, state.run)[-SUPERSEDED_MAX:]
@@ -107,11 +107,11 @@ def generation_of(state: JobState, who: Identity) -> int | Refused:
 
 
 def end(state: JobState, who: Identity) -> Verdict:
-    """The run gives itself up, so that all it has open may be aborted: the generation is raised.
+    """The run ends itself by raising the generation, so that its undecided handles may be aborted.
 
-    The compare-and-set of this change kills what the run has in flight, a decision too; and from then
-    on what it pre-committed is of a lower generation, and its late tasks are fenced. What is decided
-    stays. ``Unchanged`` where the run does not hold the generation: nothing of it is to be ended.
+    The compare-and-set of this change invalidates a decision of the run that is still in flight, and
+    fences its late tasks. Decisions in the register stay. ``Unchanged`` where another run holds the
+    generation.
     """
     if state.run != who.run:
         return Unchanged(state)
@@ -128,12 +128,12 @@ def end(state: JobState, who: Identity) -> Verdict:
 
 
 def ended(who: Identity) -> Identity:
-    """Who holds the generation once the run has given itself up: it may sweep, and do nothing else."""
+    """The identity that holds the generation after ``end``; it may only sweep."""
     return replace(who, run=f"{who.run}{ENDED}")
 
 
 def has_started(state: JobState | None, who: Identity) -> bool:
-    """Whether any task of this run got as far as starting it; if not, it has pre-committed nothing."""
+    """Whether a task of this run has started it; if not, the run has pre-committed nothing."""
     return state is not None and (state.run == who.run or who.run in state.superseded)
 
 
@@ -146,21 +146,21 @@ class Write:
 class Skip:
     """The epoch is decided or finished: drain the input and write nothing.
 
-    The coordinator checks with ``same_epoch`` that it is the same one before it agrees.
+    The coordinator compares it by ``same_epoch`` with the recorded one.
     """
 
 
 def plan(
     state: JobState, generation: int, epoch: int, *, gaps_allowed: bool = False
 ) -> Write | Skip | Refused:
-    """What a task of ``generation`` has to do with ``epoch``."""
+    """Whether a task of ``generation`` must write ``epoch``, skip it, or fail."""
     if state.generation != generation:
         return Refused(refusals.fenced(state, f"generation {generation}"))
     if _is_decided(state, epoch):
         return Skip()
     given_up = [abandoned for abandoned in state.abandoned if abandoned <= epoch]
     if given_up:
-        # Not past it either: an abandoned epoch had rows, it is no gap that may be allowed.
+        # Nor a later epoch: an abandoned epoch had rows, so it is not a gap that may be allowed.
         return Refused(refusals.abandoned(state, given_up[0]))
     last = state.last_decided
     if last is not None and epoch > last + 1 and not gaps_allowed:
@@ -177,12 +177,10 @@ def plan(
 
 
 def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) -> Refused | None:
-    """Whether a decided epoch is the one that is being replayed.
+    """Compare a replayed epoch with the recorded one; None where they are the same.
 
-    Fingerprints are compared where both are known and of one kind, row counts otherwise.
-
-    Returns:
-        None where it is the same epoch, else the refusal: skipping it would lose data.
+    Fingerprints are compared where both are known and of one kind, row counts otherwise. Skipping a
+    different epoch would lose data, so it is refused.
     """
     recorded = state.record(epoch)
     if recorded is None:
@@ -208,7 +206,7 @@ def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) 
 
 
 def _difference(recorded: Recent, fingerprint: str | None, rows: int) -> str | None:
-    """How the epoch differs from what is recorded of it; None where it is the same."""
+    """How the epoch differs from its record; None where it does not."""
     known, by_rows = recorded.fingerprint, is_row_digest(fingerprint)
     comparable = fingerprint is not None and known is not None and by_rows == is_row_digest(known)
     if comparable and not by_rows:
@@ -230,7 +228,7 @@ def decide(
     rows: int,
     gaps_allowed: bool = False,
 ) -> Verdict:
-    """Commit ``epoch`` by exactly these handles. With no handle the epoch is finished at once.
+    """Decide to commit ``epoch`` by exactly these handles; without handles it is finished at once.
 
     An epoch that is already decided keeps its first decision (``Unchanged``).
     """
@@ -261,7 +259,7 @@ def co_commit(
     rows: int,
     gaps_allowed: bool = False,
 ) -> Verdict:
-    """``decide`` and ``finish`` in one: the state that is put in place together with the rows."""
+    """``decide`` and ``finish`` in one step, for a state that is stored together with the rows."""
     decided = decide(
         state,
         generation,
@@ -278,12 +276,11 @@ def co_commit(
 
 
 def finish(state: JobState, decision: Decision) -> Verdict:
-    """Every handle of the decision is proven committed: the decision leaves the register.
+    """Remove a decision from the register once every handle of it is proven committed.
 
-    Any generation may say so: what is proven stays true. It is said of this very decision: after an
-    adoption, and one back, a lineage counts the same epoch numbers again. Decisions are finished
-    oldest first.
+    Any generation may do this: a proven commit stays committed. Decisions are finished oldest first.
     """
+    # By key, not by epoch: after two adoptions a lineage counts the same epoch numbers again.
     if not state.is_open(decision):
         return Unchanged(state)
     assert decision.key == state.open[0].key, "decisions are finished in the order they were made"
@@ -296,10 +293,10 @@ def finish(state: JobState, decision: Decision) -> Verdict:
 
 
 def abandon(state: JobState, generation: int, epoch: int) -> Verdict:
-    """Give an undecided epoch up for this generation, so that its handles may be aborted.
+    """Abandon an undecided epoch for this generation, so that its handles may be aborted.
 
-    The compare-and-set of this change is what kills an older decision that is still in flight. A
-    decided epoch cannot be abandoned (``Unchanged``: look, then roll it forward).
+    The compare-and-set of this change invalidates an older decision that is still in flight. A decided
+    epoch cannot be abandoned (``Unchanged``: the caller rolls it forward).
     """
     if state.generation != generation:
         return Refused(refusals.fenced(state, f"generation {generation}"))
@@ -311,9 +308,10 @@ def abandon(state: JobState, generation: int, epoch: int) -> Verdict:
 def sweepable(state: JobState, generation: int, handle: HandleName) -> bool:
     """Whether no decision, present or future, can name this handle (I4).
 
-    Stable: once true it stays true, so acting on an old state does no harm. ``decide`` names only
-    handles of the state's generation and of epochs above the last decided that are not abandoned.
+    Stable: once true it stays true, so a caller may act on an old state.
     """
+    # ``decide`` names only handles of the state's generation, of epochs above the last decided one
+    # that are not abandoned.
     if handle.register != state.register or state.generation != generation:
         return False
     if any(handle in decision.held for decision in state.open):
@@ -330,19 +328,19 @@ def sweep(state: JobState, generation: int, handles: Iterable[HandleName]) -> li
 
 
 def _is_decided(state: JobState, epoch: int) -> bool:
-    """Whether it, or one after it, is decided: what was left out before a decision stays out."""
+    """Whether the epoch or a later one is decided; an epoch left out before a decision stays out."""
     last = state.last_decided
     return last is not None and epoch <= last
 
 
 def _unnameable(state: JobState, epoch: int, committables: Sequence[Committable]) -> Refused | None:
-    """A decision names handles of this register and generation, each once, none swept already."""
+    """Refuse a handle of another register or generation, a repeated one, or one that may be swept."""
     times = Counter(committable.handle for committable in committables)
     floor = -1 if state.last_decided is None else state.last_decided
     for name, named in times.items():
         mine = (name.register, name.generation) == (state.register, state.generation)
-        # A handle of an earlier, failed checkpoint may join. One of a decided epoch is either in its
-        # decision already or a loser, and is swept once that is finished.
+        # A handle of an earlier, failed checkpoint may join. A handle of a decided epoch is either in
+        # that decision or lost the race, and is swept once the epoch is finished.
         live = floor < name.epoch <= epoch and name.epoch not in state.abandoned
         if not (mine and live and named == 1):
             return Refused(
