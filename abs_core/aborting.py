@@ -1,4 +1,4 @@
-"""Aborting handles one by one: one that cannot be aborted does not stop the others."""
+"""Aborts many handles, and runs many calls, in spite of single failures."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ SHOWN_MAX = 5
 
 
 def abort_each(handles: Iterable[HandleName], abort: Callable[[HandleName], object]) -> None:
-    """Abort each handle on its own, all of them, then raise where some are left.
+    """Try to abort every handle, then raise if some are left.
 
-    Two failures in a row because nobody answers end it: the whole system is away then, and every
-    further handle would wait for it, too.
+    Stops after two ``UnavailableError`` in a row: the system is down, and each further handle would
+    wait for it.
 
     Args:
-        abort: aborts one; the errors that it raises are the project's.
+        abort: aborts one handle; must raise ``TargetError`` only.
 
     Raises:
-        UnavailableError, ContentionError, RefusedError: some handles stay; the message names them,
-            each with its reason. The kind is that of a failure that may pass, if there is one.
+        UnavailableError, ContentionError, RefusedError: some handles stay; the message names each with
+            its reason. A retryable kind takes precedence.
     """
     todo = list(handles)
     left: list[tuple[HandleName, TargetError | None]] = []
@@ -46,21 +46,17 @@ def abort_each(handles: Iterable[HandleName], abort: Callable[[HandleName], obje
 
 
 def attempt_all(parts: Iterable[Callable[[], object]], way: Asking = in_turn) -> None:
-    """Call each, all of them, then raise the first one's error, with what the others say in it.
+    """Make every call, then raise one error for all failures.
 
     Raises:
-        TargetError: what the first one that failed has raised.
-        Exception: what no target has said goes before.
+        TargetError: combines all errors where each is a ``TargetError``.
+        Exception: the first error that is no ``TargetError``, with the others as notes.
     """
     raise_all(outcome for outcome in way(list(parts)) if isinstance(outcome, Exception))
 
 
 def raise_all(errors: Iterable[Exception]) -> None:
-    """Raise the first one, with what the others say in it; nothing where there is none.
-
-    Raises:
-        Exception: as ``attempt_all``.
-    """
+    """Raise one error for all of these, as ``attempt_all`` does; do nothing if there are none."""
     every = list(errors)
     failed = [error for error in every if isinstance(error, TargetError)]
     if len(failed) < len(every):
@@ -97,7 +93,7 @@ def _left_behind(left: list[tuple[HandleName, TargetError | None]], tried: int) 
 
 
 def _kind_of(errors: list[TargetError]) -> type[TargetError]:
-    """Of a failure that may pass, if there is one: then the whole is worth another try."""
+    """The kind of a retryable error, if there is one: then a retry of the whole may succeed."""
     for kind in (UnavailableError, ContentionError):
         if any(isinstance(error, kind) for error in errors):
             return kind

@@ -1,8 +1,7 @@
-"""To and from text: what registers and messages keep. JSON, versioned, read strictly.
+"""Versioned JSON of the values that registers and messages store.
 
-A reader refuses a version it does not know instead of guessing: a register written by a newer
-release must not be half understood by an older one. It reads every older version: what a register of
-that time does not say is said here.
+A reader refuses an unknown (newer) version and reads every older one; defaults for fields that older
+versions lack are here.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from abs_core.rowdigest import is_row_digest, read_row_digest
 from abs_core.strictjson import HIGHEST, fields, of, parse, text, version, whole
 
 VERSION = 3
-"""1: up to 315a560. 2: the state may have fields that 1 does not know. A release that knows 1 only
-would drop them with its first write: it must refuse. 3: the same, of a state with several sinks."""
+"""1: up to 315a560. 2: adds fields that a release of version 1 would drop with its first write, so it
+must refuse. 3: the same for a state with several sinks."""
 
 _WITHOUT_SINKS = 2
 
@@ -41,10 +40,10 @@ def committable_to_json(committable: Committable) -> dict[str, Any]:
 
 
 def committable_from_json(value: object) -> Committable:
-    """The committable that ``value`` holds.
+    """Inverse of ``committable_to_json``.
 
     Raises:
-        ValueError: it is none.
+        ValueError: ``value`` is not a committable.
     """
     found = fields(value)
     handle = HandleName.parse(text(found["handle"]))
@@ -82,13 +81,13 @@ def state_to_text(state: JobState) -> str:
 
 
 def state_from_text(content: str, where: str) -> JobState:
-    """The state that a text holds.
+    """Inverse of ``state_to_text``.
 
     Args:
-        where: names the cell, for the error.
+        where: names the cell in errors.
 
     Raises:
-        CorruptionError: it is not a state, or of a version this release does not know.
+        CorruptionError: it is not a state, or its version is unknown.
     """
     try:
         return _state_from_json(parse(content))
@@ -97,7 +96,7 @@ def state_from_text(content: str, where: str) -> JobState:
 
 
 def state_from_json(value: object, where: str) -> JobState:
-    """``state_from_text`` of a text that was parsed already, by ``strictjson.parse``."""
+    """``state_from_text`` for JSON that ``strictjson.parse`` has parsed."""
     try:
         return _state_from_json(value)
     except ValueError as error:
@@ -105,7 +104,7 @@ def state_from_json(value: object, where: str) -> JobState:
 
 
 def unreadable(where: str, why: Exception) -> CorruptionError:
-    """The register at ``where`` cannot be read."""
+    """The error for an unreadable register at ``where``."""
     return CorruptionError(
         f"The register at {where} cannot be read: {why}.",
         remedy="do not delete it: it says what is committed. Restore it from a backup, or use "
@@ -156,7 +155,7 @@ def _recent_from_json(value: object) -> Recent:
     epoch, fingerprint, rows = of(list, value)
     known = None if fingerprint is None else text(fingerprint)
     if known is not None and is_row_digest(known):
-        read_row_digest(known)  # so that no rule meets one that is damaged
+        read_row_digest(known)  # refuse a damaged one here, before a rule reads it
     return Recent(_number(epoch), known, whole(rows))
 
 

@@ -1,7 +1,7 @@
-"""What a sink and a register must offer. Protocols only; nothing here is implemented.
+"""The interfaces of sinks and registers.
 
-A sink is written once against these and runs on every engine. ``abs_core.testing.check_sink`` runs
-every step, replay, crash point, zombie and race of the protocol against any implementation.
+``abs_core.testing.check_sink`` runs every step, replay, crash point, zombie and race of the protocol
+against an implementation.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from abs_core.model import (
 from abs_core.several.together import Asking
 
 Version = str
-"""An opaque version of a register's cell; a store compares it for equality only."""
+"""Opaque version of a register cell; stores compare it for equality only."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What a register's cell held when it was loaded."""
+    """The content of a register cell when it was loaded."""
 
     state: JobState
     version: Version
@@ -45,8 +45,8 @@ class Conflict:
 class RegisterStore(Protocol):
     """One linearizable compare-and-set cell per job.
 
-    Both calls raise ``UnavailableError`` where the outcome is not known: the request may have taken
-    effect, or may still do so later. Callers load again and look; they never guess.
+    Both calls raise ``UnavailableError`` where the outcome is unknown: the request may have taken
+    effect, or may still do so later. The caller must load the cell again.
     """
 
     def load(self, job: str) -> Stored | None:
@@ -58,35 +58,32 @@ class RegisterStore(Protocol):
     ) -> Version | Conflict:
         """Replace the state if its version is still ``expected`` (None: there is no cell yet).
 
-        Durable when it returns. Returns the new version, or ``Conflict`` where nothing was changed.
+        The new state is durable when this returns its version.
         """
         ...
 
 
 @runtime_checkable
 class Punctual(Protocol):
-    """A register store whose compare-and-set takes several requests, so that it can come to be late.
-
-    Offering it is optional: a store that sends one request is on time, or not at all.
-    """
+    """Optional interface of a register store whose compare-and-set takes several requests."""
 
     def compare_and_set_by(
         self, job: str, expected: Version | None, state: JobState, deadline: float
     ) -> Version | Conflict:
-        """``compare_and_set``, which sends nothing that could change the cell after ``deadline``.
+        """``compare_and_set`` that sends no request that could change the cell after ``deadline``.
 
         Args:
-            deadline: by ``time.monotonic``.
+            deadline: in seconds of ``time.monotonic``.
 
         Raises:
-            UnavailableError: it is over; what was sent before may take effect.
+            UnavailableError: the deadline has passed; earlier requests may take effect.
         """
         ...
 
 
 @runtime_checkable
 class ByOption(Protocol):
-    """What a register store may say besides: by which option of its sink it is found."""
+    """Optional interface of a register store: names the sink option that locates it."""
 
     @property
     def option(self) -> str: ...
@@ -94,52 +91,49 @@ class ByOption(Protocol):
 
 @runtime_checkable
 class Inventory(RegisterStore, Protocol):
-    """A register store that can be looked through, as the register of every sink can.
+    """A register store that can list its jobs, as every sink's register must.
 
-    Optional for a store that only an engine uses. It is what ``abs register``, ``abs in-doubt`` and a
-    preflight ask, and what tells a deleted checkpoint from a new job.
+    Optional for a store that only an engine uses. ``abs register``, ``abs in-doubt`` and preflights
+    need it, and so does the detection of a deleted checkpoint.
     """
 
     def jobs(self) -> Sequence[Stored]:
-        """Every job that has a cell here, by name."""
+        """Every job that has a cell, by name."""
         ...
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
-        """Other jobs whose register says that they write to ``target``, by name.
+        """Other jobs whose register names ``target``, by name.
 
-        The tokens of one batch job (``job@token``) count as one job, named without a token.
+        The tokens of one batch job (``job@token``) count as one job, listed without a token.
         """
         ...
 
     def retire(self, job: str) -> bool:
-        """Delete a job's cell, for good: the job forgets what it has committed.
+        """Delete a job's cell permanently, with the record of its commits; whether there was a cell.
 
         A version of the deleted cell never matches a later cell of that job.
 
-        Returns:
-            whether there was one.
-
         Raises:
-            ProtocolError: it holds a decision that is not finished, or says of something what nothing
-                else does.
+            ProtocolError: the cell holds a decision that is not finished, or the only record of
+                something else.
             ContentionError: the job is running.
         """
         ...
 
     def place(self, job: str) -> str:
-        """Where the job's cell lies, for people; without a secret (I9)."""
+        """Display name of the cell's location, without secrets (I9)."""
         ...
 
 
 @runtime_checkable
 class Bound(Protocol):
-    """A register store whose cells say more than a state, which cannot always be moved."""
+    """A register store whose cells hold more than a state, and cannot always be moved."""
 
     def check_movable(self, job: str) -> None:
-        """Raise where the job's cell cannot be moved.
+        """Check that the job's cell can be moved.
 
         Raises:
-            ProtocolError: it says of something what nothing else does.
+            ProtocolError: the cell holds the only record of something else.
         """
         ...
 
@@ -147,12 +141,12 @@ class Bound(Protocol):
 class Writer(Protocol):
     """Writes one task's share of one epoch. Not thread-safe; used once.
 
-    Nothing of it is visible to readers before the coordinator commits, except under the protocol
-    ``idempotent``, where the sink says so in its ``Guarantee``.
+    No row is visible to readers before the coordinator commits, except under the protocol
+    ``idempotent``, where the sink's ``Guarantee`` says so.
     """
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take a batch; every batch of one writer has the same schema.
+        """Write a batch; every batch of one writer has the same schema.
 
         Raises:
             DataError: the batch does not fit the target; the writer must then be aborted.
@@ -163,72 +157,70 @@ class Writer(Protocol):
     def pre_commit(self) -> Committable | None:
         """Make the rows durable and return their handle; None where no row was written.
 
-        Returns only after every send is acknowledged. Where the reply is lost the writer looks at
-        the target; it raises ``UnavailableError`` if that does not tell.
+        Returns only after the target has acknowledged every send. After a lost reply the writer
+        queries the target, and raises ``UnavailableError`` where the outcome stays unknown.
         """
         ...
 
     def abort(self) -> None:
-        """Give up what was not pre-committed, at best effort. Never raises, never undoes a handle."""
+        """Discard rows that are not pre-committed, at best effort. Never raises or undoes a handle."""
         ...
 
 
 class Committer(Protocol):
-    """Acts on handles, from any process. Every call can be repeated.
+    """Acts on handles, from any process. Every call is idempotent.
 
-    It is called by one thread at a time, not always the one that made it; committers of several sinks
-    are called by several threads at once.
+    One thread at a time calls it, not always the one that made it; several threads call the committers
+    of several sinks at the same time.
     """
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        """What the target knows of each handle now."""
+        """The present state of each handle in the target."""
         ...
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        """Make each visible. Called for handles of a decision only (I1).
+        """Make each handle visible. Called for handles of a decision only (I1).
 
-        Idempotent: a handle that is committed already is reported as such, by proof in the target
-        and never by its absence. Where the target answers an error that may pass, it raises
-        ``TargetError``; what was committed by then stays committed.
+        A handle counts as committed only by proof in the target, never because it is absent. Raises
+        ``TargetError`` on an error that may pass; handles committed by then stay committed.
         """
         ...
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        """Undo handles that no decision can ever name (I4 is the caller's duty).
+        """Abort handles that no decision can ever name (the caller must ensure I4).
 
-        A handle that is gone, committed or unknown is left alone, without an error. One that cannot
-        be aborted does not stop the others: each is tried on its own (``aborting.abort_each``).
+        Leaves a handle that is gone, committed or unknown alone, without an error. Tries each handle
+        even where others fail (``aborting.abort_each``).
 
         Raises:
-            TargetError: some handles stay; the message names them, each with its reason.
+            TargetError: some handles stay; the message names each with its reason.
         """
         ...
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        """Everything pre-committed in the target under exactly this job key, or under any (None).
+        """Every pre-commit in the target under exactly this job key, or under any (None).
 
-        Whichever register it belongs to; a job key that begins like this one is another job. By the
-        handle's name, or by the bounded one under which the target holds it (``Committable.held_as``)
-        where this process does not know whose it is.
+        Includes those of other registers. Each has its handle's name, or its bounded name
+        (``Committable.held_as``) where this process does not know the handle.
         """
         ...
 
     def forget(self, state: JobState) -> None:
-        """Delete proof of commit that nobody can ask for again, at best effort.
+        """Delete proof of commit that is no longer needed, at best effort.
 
-        Only of handles for which ``protocol.sweepable`` holds in ``state``: that predicate is
-        stable, so an old state does no harm.
+        Only for handles for which ``protocol.sweepable`` holds in ``state``; the predicate is stable,
+        so ``state`` may be old.
         """
         ...
 
 
 @runtime_checkable
 class CoCommitter(Committer, Protocol):
-    """A committer whose target holds the register too and can change both in one transaction.
+    """A committer that changes the target and its register in one transaction.
 
-    A sink returns one where the protocol commits so and the register is its own. Where it is not, as
-    for an epoch over several sinks, the engine builds the sink so that it returns a plain
-    ``Committer`` (the sinks of this project take ``co_commit=False``), or the sink refuses.
+    A sink returns one only where the register is in its own system. Otherwise, as for an epoch over
+    several sinks, the engine builds the sink so that it returns a plain ``Committer`` (the sinks of
+    this project take ``co_commit=False``), or the sink refuses.
     """
 
     def co_commit(
@@ -237,56 +229,55 @@ class CoCommitter(Committer, Protocol):
         """Apply all rows and compare-and-set the register, atomically.
 
         Raises:
-            NotPreparedError: what was pre-committed is not all there; nothing was changed.
-            UnavailableError: the outcome is not known; load the register and look.
+            NotPreparedError: a pre-commit is missing; nothing was changed.
+            UnavailableError: the outcome is unknown; the caller must load the register again.
         """
         ...
 
 
 @runtime_checkable
 class Composer(Committer, Protocol):
-    """A committer that makes the handles of a decision out of what tasks pre-committed.
+    """A committer that composes the handles of a decision from the tasks' handles.
 
     For a write-ahead log whose target cannot apply it in one transaction: the log's segments become
     few handles of the target, which are then decided and committed like any others.
     """
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """Prepare handles that hold the rows of all these; called before the decision, by the commit
-        process, and perhaps more than once for an epoch.
+        """Prepare handles that hold the rows of all these.
 
-        The new handles bear the register, job, generation and epoch of the old ones, the partition of
-        one of them, and attempts of their own (I6). What is composed and never decided is found by
-        ``in_doubt`` and aborted by the sweep, as the old ones are once their epoch is finished.
+        The commit process calls it before the decision, perhaps more than once for an epoch. The new
+        handles have the register, job, generation and epoch of the old ones, the partition of one of
+        them, and new attempts (I6). The sweep finds them by ``in_doubt`` where they are never decided.
 
         Raises:
-            NotPreparedError: what was pre-committed is not all there; nothing is decided.
+            NotPreparedError: a pre-commit is missing; nothing is decided.
         """
         ...
 
 
 @runtime_checkable
 class Composite(Committer, Protocol):
-    """A committer over several systems, as of an epoch that goes to several sinks."""
+    """A committer over several systems, for an epoch over several sinks."""
 
     def systems(self) -> Sequence[Committer]:
-        """One for each; together they see every handle. Each is swept on its own."""
+        """One committer per system; together they see every handle. Each is swept separately."""
         ...
 
     @property
     def way(self) -> Asking:
-        """How they are asked: in turn, or side by side, each in another thread."""
+        """How the systems are called: in turn, or in parallel threads."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """Who writes: one attempt of one partition of one epoch, under one generation.
+    """One attempt to write one partition of one epoch, under one generation.
 
     Args:
-        frontier: epochs of this generation up to it were finished when the task began; None: none
-            is known to be.
-        abandoned: epochs that this generation had given up by then.
+        frontier: epochs of this generation up to it were finished when the task began; None if
+            unknown.
+        abandoned: epochs that this generation had abandoned by then.
     """
 
     register: str
@@ -299,9 +290,9 @@ class Task:
     abandoned: tuple[int, ...] = ()
 
     def knows_over(self, epoch: int) -> bool:
-        """Whether no decision, present or future, can name a handle of that epoch any more.
+        """Whether the epoch is finished or abandoned, so that no decision can name its handles.
 
-        Stable, as ``protocol.sweepable`` is: of this generation, and finished or abandoned.
+        Of this generation only; stable, as ``protocol.sweepable`` is.
         """
         return (self.frontier is not None and epoch <= self.frontier) or epoch in self.abandoned
 
@@ -314,37 +305,37 @@ class Task:
 
 @runtime_checkable
 class Emptiable(Protocol):
-    """A sink that can tell whether its target holds nothing yet."""
+    """A sink that can check whether its target is empty."""
 
     def is_empty(self) -> bool:
-        """Whether a reader would find no row there at all, whoever wrote it.
+        """Whether a reader would find no row in the target, of any writer.
 
         Raises:
-            TargetError: it cannot be told.
+            TargetError: the check failed.
         """
         ...
 
 
 def is_known_empty(sink: object) -> bool:
-    """Whether the sink is one that can tell, and its target holds nothing."""
+    """Whether the sink is ``Emptiable`` and its target is empty."""
     return isinstance(sink, Emptiable) and sink.is_empty()
 
 
 @runtime_checkable
 class Reachable(Protocol):
-    """A sink, or what it writes to, that tells whether this process gets there."""
+    """A sink, or its store, that can check whether this process reaches it."""
 
     def reach(self) -> None:
-        """Ask the target, with this process's credentials: a small request at most, and no change.
+        """Send at most a small request with this process's credentials; it changes nothing.
 
         Raises:
-            TargetError: it does not answer, or it refuses.
+            TargetError: the target does not answer, or it refuses.
         """
         ...
 
 
 def reach(sink: object) -> None:
-    """Ask the target, where the sink is one that can."""
+    """Call ``reach`` of a ``Reachable`` sink; do nothing for others."""
     if isinstance(sink, Reachable):
         sink.reach()
 
@@ -354,7 +345,7 @@ class Sink(Protocol):
 
     @property
     def target(self) -> str:
-        """Identity of what is written to: stable over restarts, different for another target."""
+        """The target's identity: stable over restarts, different for another target."""
         ...
 
     def writer(self, task: Task) -> Writer: ...
@@ -362,36 +353,35 @@ class Sink(Protocol):
     def committer(self) -> Committer: ...
 
     def register(self) -> RegisterStore:
-        """The register in the sink's own system; an ``Inventory`` where ``abs`` is to look after it."""
+        """The register in the sink's own system; an ``Inventory`` if ``abs`` is to manage it."""
         ...
 
     def preflight(self, job: str, tasks: int | None = None) -> Sequence[Finding]:
-        """Look whether the target can keep the promise.
+        """Check whether the target can keep the guarantee.
 
-        It changes nothing that a reader, a job or another preflight could see. What can only be told by
-        doing may be tried with probes of the sink's own, in its own place (S3: objects in the folder of
-        its state, as few servers say which conditions they keep): they are deleted before it returns,
-        and what a preflight that was killed has left is in nobody's way.
+        It changes nothing that a reader, a job or another preflight could see. It may write probes of
+        its own in the sink's own place (S3: objects in the folder of its state), which it deletes
+        before it returns; probes left by a killed preflight must be harmless.
 
         Args:
             job: the register key that will be used.
-            tasks: how many writers an epoch has at once, where that is known.
+            tasks: number of concurrent writers of an epoch, where known.
         """
         ...
 
     def guarantee(self) -> Guarantee: ...
 
     def fence(self, state: JobState) -> None:
-        """A run has just raised the generation: stop what lower generations still have in flight.
+        """Stop what lower generations have in flight; called after a run raised the generation.
 
-        At best effort and never needed for safety; it keeps a stopped zombie's locks from blocking.
+        At best effort and never needed for safety: it releases the locks of a suspended zombie.
         """
         ...
 
     def close(self) -> None:
-        """This sink is not used any more: release what it holds and nobody else uses.
+        """Release what only this sink holds. Can be repeated.
 
-        Handles stay as they are. Connections belong to the process: other sinks of it, on the same
-        server too, go on as before. Can be repeated.
+        Handles stay as they are. Connections belong to the process: its other sinks, also on the same
+        server, keep working.
         """
         ...

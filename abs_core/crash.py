@@ -1,9 +1,9 @@
-"""Crash points: the places between two durable effects where a process may die.
+"""Crash points: named places between two durable effects, for crash tests.
 
-Tests arm one by the environment variable ``ABS_TEST_CRASH=<point>[#<nth>][@<marker file>]``, or by
-``arm`` in a process that has imported this module already; the process then kills itself with SIGKILL
-when it passes the point for the nth time (default 1). With a marker file it happens once over all
-processes and restarts: whoever creates the file dies. Not armed, a point costs one comparison.
+A test arms one by the environment variable ``ABS_TEST_CRASH=<point>[#<nth>][@<marker file>]``, or by
+``arm`` once this module is imported; the process then kills itself with SIGKILL when it passes the
+point for the nth time (default 1). With a marker file only one process dies, over all restarts: the
+one that creates the file. A point that is not armed costs one comparison.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ VARIABLE = "ABS_TEST_CRASH"
 
 
 class CrashPoint(StrEnum):
-    """Every point; the tests fail when one of them is never hit."""
+    """All crash points; the tests fail if one of them is never reached."""
 
     BEFORE_START = "before_start"
     AFTER_START = "after_start"
@@ -67,7 +67,7 @@ _armed: _Armed | None = None
 
 
 def arm(setting: str | None) -> None:
-    """Die at this point, written as in the environment variable; never where None.
+    """Arm a point, written as in the environment variable; None disarms.
 
     Raises:
         ValueError: it names no point.
@@ -80,7 +80,7 @@ arm(os.environ.get(VARIABLE))
 
 
 def reached(point: CrashPoint) -> None:
-    """The process has got to ``point``; it goes on unless a test has armed it."""
+    """Mark that the process has reached ``point``; kills it if a test has armed the point."""
     if _armed is not None:
         _armed.passed(point)
 
@@ -88,7 +88,7 @@ def reached(point: CrashPoint) -> None:
 def is_armed(point: CrashPoint) -> bool:
     """Whether a test has armed this point.
 
-    For who sends several things at once: a death between them is one only where each is answered
-    before the next is sent.
+    A caller that sends requests in parallel then sends them one by one, so that there is a moment
+    between two of them.
     """
     return _armed is not None and _armed.point is point

@@ -1,7 +1,4 @@
-"""The local file system: what it keeps over a power cut, who may read it, and what its errors mean.
-
-Files and folders that hold rows or registers are made for their owner alone.
-"""
+"""Durable files and folders that only their owner may read, and the mapping of file system errors."""
 
 from __future__ import annotations
 
@@ -18,10 +15,10 @@ NO_HANDLE_LEFT = {errno.EMFILE, errno.ENFILE}
 
 
 def flush_folder(folder: Path) -> None:
-    """Make the names in a folder durable (fsync(2): flushing a file does not flush its name).
+    """Flush a folder, so that the names in it are durable (fsync(2): flushing a file does not do it).
 
     Raises:
-        OSError: the folder is not there, or the disk fails.
+        OSError: the folder is missing, or the disk fails.
     """
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -31,10 +28,10 @@ def flush_folder(folder: Path) -> None:
 
 
 def make_durably(folder: Path) -> None:
-    """Make the folder where it is missing; every folder that is made is durable, and its owner's alone.
+    """Make a missing folder and its parents, durably, accessible to the owner only.
 
     Raises:
-        OSError: a part of it is a file, may not be made, or the disk fails.
+        OSError: a part of the path is a file or may not be made, or the disk fails.
     """
     missing = [each for each in (folder, *folder.parents) if not each.exists()]
     for made in reversed(missing):
@@ -43,7 +40,7 @@ def make_durably(folder: Path) -> None:
 
 
 def owners_alone(path: str, flags: int) -> int:
-    """An ``opener`` for ``open()``: a file that is made is its owner's alone."""
+    """An ``opener`` for ``open()`` that makes files accessible to the owner only."""
     return os.open(path, flags, 0o600)
 
 
@@ -51,16 +48,16 @@ def owners_alone(path: str, flags: int) -> int:
 def disk_errors(
     what: str, doing: str = "", *, room: str = "make room", job: str | None = None
 ) -> Iterator[None]:
-    """Let only the project's errors out.
+    """Map every ``OSError`` to one of the project's errors.
 
     Args:
-        what: what is used, as the begin of a sentence: ``The register folder /x``.
-        doing: what it is used for: ``sealing a segment``.
-        room: what to do where the disk is full.
+        what: subject of the error's sentence: ``The register folder /x``.
+        doing: what was being done: ``sealing a segment``.
+        room: remedy for a full disk.
 
     Raises:
-        RefusedError: this user may not, or the disk is full.
-        UnavailableError: there are too many open files, or the disk does not answer.
+        RefusedError: missing permission, or a full disk.
+        UnavailableError: too many open files, or the disk does not answer.
     """
     try:
         yield

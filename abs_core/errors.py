@@ -1,4 +1,4 @@
-"""The one error tree. Every error says what happened, to what, what to do next, and if a retry helps.
+"""The project's errors. Each says what happened, to what, what to do next, and whether a retry helps.
 
     AbsError
     ├── ConfigError             the job as written cannot run; nothing was touched
@@ -25,8 +25,7 @@
         └── CorruptionError     what was read back is not what was written
 
 Foreign exceptions (a database driver's, the file system's) are mapped once, at the edge, with
-``from``; callers never need to catch them. No message holds a secret (I9). Errors can be pickled:
-Spark carries them from executors to the driver as text, multiprocessing as objects.
+``from``. No message holds a secret (I9). Errors can be pickled.
 """
 
 from __future__ import annotations
@@ -34,11 +33,11 @@ from __future__ import annotations
 from typing import Any, ClassVar, Protocol, Self
 
 LONGEST = 8000
-"""Characters of what an error tells, at most; a decision's handles and a job's options are fewer."""
+"""Longest ``what`` of an error, in characters."""
 
 
 class HandleOfEpoch(Protocol):
-    """What a handle's name tells (``model.HandleName``)."""
+    """The parts of ``model.HandleName`` that errors use."""
 
     @property
     def job(self) -> str: ...
@@ -48,18 +47,15 @@ class HandleOfEpoch(Protocol):
 
 
 class AbsError(Exception):
-    """What happened, to which job, epoch and handle, and what to do next.
+    """Base of all errors of the project.
 
     Args:
         what: what happened, one sentence.
         remedy: what to do next, one sentence; empty where the cause already says it.
-        job: the job it happened to, where known.
-        epoch: the epoch it happened in, where known.
-        handle: the handle it happened to, where known: its name, or the value, which says job and
-            epoch as well.
+        handle: its name, or the value, which also sets job and epoch.
 
-    ``retryable`` tells whether doing the same again, unchanged, can succeed; ``system`` which other
-    system it is of, where that is known.
+    ``retryable``: whether the same operation, unchanged, can succeed. ``system``: name of the external
+    system, where known.
     """
 
     retryable: ClassVar[bool] = False
@@ -85,16 +81,16 @@ class AbsError(Exception):
         super().__init__(what)
 
     def at(self, place: str) -> None:
-        """Say where it happened, as the end of a sentence: ``on executor host-3``."""
+        """Set where it happened, as the end of a sentence: ``on executor host-3``."""
         self.place = self.place or place
 
     def of(self, system: str) -> Self:
-        """Say which other system it is of, as its sink's patience names it: ``Kafka``."""
+        """Set the external system, as named by its sink's patience: ``Kafka``."""
         self.system = self.system or system
         return self
 
     def by(self, operator: str, job: str) -> None:
-        """Say which operator of which job met this error."""
+        """Prefix the operator's name, and set the job if it is not set."""
         self.what, self.job = f"Operator {operator}: {self.what}", self.job or job
 
     def __str__(self) -> str:
@@ -113,7 +109,7 @@ class AbsError(Exception):
 
 
 def _shortened(what: str) -> str:
-    """A sentence that holds a damaged text of megabytes, without its middle."""
+    """Cut the middle out of a text longer than ``LONGEST``."""
     if len(what) <= LONGEST:
         return what
     return f"{what[: LONGEST // 2]} ... {what[-LONGEST // 4 :]}"
@@ -127,10 +123,7 @@ def _rebuild(cls: type[AbsError], fields: dict[str, Any]) -> AbsError:
 
 
 class ConfigError(AbsError):
-    """The job as written cannot run. Nothing was touched.
-
-    Somebody has to change something: so the remedy is no option here.
-    """
+    """The job as written cannot run. Nothing was touched. A remedy is required."""
 
     def __init__(
         self,
@@ -149,7 +142,7 @@ class OptionError(ConfigError):
 
 
 class PreflightError(ConfigError):
-    """The target, as it is set up now, cannot keep the promise that was asked for."""
+    """The target, as it is set up, cannot keep the requested guarantee."""
 
 
 class DataError(AbsError):
@@ -169,11 +162,11 @@ class ProtocolError(AbsError):
 
 
 class UnknownProtocolError(ProtocolError):
-    """A handle was made under a protocol that nothing here can act on."""
+    """No committer here handles the protocol that made a handle."""
 
 
 class FencedError(ProtocolError):
-    """A newer run of the job has taken over. This one is a zombie and must stop."""
+    """A newer run of the job has taken over; this one must stop."""
 
 
 class IdentityError(ProtocolError):
@@ -188,7 +181,7 @@ class ReplayMismatchError(ProtocolError):
     """A replayed epoch is not the epoch that was committed: skipping it would lose data.
 
     Args:
-        why: how they differ, as the end of a sentence; empty where ``what`` alone says it.
+        why: the difference, as the end of a sentence; empty where ``what`` says it.
     """
 
     def __init__(self, what: str, *, why: str = "", **more: Any) -> None:
@@ -197,15 +190,15 @@ class ReplayMismatchError(ProtocolError):
 
 
 class EpochGapError(ProtocolError):
-    """An epoch was left out: going on would lose what it held."""
+    """An epoch was left out: continuing would lose its rows."""
 
 
 class AbandonedError(ProtocolError):
-    """This generation has given the epoch up; only a new run may try it again."""
+    """This generation has abandoned the epoch; only a new run may write it again."""
 
 
 class NotPreparedError(ProtocolError):
-    """Before the decision, a handle was found not prepared any more. Nothing is lost: it replays."""
+    """Before the decision, a handle is no longer prepared. Nothing is lost: the epoch is replayed."""
 
     retryable = True
 
@@ -215,12 +208,12 @@ class HandleLostError(ProtocolError):
 
 
 class TargetError(AbsError):
-    """The other system answered with an error, or did not answer."""
+    """The external system answered with an error, or did not answer."""
 
     waited: float | None = None
 
     def gave_up(self, seconds: float, system: str, job: str | None) -> None:
-        """Say for how long what was tried again, and for whom; the first to give up says it."""
+        """Add how long the call was retried, and for whom; only the first call has an effect."""
         if self.waited is None:
             self.waited, self.job = seconds, self.job or job
             of = f" for {system}" if system else ""
@@ -229,23 +222,23 @@ class TargetError(AbsError):
 
 
 class UnavailableError(TargetError):
-    """The other system cannot be reached or went away; what was asked may have happened."""
+    """The external system cannot be reached or went away; the request may have taken effect."""
 
     retryable = True
 
 
 class ContentionError(TargetError):
-    """Something else holds a lock or a name that is needed."""
+    """Another client holds a lock or name that is needed."""
 
     retryable = True
 
 
 class HungError(TargetError):
-    """A function or a call did not come back in the time that the job gives it."""
+    """A function or call did not return within its time limit."""
 
 
 class RefusedError(TargetError):
-    """The other system refused for good: credentials, privileges, a constraint, a limit."""
+    """The external system refused permanently: credentials, privileges, a constraint, a limit."""
 
 
 class CorruptionError(TargetError):

@@ -1,4 +1,4 @@
-"""What the protocol reports of its progress. An engine's adaptor turns events into logs and metrics."""
+"""Progress events of the protocol; an engine's adaptor turns them into logs and metrics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run has raised the generation; ``minted`` where the job had no register before."""
+    """A run raised the generation; ``minted`` if the job had no register before."""
 
     job: str
     generation: int
@@ -17,10 +17,10 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class PreCommitted:
-    """A task's rows are durable in the target; ``seconds`` from first batch to pre-commit's end.
+    """A task's rows are durable in the target; ``seconds`` from the first batch to pre-commit's end.
 
     Args:
-        sinks: names of the sinks that they are in, where these have any.
+        sinks: names of the sinks written to, if they have names.
     """
 
     job: str
@@ -44,7 +44,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """An epoch was found committed already; nothing was written."""
+    """An epoch was already committed; nothing was written."""
 
     job: str
     epoch: int
@@ -53,7 +53,7 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class RolledForward:
-    """A decision that an earlier run, or an earlier try, left open is finished now."""
+    """A decision left open by an earlier run or attempt is now finished."""
 
     job: str
     epoch: int
@@ -70,7 +70,7 @@ class Swept:
 
 @dataclass(frozen=True, slots=True)
 class SweepFailed:
-    """What an earlier run left could not be aborted, or proof not deleted; tried again later."""
+    """Handles could not be aborted, or proof not deleted; a later sweep tries again."""
 
     job: str
     why: str
@@ -78,7 +78,7 @@ class SweepFailed:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """An epoch was given up by this generation."""
+    """This generation abandoned an epoch."""
 
     job: str
     epoch: int
@@ -94,7 +94,7 @@ class NotCertified:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The run has given itself up; ``generation`` is the one that nobody writes under."""
+    """The run ended itself; no task writes under ``generation``."""
 
     job: str
     generation: int

@@ -1,4 +1,4 @@
-"""Sinks of others, as commands know them: an entry point of the group ``abs_sinks`` names a format.
+"""Third-party sink formats, installed as entry points of the group ``abs_sinks``.
 
     [project.entry-points.abs_sinks]
     abs-sqlite = "abs_sqlite:FORMAT"
@@ -22,15 +22,15 @@ GROUP = "abs_sinks"
 
 @dataclass(frozen=True, slots=True)
 class SinkFormat:
-    """A kind of sink, and what ``abs`` needs to look after what its jobs leave.
+    """A sink format, and what the ``abs`` commands need to manage its jobs.
 
     Args:
-        schemes: how URLs of its system begin, before ``://``. The identity of each of its targets
-            (``Sink.target``) begins with one of them and a colon.
-        sink: builds a sink from a job's options and the schema of its input, without connecting; it
-            raises ``OptionError`` with all that is wrong.
-        look_after: the registers at a URL, and a committer that knows the handles of every job there.
-        read: what a reader sees at a URL, in the table of that name where one is named.
+        schemes: URL schemes of its system, without ``://``. Each target identity (``Sink.target``)
+            begins with one of them and a colon.
+        sink: builds a sink from a job's options and input schema, without connecting; raises
+            ``OptionError`` with everything that is wrong.
+        look_after: returns the registers at a URL, and a committer for the handles of all jobs there.
+        read: returns the rows that a reader sees at a URL, in the named table if one is given.
     """
 
     schemes: tuple[str, ...]
@@ -40,15 +40,15 @@ class SinkFormat:
 
 
 def format_names() -> list[str]:
-    """The names of the formats that are installed, besides this project's own."""
+    """The names of the installed third-party formats."""
     return sorted({entry.name for entry in entry_points(group=GROUP)})
 
 
 def format_named(name: str) -> SinkFormat | None:
-    """The format of that name; None where none is installed.
+    """The format of that name; None if it is not installed.
 
     Raises:
-        ConfigError: it is installed, and cannot be loaded.
+        ConfigError: it is installed but cannot be loaded.
     """
     for entry in entry_points(group=GROUP):
         if entry.name == name:
@@ -57,7 +57,7 @@ def format_named(name: str) -> SinkFormat | None:
 
 
 def format_of(scheme: str) -> SinkFormat | None:
-    """The format whose URLs begin so; None where none is installed.
+    """The format with this URL scheme; None if none is installed.
 
     Raises:
         ConfigError: an installed format cannot be loaded.
@@ -71,7 +71,7 @@ def _loaded(entry: EntryPoint) -> SinkFormat:
     try:
         found = entry.load()
     except Exception as error:
-        # Whatever another's module raises when it is imported.
+        # A third-party module may raise anything when it is imported.
         raise ConfigError(
             f"{whose} cannot be loaded: {type(error).__name__}: {error}.",
             remedy="mend the package that has it, or uninstall it.",

@@ -1,4 +1,4 @@
-"""What every ``contracts.Inventory`` says and refuses alike."""
+"""Shared parts of every ``contracts.Inventory``."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def batch_job(job: str) -> str:
 
 
 def others_among(states: Iterable[JobState], target: str, job: str) -> list[str]:
-    """``Inventory.others_on``, out of all states."""
+    """``Inventory.others_on``, computed from all states."""
     names = {batch_job(state.job) for state in states if state.target == target}
     return sorted(names - {batch_job(job)})
 
 
 def check_finished(state: JobState) -> None:
-    """Refuse to forget a job that has decided something and not finished it.
+    """Check that a job may be forgotten.
 
     Raises:
-        ProtocolError: it has.
+        ProtocolError: a decision is not finished.
     """
     if state.open:
         raise ProtocolError(

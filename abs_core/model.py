@@ -130,7 +130,7 @@ class Decision:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Identifies the decision; after an adoption, lineage and epoch may repeat, but no generation."""
+        """Identifies the decision; lineage and epoch may repeat after an adoption, no generation does."""
         return self.lineage, self.epoch, self.generation
 
     @property

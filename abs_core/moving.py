@@ -1,7 +1,7 @@
-"""A person's acts on a whole job: rename it, move its register, or let it begin again from nothing.
+"""Administrative operations on a job: rename it, move its register, or reset it.
 
-All first raise the generation, which fences a run that is alive; finish what is decided; and abort
-what no decision can name any more. Each step may be repeated: an act that was cut off is done again.
+Each first raises the generation, which fences a running job, then finishes open decisions and aborts
+handles that no decision can name. An interrupted operation is repeated.
 """
 
 from __future__ import annotations
@@ -17,19 +17,18 @@ from abs_core.patience import Patience
 from abs_core.protocol import Identity
 
 BY_HAND = Patience(30.0)
-"""With a system that is away: a person sits there and waits."""
+"""Patience with a system that is down; short, as a person waits for the command."""
 
 
 def rename(register: Inventory, committer: Committer, job: str, new: str) -> JobState:
-    """Give the job another register key, with all that it has committed; the state under it.
+    """Give the job another register key and return the state under it.
 
     Args:
-        committer: acts on the job's handles.
-        new: a key made by ``job_key``; no other job's.
+        new: an unused key made by ``job_key``.
 
     Raises:
-        ConfigError: there is no such job, or another one under the new key.
-        ProtocolError: what is decided cannot be finished, or the cell cannot be moved.
+        ConfigError: there is no such job, or another job has the new key.
+        ProtocolError: an open decision cannot be finished, or the cell cannot be moved.
         ContentionError: the job is running.
     """
     state = _movable(register, job)
@@ -38,7 +37,7 @@ def rename(register: Inventory, committer: Committer, job: str, new: str) -> Job
     mark = f"{MOVED}{new}: "
     if not lineage.startswith(MOVED):
         state = take_over(register, committer, state)
-        # From here on nobody can start it under the old name, whatever happens to this process.
+        # From here on no run can start under the old name, even if this process dies.
         _swap(register, state, replace(state, lineage=f"{mark}{lineage}"))
     elif lineage.startswith(mark):
         lineage = lineage.removeprefix(mark)
@@ -54,18 +53,18 @@ def rename(register: Inventory, committer: Committer, job: str, new: str) -> Job
 
 
 def move(register: Inventory, committer: Committer, job: str, other: Inventory) -> JobState:
-    """Put the job's state into another register store; the state there.
+    """Move the job's state into another register store and return it.
 
-    What stays behind says where it went, and can be started by no run: it is not deleted, so that a
-    query that still looks for its register here is refused. To move it back is the same act.
+    The old cell stays and names the new place, so that a run that still uses the old store is refused.
+    ``move`` also moves the state back.
 
     Args:
-        committer: acts on the job's handles, in all its targets.
+        committer: acts on the job's handles in all its targets.
 
     Raises:
-        ConfigError: there is no such job, it has been moved already, or another one is there.
-        ProtocolError: what is decided cannot be finished, or the cell cannot be moved.
-        TargetError: a system does not answer: what is in doubt there is not ended.
+        ConfigError: there is no such job, it was already moved, or the other store has the job.
+        ProtocolError: an open decision cannot be finished, or the cell cannot be moved.
+        TargetError: a system does not answer; its handles in doubt are not aborted.
         ContentionError: the job is running.
     """
     state = _movable(register, job)
@@ -81,7 +80,7 @@ def move(register: Inventory, committer: Committer, job: str, other: Inventory) 
                 remedy="find out which one the query uses, and retire the other.",
             )
         state = take_over(register, committer, state)
-        # From here on nobody can start it, whatever happens to this process.
+        # From here on no run can start, even if this process dies.
         marked = replace(state, lineage=f"{begun}{state.lineage}")
         _swap(register, state, marked)
         state = marked
@@ -97,7 +96,7 @@ def move(register: Inventory, committer: Committer, job: str, other: Inventory) 
 
 
 def _put(other: Inventory, state: JobState) -> JobState:
-    """The state in its new place: put there now, or by a try before, which a run may have followed."""
+    """Store the state in its new place, unless an interrupted move did; a run may have changed it."""
     there = other.load(state.job)
     if there is not None and there.state.moved_to is None:
         return there.state
@@ -110,7 +109,7 @@ def _put(other: Inventory, state: JobState) -> JobState:
 
 
 def reset(register: Inventory, committer: Committer, job: str) -> JobState:
-    """Forget the job, so that it begins again from nothing; what it was.
+    """Delete the job's register, so that it starts anew; return its last state.
 
     Raises:
         ConfigError: there is no such job.
@@ -122,7 +121,7 @@ def reset(register: Inventory, committer: Committer, job: str) -> JobState:
 
 
 def _movable(register: Inventory, job: str) -> JobState:
-    """The job's state, in a cell that can be moved."""
+    """The job's state, after a check that its cell can be moved."""
     stored = register.load(job)
     if stored is None:
         raise ConfigError(
@@ -134,7 +133,7 @@ def _movable(register: Inventory, job: str) -> JobState:
 
 
 def _arrived(register: Inventory, job: str, state: JobState, remedy: str) -> JobState | None:
-    """What an act that was cut off has put there already; None: nothing."""
+    """The state that an interrupted operation has already stored there; None if there is none."""
     there = register.load(job)
     if there is not None and there.state.register != state.register:
         raise ConfigError(f"There is another job {job!r} there already.", remedy=remedy)
@@ -142,7 +141,7 @@ def _arrived(register: Inventory, job: str, state: JobState, remedy: str) -> Job
 
 
 def take_over(register: RegisterStore, committer: Committer, state: JobState) -> JobState:
-    """Raise the job's generation, finish what is decided and abort the rest; the state after it."""
+    """Raise the generation, finish open decisions and abort the rest; return the new state."""
     run = f"by-hand-{secrets.token_hex(8)}"
     who = Identity(state.job, state.lineage, run, state.target)
     coordinator = Coordinator(who, register, committer, co_commit=False, patience=BY_HAND)

@@ -1,4 +1,4 @@
-"""What every engine says when a job starts: preflight findings, and the derived guarantee."""
+"""Reports preflight findings and the guarantee when a job starts, for every engine."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from abs_core.model import Finding, Guarantee, Severity
 
 
 def check(findings: Sequence[Finding], job: str, log: logging.Logger) -> tuple[str, ...]:
-    """The warnings among the findings, as text to be logged as such; notes go to ``log``.
+    """Log the notes and return the warnings as text.
 
     Raises:
-        PreflightError: with all that is wrong, where anything is.
+        PreflightError: lists all errors among the findings.
     """
     errors = [f for f in findings if f.severity is Severity.ERROR]
     if errors:
@@ -29,7 +29,7 @@ def check(findings: Sequence[Finding], job: str, log: logging.Logger) -> tuple[s
 
 
 def describe(sink: str, guarantee: Guarantee, job: str) -> str:
-    """The guarantee as one text for people."""
+    """Format the guarantee for display."""
     who = f"{sink}, job {job}"
     how = f"protocol {guarantee.protocol}, write {guarantee.write}"
     lines = [

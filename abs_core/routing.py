@@ -1,7 +1,7 @@
-"""One committer over the committers of several protocols: a job may change its protocol.
+"""Routes handles to the committer of the protocol that made them (``Committable.protocol``).
 
-What a job left under an earlier protocol, decided or in doubt, is committed or swept like the handles
-of its present one. A committable says by which protocol it was made (``Committable.protocol``).
+So a job may change its protocol: handles of its earlier protocols are committed or swept like those
+of its present one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ByProtocol:
     """A ``Committer`` that gives each handle to the committer of its protocol.
 
     Args:
-        committers: by protocol. Each ignores handles that its own protocol has not made.
+        committers: by protocol. Each ignores handles that another protocol has made.
     """
 
     def __init__(self, committers: Mapping[str, Committer]) -> None:
@@ -29,7 +29,7 @@ class ByProtocol:
         """See ``Committer``.
 
         Raises:
-            UnknownProtocolError: there is no committer for a handle's protocol; nothing is known of it.
+            UnknownProtocolError: there is no committer for a handle's protocol.
         """
         found: dict[HandleName, Inspection] = {}
         for committer, share in self._shares(committables):
@@ -48,12 +48,12 @@ class ByProtocol:
         return found
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        """See ``Committer``. A name does not say its protocol: each committer ends what it holds."""
+        """See ``Committer``. Calls every committer, as a name does not tell its protocol."""
         if handles:
             attempt_all(partial(each.abort, handles) for each in self._committers.values())
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
-        """See ``Committer``. A handle that two protocols' committers hold is told once."""
+        """See ``Committer``. Lists a handle once, even if two committers hold it."""
         found: dict[HandleName, InDoubt] = {}
         for committer in self._committers.values():
             for doubt in committer.in_doubt(job):
@@ -67,7 +67,7 @@ class ByProtocol:
     def _shares(
         self, committables: Sequence[Committable]
     ) -> list[tuple[Committer, Sequence[Committable]]]:
-        """What each committer is to act on, in the order of the committers."""
+        """Each committer with its committables, in the order of the committers."""
         for committable in committables:
             if committable.protocol not in self._committers:
                 raise _no_committer(committable)
@@ -79,7 +79,7 @@ class ByProtocol:
 
 
 class CoCommittingByProtocol(ByProtocol):
-    """A ``CoCommitter``: the present protocol's committer applies an epoch and the register in one."""
+    """A ``CoCommitter`` whose ``co_commit`` is that of the present protocol's committer."""
 
     def __init__(self, present: str, own: CoCommitter, committers: Mapping[str, Committer]) -> None:
         super().__init__(committers)
@@ -101,7 +101,7 @@ class CoCommittingByProtocol(ByProtocol):
 
 
 class ComposingByProtocol(ByProtocol):
-    """A ``Composer``: the present protocol's committer composes what its tasks pre-committed."""
+    """A ``Composer`` whose ``compose`` is that of the present protocol's committer."""
 
     def __init__(self, present: str, own: Composer, committers: Mapping[str, Committer]) -> None:
         super().__init__(committers)
@@ -116,14 +116,13 @@ class ComposingByProtocol(ByProtocol):
 
 
 def by_protocol(present: str, committers: Mapping[str, Committer]) -> ByProtocol:
-    """A committer for all these protocols, that decides an epoch as the present one's does.
+    """A committer for all these protocols.
+
+    It is a ``CoCommitter`` or ``Composer`` where the present protocol's committer is one.
 
     Args:
-        present: the protocol under which the job writes now.
-        committers: by protocol, the present one among them.
-
-    Returns:
-        A ``CoCommitter`` or ``Composer`` where the present protocol's committer is one.
+        present: the job's present protocol.
+        committers: by protocol, including the present one.
     """
     own = committers[present]
     if isinstance(own, CoCommitter):
@@ -136,10 +135,10 @@ def by_protocol(present: str, committers: Mapping[str, Committer]) -> ByProtocol
 def none_to_commit(
     committables: Sequence[Committable], why: str, remedy: str
 ) -> Mapping[HandleName, Outcome]:
-    """What ``Committer.commit`` answers where no decision may name what was given: for none, nothing.
+    """``Committer.commit`` of a committer whose handles no decision may name.
 
     Raises:
-        ProtocolError: a handle was given; ``why`` and ``remedy`` are its texts.
+        ProtocolError: with ``why`` and ``remedy``, if there is any committable.
     """
     for committable in committables:
         raise ProtocolError(

@@ -1,7 +1,7 @@
-"""What an epoch's rows were, in a few bytes: equal for equal rows, however they are partitioned.
+"""A digest of an epoch's rows that does not depend on their order or partitioning.
 
-It tells a replay from another batch that comes under the same name, and which columns differ. How
-rows are hashed is the sinks' matter (``abs_sinks.rowhash``); sums are all that is known here. It finds
+It distinguishes a replay from another batch with the same epoch number, and names the columns that
+differ. ``abs_sinks.rowhash`` hashes the rows; this module only adds the hashes. The digest detects
 mistakes, not forgery.
 """
 
@@ -19,18 +19,18 @@ _MODULUS = 1 << 64
 
 @dataclass(frozen=True, slots=True)
 class RowDigest:
-    """Sums of hashes modulo 2^64, which do not depend on the order of what is added.
+    """Sums of hashes modulo 2^64.
 
     Args:
-        total: of whole rows; differs where values have only changed places between rows.
-        columns: of the values of each column, by name, ascending; empty where that is not kept.
+        total: of whole rows; differs even if values only moved between rows.
+        columns: of each column's values, ascending by name; empty where not kept.
     """
 
     total: int
     columns: tuple[tuple[str, int], ...] = ()
 
     def __add__(self, other: RowDigest) -> RowDigest:
-        """The digest of both sets of rows together."""
+        """The digest of the union of both row sets."""
         sums = dict(self.columns)
         for name, part in other.columns:
             sums[name] = (sums.get(name, 0) + part) % _MODULUS
@@ -38,11 +38,11 @@ class RowDigest:
 
     @property
     def brief(self) -> RowDigest:
-        """The same without columns: it still tells rows apart, and not where they differ."""
+        """The digest without columns: it detects a difference but does not locate it."""
         return RowDigest(self.total)
 
     def prefixed(self, prefix: str) -> RowDigest:
-        """The same with other names of the columns: tells the sinks of an epoch apart."""
+        """The digest with prefixed column names, to distinguish the sinks of an epoch."""
         if not prefix:
             return self
         return RowDigest(
@@ -50,14 +50,14 @@ class RowDigest:
         )
 
     def to_text(self) -> str:
-        """For a register's fingerprint."""
+        """The fingerprint that a register stores."""
         value: dict[str, object] = {"total": f"{self.total:016x}"}
         if self.columns:
             value["columns"] = {name: f"{part:016x}" for name, part in self.columns}
         return _KIND + json.dumps(value, separators=(",", ":"), sort_keys=True)
 
     def differs_from(self, recorded: RowDigest) -> str | None:
-        """What is other than it was recorded, as the end of a sentence; None for equal rows."""
+        """The difference from the recorded digest, as the end of a sentence; None for equal rows."""
         mine, theirs = dict(self.columns), dict(recorded.columns)
         if not mine or not theirs:
             return None if self.total == recorded.total else "its rows have other values"
@@ -73,15 +73,15 @@ class RowDigest:
 
 
 def is_row_digest(fingerprint: str | None) -> bool:
-    """Whether it is a digest of rows that this release can compare."""
+    """Whether it is a row digest that this release can compare."""
     return fingerprint is not None and fingerprint.startswith(_KIND)
 
 
 def read_row_digest(fingerprint: str) -> RowDigest:
-    """What ``RowDigest.to_text`` wrote.
+    """Inverse of ``RowDigest.to_text``.
 
     Raises:
-        ValueError: the text is none.
+        ValueError: the text is not a row digest.
     """
     value = fields(parse(fingerprint.removeprefix(_KIND)))
     columns = {name: int(text(part), 16) for name, part in fields(value.get("columns", {})).items()}
@@ -94,8 +94,7 @@ def read_row_digest(fingerprint: str) -> RowDigest:
 def shortened(fingerprint: str | None) -> str | None:
     """A row digest without its columns, any other fingerprint as it is.
 
-    A register keeps the columns of the newest epoch only: its size does not grow with the input's
-    columns times the epochs that it remembers.
+    A register keeps the columns of the newest epoch only, to bound its size.
     """
     if fingerprint is None or not is_row_digest(fingerprint):
         return fingerprint

@@ -1,8 +1,8 @@
-"""What a replayable source must offer. Protocols and frozen values only; nothing is implemented here.
+"""The interfaces of a replayable source.
 
-A source is written once against these and read by every engine. Spark asks for ranges: ``latest``
-bounds an epoch, ``splits`` cuts it, and the engine's own log keeps the offsets. The embedded runtime
-opens splits without an end and keeps each reader's ``position`` in its snapshots.
+Spark reads ranges: ``latest`` bounds an epoch, ``splits`` divides it, and Spark's own log keeps the
+offsets. The embedded runtime opens splits without an end and keeps each reader's ``position`` in its
+snapshots.
 """
 
 from __future__ import annotations
@@ -16,17 +16,15 @@ import pyarrow as pa
 from abs_core.patience import Patience
 
 Offsets = str
-"""A place in the whole source, as JSON text with sorted keys: equal places are equal texts."""
+"""A position in the whole source, as JSON text with sorted keys; equal positions are equal texts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """How much one epoch may take; None: no bound of that kind.
+    """The largest size of an epoch; None: no such bound.
 
     Args:
-        rows: at most so many records.
-        files: at most so many files.
-        bytes: stop after the file or record with which so many bytes are reached.
+        bytes: the epoch ends after the file or record that reaches this size.
     """
 
     rows: int | None = None
@@ -36,12 +34,12 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A part of the source that one reader reads, from a place and up to another.
+    """A range of the source for one reader.
 
     Args:
-        source: what it is a part of: a topic's partition, a file; for people and for assignment.
-        start: where to begin, in the source's own terms, as JSON text.
-        end: where to stop; None: never, new data is waited for.
+        source: the topic's partition or the file; for display and for assignment.
+        start: first position, as JSON text in the source's own format.
+        end: where to stop; None: the reader waits for new data.
     """
 
     source: str
@@ -54,24 +52,24 @@ class Reader(Protocol):
 
     @property
     def position(self) -> Split:
-        """What of the split is not yet returned: opened again, it yields exactly the rest.
+        """The part of the split that is not yet returned; a snapshot keeps it.
 
-        Holds between any two calls of ``read``; this is what a snapshot keeps.
+        Opened again, it yields exactly the remaining rows. Valid between any two calls of ``read``.
         """
         ...
 
     @property
     def finished(self) -> bool:
-        """Whether the end of the split is reached; never true without an end."""
+        """Whether the end of the split is reached; always false for a split without an end."""
         ...
 
     def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
-        """The next batch; None where the split is finished, or nothing came in time.
+        """The next batch; None where the split is finished or no data came in time.
 
         Raises:
-            ReplayMismatchError: what was to be read again is gone, or is not what it was.
+            ReplayMismatchError: data to be read again is gone or has changed.
             UnavailableError: the source cannot be reached now.
-            RefusedError: it refuses for good.
+            RefusedError: the source refuses permanently.
         """
         ...
 
@@ -79,32 +77,32 @@ class Reader(Protocol):
 
 
 class Source(Protocol):
-    """Data that can be read again from any place it was once at. Cheap to build; pickled as it is.
+    """Replayable data. Cheap to build; can be pickled.
 
-    Reading the same range twice yields the same rows in the same order within a split, or raises
-    ``ReplayMismatchError``; it never differs in silence.
+    Reading the same range twice yields the same rows, in the same order within a split, or raises
+    ``ReplayMismatchError``.
     """
 
     @property
     def schema(self) -> pa.Schema:
-        """Of every batch. May have to ask the source once."""
+        """The schema of every batch; may send a request to the source once."""
         ...
 
     def initial(self) -> Offsets:
-        """Where a job that has no offsets yet begins; asked once in a job's life."""
+        """The first offsets of a new job; called once in a job's life."""
         ...
 
     def latest(self, start: Offsets, limit: Limit) -> Offsets:
-        """The furthest place that can be read now, within the limit; ``start`` where there is nothing.
+        """The last position that can be read now, within the limit; ``start`` if there is no new data.
 
         Raises:
-            ReplayMismatchError: ``start`` is no place in this source any more (a topic was
-                truncated or made anew, a file has changed).
+            ReplayMismatchError: ``start`` is no longer a position in this source (a topic was
+                truncated or recreated, a file has changed).
         """
         ...
 
     def splits(self, start: Offsets, end: Offsets | None) -> Sequence[Split]:
-        """The parts of what lies between two places; without an end, parts that go on for ever."""
+        """Divide the range between two positions; without an end, the splits have no end."""
         ...
 
     def open(self, split: Split) -> Reader: ...
@@ -112,101 +110,98 @@ class Source(Protocol):
 
 @runtime_checkable
 class Bounded(Protocol):
-    """What a source may offer besides: to stop at what is there now (Spark's ``availableNow``)."""
+    """Optional interface of a source: stop at the present data (Spark's ``availableNow``)."""
 
     def until_now(self) -> Source:
-        """The same source, closed to whatever comes from now on: ``latest`` never goes past it.
+        """The same source without data that arrives from now on.
 
-        ``latest`` of it, asked again from where it led, comes to an end: it returns its ``start``.
-        Also from a ``start`` that an earlier process was given, before this call or after.
+        Repeated calls of ``latest``, each from the previous result, end: it returns its ``start``. This
+        also holds for a ``start`` that an earlier process was given.
         """
         ...
 
 
 @runtime_checkable
 class Forgetful(Protocol):
-    """What a source may offer besides: to forget how to plan what is committed."""
+    """Optional interface of a source: drop planning data of committed ranges."""
 
     def committed(self, end: Offsets) -> None:
-        """All up to ``end`` is committed: the source may forget how to plan what lies before it."""
+        """All data up to ``end`` is committed; the source may drop its planning data before ``end``."""
         ...
 
 
 @runtime_checkable
 class Endless(Forgetful, Protocol):
-    """What a source may offer besides: to forget, where readers without an end keep the positions."""
+    """``Forgetful`` for readers without an end, which keep the positions themselves."""
 
     def passed(self, left: Sequence[Split]) -> Offsets | None:
-        """The place that all of it has got to.
+        """The position that all splits have passed; None where splits are missing or have an end.
 
         Args:
-            left: the positions of all splits that are not finished, as one snapshot holds them.
-
-        Returns:
-            None where that tells no place: some splits are missing, or have an end.
+            left: the positions of all unfinished splits of one snapshot.
         """
         ...
 
 
 @runtime_checkable
 class Growing(Protocol):
-    """What a source may offer besides: to find the parts that came to it, where readers have no end."""
+    """Optional interface of a source: find new splits after a restart, for readers without an end."""
 
     def resumed(self, left: Sequence[Split]) -> Sequence[Split]:
-        """What to read from now on: what is left, and all that the source did not have before.
+        """The splits to read from now on: the unfinished ones and the new ones.
 
         Args:
-            left: the positions of all splits that are not finished, as one snapshot holds them.
+            left: the positions of all unfinished splits of one snapshot.
 
         Raises:
-            ConfigError: they have an end, or are finished: it was another reading.
-            ReplayMismatchError: what is left is not what it was, or not this source's any more.
+            ConfigError: they have an end or are finished, so they are of a bounded read.
+            ReplayMismatchError: their data has changed, or is no longer in this source.
         """
         ...
 
 
 @runtime_checkable
 class Portioned(Protocol):
-    """What a reader may offer besides: small batches.
+    """Optional interface of a reader: limit the size of batches.
 
-    A position inside of a batch is kept as a number of rows to skip. A reader that may find fewer rows
-    there when it reads again (a compacted topic does) must offer it: then there is no such position.
+    A position inside a batch is stored as a number of rows to skip. A reader that may find fewer rows
+    on a replay (as in a compacted topic) must offer this, so that there are no such positions.
     """
 
     def at_most(self, rows: int) -> None:
-        """No batch that is read from now on has more rows."""
+        """Limit every later batch to this number of rows."""
         ...
 
 
 @runtime_checkable
 class Checking(Protocol):
-    """What a reader may offer besides: to look again, before a snapshot keeps its place."""
+    """Optional interface of a reader: verify the source before a snapshot stores a position."""
 
     def check(self) -> None:
-        """All that was read until now was of what the split names.
+        """Check that all rows read so far came from the object that the split names.
 
         Raises:
-            ReplayMismatchError: another thing had taken its name meanwhile; nothing that was read since
-                the last check may count.
-            UnavailableError: the source does not tell now.
+            ReplayMismatchError: another object had taken its name; rows read since the last check
+                must not be used.
+            UnavailableError: the source does not answer now.
         """
         ...
 
 
 @runtime_checkable
 class Patient(Protocol):
-    """What a source may offer besides: to say how long its system is waited for."""
+    """Optional interface of a source: how long to wait for its system."""
 
     @property
     def patience(self) -> Patience:
-        """With the system, which it names."""
+        """The patience with this source's system, including the system's name."""
         ...
 
 
 @runtime_checkable
 class Watched(Protocol):
-    """What a source may offer besides: to tell how far its data goes, for people to look at."""
+    """Optional interface of a source: report the end of its data, for display."""
 
     def seen(self) -> Offsets | None:
-        """How far the last ``latest`` saw, whatever its limit; must cost nothing, and plans nothing."""
+        """The end of the data at the last ``latest``, regardless of its limit; sends no request."""
         ...

@@ -1,9 +1,8 @@
-"""Reads JSON that is kept longer than a process: damaged, forged or of another release, it is refused.
+"""Strict reader for stored JSON, which may be damaged, forged or of another release.
 
-``json.loads`` alone lets through what breaks a caller later, or raises what no caller expects: values
-nested a thousand levels deep (RecursionError), numbers of thousands of digits, NaN, lone surrogates,
-which no file can be written with. Here all of that is a ``ValueError``, as are a missing field and a
-value of another type. Who calls it turns that one error into its own, with the place and the remedy.
+Every defect is a ``ValueError``, which the caller maps to its own error: a missing field, a wrong
+type, and what ``json.loads`` accepts or answers by other errors (deep nesting, numbers of thousands of
+digits, NaN, lone surrogates).
 """
 
 from __future__ import annotations
@@ -16,37 +15,37 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 MOST_LEVELS = 64
-"""How deep lists and objects may lie in one another; our own formats have less than ten levels."""
+"""The deepest allowed nesting; this project's formats have fewer than ten levels."""
 
 LARGEST = 2**63 - 1
-"""The largest number, and with a minus sign and one more the smallest: 64 bits."""
+"""The largest number (64-bit signed); the smallest is ``-LARGEST - 1``."""
 
 HIGHEST = 10**18 - 2
-"""The largest generation, epoch or checkpoint: what a handle's name has room for."""
+"""The largest generation, epoch or checkpoint that fits a handle's name."""
 
 NEWER = "use the release of abs-sinks that wrote it, or a newer one"
-"""What to do about a format that is newer than this release."""
+"""Remedy for a format that is newer than this release."""
 
 _DIGITS = len(str(LARGEST)) + 1
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class NewerVersionError(ValueError):
-    """A newer release has written this; nothing of it may be guessed."""
+    """A newer release wrote the value."""
 
 
 class Fields(dict[str, Any]):
-    """The fields of an object; one that is not there is named."""
+    """The fields of an object; the error for a missing field names it."""
 
     def __missing__(self, name: str) -> Any:
         raise ValueError(f"it has no field {name!r}")
 
 
 def parse(content: str | bytes) -> Any:
-    """The value that a JSON text holds.
+    """Parse a JSON text.
 
     Raises:
-        ValueError: it is no JSON, or holds what no format of ours has: see the module's text.
+        ValueError: it is not JSON, or breaks a limit of this module.
     """
     try:
         text = content.decode() if isinstance(content, bytes) else content
@@ -66,7 +65,7 @@ def fields(value: object) -> Fields:
 
 
 def of(kind: type[T], value: object) -> T:
-    """The value, which must be of exactly this type: true is no number."""
+    """The value, which must be of exactly this type (a bool is not an int)."""
     if type(value) is not kind:
         raise ValueError(f"{shown(value)} is not of type {kind.__name__}")
     return value
@@ -78,7 +77,7 @@ def text(value: object) -> str:
 
 
 def whole(value: object, least: int = 0, most: int = LARGEST) -> int:
-    """The value, which must be a whole number between these two, both included."""
+    """The value, which must be an int from ``least`` to ``most``, both included."""
     number = of(int, value)
     if not least <= number <= most:
         raise ValueError(f"{number} is not a number from {least} to {most}")
@@ -86,7 +85,7 @@ def whole(value: object, least: int = 0, most: int = LARGEST) -> int:
 
 
 def decimal(value: object, least: int = 0, most: int = LARGEST) -> int:
-    """The number that a text writes in plain decimal digits: no plus, no space, no ``_``."""
+    """Parse a number in plain decimal digits: no plus, no space, no ``_``."""
     digits = text(value)
     if len(digits) > _DIGITS or re.fullmatch(r"-?[0-9]+", digits) is None:
         raise ValueError(f"{shown(value)} is not a number")
@@ -94,7 +93,7 @@ def decimal(value: object, least: int = 0, most: int = LARGEST) -> int:
 
 
 def version(value: object, newest: int, *, name: str = "version") -> int:
-    """The version of a format, which must be one that this release knows: 1 to ``newest``.
+    """The version of a format, which must be from 1 to ``newest``.
 
     Raises:
         NewerVersionError: a newer release wrote it.
@@ -110,7 +109,7 @@ def version(value: object, newest: int, *, name: str = "version") -> int:
 
 
 def shown(value: object) -> str:
-    """The value for an error, short; a container by its type only: it may be deep, or huge."""
+    """A short form of the value for errors; for a container, which may be huge, only its type."""
     if value is None or isinstance(value, (bool, int, float)):
         return str(value)
     if isinstance(value, (str, bytes)):
@@ -168,7 +167,7 @@ def _items(value: object) -> list[object]:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether it can be written to a file: a lone surrogate cannot."""
+    """Whether it encodes as UTF-8: a lone surrogate does not."""
     try:
         text.encode()
     except UnicodeEncodeError:
