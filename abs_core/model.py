@@ -130,7 +130,7 @@ class Decision:
 
     @property
     def key(self) -> tuple[str, int, int]:
-        """Identifies the decision; lineage and epoch may repeat after an adoption, no generation does."""
+        """Identifies the decision; an adoption may repeat lineage and epoch, never a generation."""
         return self.lineage, self.epoch, self.generation
 
     @property

@@ -1,4 +1,4 @@
-"""The birth certificate of a job: a value, its text, and who keeps it. The rules are in ``births``."""
+"""The birth certificate of a job: its value, its text format, and the interface of its store."""
 
 from __future__ import annotations
 
@@ -16,15 +16,13 @@ _KIND = "abs birth certificate"
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What a job's register held when a run was about to decide for the first time.
+    """Key fields of a job's register, taken before a run's first decision.
 
     Args:
         job: the register key.
         register: the register's id.
-        place: where the register lies, for people; no secret (I9).
-        generation: of the run.
-        frontier: as it was then.
-        deciding: the epoch that was about to be decided.
+        place: the register's location for display, without secrets (I9).
+        deciding: the epoch of that decision.
     """
 
     job: str
@@ -37,11 +35,11 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """What the engine's checkpoint tells of a job.
+    """The content of the engine's checkpoint about a job.
 
     Args:
-        certificate: None where there is none.
-        readable: whether the checkpoint could be looked at; if not, ``certificate`` says nothing.
+        certificate: None if there is none.
+        readable: whether the checkpoint could be read; if not, ``certificate`` has no meaning.
     """
 
     certificate: Certificate | None = None
@@ -52,14 +50,14 @@ UNREADABLE = Origin(readable=False)
 
 
 class CertificateStore(Protocol):
-    """Where a job's certificate is kept: beside what the engine recovers from."""
+    """Stores a job's certificate, beside the state that the engine recovers from."""
 
     def read(self) -> Origin:
-        """What is there now.
+        """Read the present certificate.
 
         Raises:
-            CorruptionError: what is there is no certificate.
-            UnavailableError: it could be read before, and cannot be now.
+            CorruptionError: the content is not a certificate.
+            UnavailableError: it was readable before, and is not now.
         """
         ...
 
@@ -67,7 +65,7 @@ class CertificateStore(Protocol):
         """Replace it, atomically and durably.
 
         Raises:
-            TargetError: it may or may not be replaced.
+            TargetError: the outcome is unknown.
         """
         ...
 
@@ -86,12 +84,12 @@ class MemoryCertificates:
 
 
 def place_of(store: RegisterStore, job: str) -> str:
-    """Where the job's register lies, as far as the store tells."""
+    """The location of the job's register for display; the store's type if it gives none."""
     return store.place(job) if isinstance(store, Inventory) else type(store).__name__
 
 
 def shown_place_of(store: RegisterStore, job: str) -> str:
-    """The same for people who look for it, with the option that says where it lies."""
+    """``place_of`` with the option that sets the location."""
     place = place_of(store, job)
     return f"{place} (option {store.option})" if isinstance(store, ByOption) else place
 
@@ -112,13 +110,13 @@ def to_text(certificate: Certificate) -> str:
 
 
 def from_text(content: str | bytes, where: str) -> Certificate:
-    """The certificate that the text holds.
+    """Inverse of ``to_text``.
 
     Args:
-        where: names the file, for the error.
+        where: names the file in errors.
 
     Raises:
-        CorruptionError: it is none, or of a version that this release does not know.
+        CorruptionError: it is not a certificate, or its version is unknown.
     """
     try:
         found = fields(parse(content))

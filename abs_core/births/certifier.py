@@ -1,4 +1,4 @@
-"""What a coordinator does about the birth certificate: all I/O of it; the rules are in ``births``."""
+"""Reads and writes birth certificates for a coordinator, by the rules in ``rules``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from abs_core.protocol import Identity
 
 
 class Certifier:
-    """For one run of a job, in one process; see ``Coordinator`` for the arguments."""
+    """The certifier of one run in one process; see ``Coordinator`` for the arguments."""
 
     def __init__(
         self,
@@ -39,10 +39,10 @@ class Certifier:
         self._told = False
 
     def look_around(self, epoch: int) -> None:
-        """Before a register is minted: whether the job is one whose checkpoint was deleted.
+        """Check, before a register is minted, that the job's checkpoint was not deleted.
 
         Raises:
-            IdentityError: it is, and the target is not empty.
+            IdentityError: it was, and the target is not empty.
         """
         store, who = self._store, self._who
         if who.checkpoint is None or not isinstance(store, Inventory):
@@ -62,18 +62,19 @@ class Certifier:
         except TargetError as error:
             if error.retryable:
                 raise
-            return False  # a role may write to a table and not read it
+            return False  # a role may be allowed to write to a table but not to read it
 
     def certify(self, state: JobState, epoch: int, *, gaps_allowed: bool) -> None:
-        """Before this process's first decision: the certificate must be right, and is written anew.
+        """Check the certificate before this process's first decision, and write a new one.
 
-        Where it cannot be written a warning says so once, unless something may be written twice then.
+        If it cannot be written, a warning is logged once, unless rows could then be written twice.
 
         Raises:
-            ProtocolError: the register is not the one that the certificate tells of.
-            RegisterLostError: nothing tells whether it is a lost one.
-            CorruptionError: what lies there is no certificate.
-            TargetError: it cannot be written, and the gap rule tells of no register that goes back.
+            ProtocolError: the register does not match the certificate.
+            RegisterLostError: the register may be lost, and nothing can rule this out.
+            CorruptionError: the content is not a certificate.
+            TargetError: it cannot be written, and the gap rule could not detect a register that went
+                back.
         """
         if self._certificates is None or self._certified:
             return
@@ -90,11 +91,11 @@ class Certifier:
             if refused is not None:
                 raise refused.error from failed
             self._warn(failed)
-        # Where it could not even be read it is tried once.
+        # If it could not even be read, it is tried only once.
         self._certified = failed is None or not origin.readable
 
     def note(self, state: JobState, epoch: int) -> None:
-        """After an epoch before which others may have been left out: the certificate tells of it, too.
+        """Record an epoch in the certificate, for jobs that may leave out epochs.
 
         Raises:
             TargetError: it cannot be written. The next start recognises the epoch.
@@ -111,7 +112,7 @@ class Certifier:
     def _write(
         self, certificates: CertificateStore, state: JobState, epoch: int
     ) -> TargetError | None:
-        """Why the certificate could not be written; None where it was."""
+        """Write the certificate; return the error if that failed."""
         certificate = births.certify(state, self._cell.place, epoch)
         try:
             self._patience.retry(lambda: certificates.write(certificate))

@@ -1,7 +1,7 @@
-"""A person's consent to go on where a rule refuses: a token, which the refusal names.
+"""Consent tokens, by which a person overrides a refusal that names the token.
 
-It is valid for what it was given for only: one job, lineage, target and epoch, and what the rule looked
-at. So one that is left in the options, or copied into another query's, allows nothing there.
+A token is valid only for one job, lineage, target and epoch, and the state that the rule checked. So a
+token that is left in the options, or copied to another query, has no effect.
 """
 
 from __future__ import annotations
@@ -14,17 +14,16 @@ from abs_core.model import JobState
 
 
 def to_adopt(state: JobState, who: Identity, epoch: int) -> str:
-    """Consent to take this register over from another lineage, or for another target.
+    """Consent to take over this register from another lineage, or for another target.
 
-    It holds until the next run starts: a consent to take over from one run is none to take over from
-    a later one, least of all from one that has taken the job back.
+    Valid until the next run starts, as the token includes the generation.
     """
     overridden = state.register, state.lineage, state.target, str(state.generation)
     return _token("adopt", who, epoch, *overridden)
 
 
 def to_go_on_without(origin: Origin, who: Identity, epoch: int) -> str:
-    """Consent to go on without the register that the certificate names."""
+    """Consent to continue without the register that the certificate names."""
     certificate = "" if origin.certificate is None else to_text(origin.certificate)
     return _token("lost", who, epoch, certificate)
 
@@ -37,7 +36,7 @@ def to_begin_again(before: list[JobState], who: Identity, epoch: int) -> str:
 
 
 def to_pass_over(failed: int, who: Identity, epoch: int) -> str:
-    """Consent to go on without an epoch that failed, and all after it."""
+    """Consent to continue without a failed epoch and all epochs after it."""
     return _token("passed over", who, epoch, str(failed))
 
 

@@ -1,12 +1,12 @@
-"""The parent record of a batch job: which of its tokens have begun. The rules; all of them are pure.
+"""Pure rules of the parent record of a batch job, which lists the tokens that have begun.
 
-Each token of a batch job has a register of its own (``job@token``). A register that is lost would be
-minted anew, and its batch written twice; a batch write has no checkpoint that could tell. So the token
-is noted in the job's parent record (``job@``) before its first decision, with the id of its register:
-for a token the record is the birth certificate.
+Each token of a batch job has a register of its own (``job@token``). If it were lost, it would be minted
+again and its batch written twice, as a batch write has no checkpoint to detect this. So the token and
+its register's id are recorded in the job's parent record (``job@``) before the first decision: this is
+the token's birth certificate.
 
-The record keeps the newest ``TOKENS_MAX`` tokens. The loss of an older one's register goes unseen, and
-so does the loss of registers and parent together.
+The record keeps the newest ``TOKENS_MAX`` tokens. The loss of an older token's register is not
+detected, nor the loss of registers and parent together.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from abs_core.model import JobState, NotedToken
 from abs_core.protocol import Changed, Unchanged, Verdict
 
 TOKENS_MAX = 4096
-"""How many tokens a parent record keeps: some hundred kilobytes at most."""
+"""Largest number of tokens in a parent record, which keeps it below some hundred kilobytes."""
 
 _SEPARATOR = "@"
 _LINEAGE = "tokens"
 
 
 def parent_key(job: str) -> str:
-    """The key of the parent record of ``job`` or ``job@token``; no job's and no token's."""
+    """The key of the parent record of ``job`` or ``job@token``; no job or token has this key."""
     return job.partition(_SEPARATOR)[0] + _SEPARATOR
 
 
 def token_of(job: str) -> str | None:
-    """The token in a register key, as it stands there; None where it is no batch write's."""
+    """The encoded token in a register key; None if the key is not a batch write's."""
     return job.partition(_SEPARATOR)[2] or None
 
 
@@ -41,7 +41,7 @@ def is_parent(job: str) -> bool:
 
 
 def noted(state: JobState | None, token: str) -> NotedToken | None:
-    """What the parent record knows of a token."""
+    """The token's entry in the parent record."""
     known = () if state is None else state.tokens
     return next((entry for entry in known if entry.token == token), None)
 
@@ -49,12 +49,11 @@ def noted(state: JobState | None, token: str) -> NotedToken | None:
 def note(
     state: JobState | None, job: str, entry: NotedToken, target: str, register: str
 ) -> Verdict:
-    """Add a token, or what is new of it; where there are too many the oldest goes.
+    """Add or update a token's entry; drop the oldest if there are too many.
 
     Args:
         job: any key of the batch job.
-        target: of the write.
-        register: the id to mint where there is no parent record yet.
+        register: the id for a parent record that does not exist yet.
     """
     if state is None:
         state = JobState(register, parent_key(job), target, _LINEAGE, 1, _LINEAGE)
@@ -66,22 +65,22 @@ def note(
 
 
 def without(state: JobState, tokens: Collection[str]) -> Verdict:
-    """Forget tokens, by a person's word only."""
+    """Remove tokens; only at a person's request."""
     left = tuple(entry for entry in state.tokens if entry.token not in tokens)
     return Unchanged(state) if left == state.tokens else Changed(replace(state, tokens=left))
 
 
 def before(state: JobState, moment: datetime) -> list[NotedToken]:
-    """The tokens that were noted last before a moment, oldest first."""
+    """The tokens last recorded before a moment, oldest first."""
     return [entry for entry in state.tokens if datetime.fromisoformat(entry.at) < moment]
 
 
 @dataclass(frozen=True, slots=True)
 class BatchJob:
-    """What the registers of one place hold of a batch job.
+    """All registers of a batch job in one store.
 
     Args:
-        parent: its record; None where only older releases have written it.
+        parent: None if only older releases have written the job.
         states: of its tokens, by key.
     """
 
@@ -91,14 +90,14 @@ class BatchJob:
 
     @property
     def missing(self) -> list[NotedToken]:
-        """Tokens that the parent record knows, and whose register is not there."""
+        """Tokens in the parent record whose register is missing."""
         there = {token_of(state.job) for state in self.states}
         known = () if self.parent is None else self.parent.tokens
         return [entry for entry in known if entry.token not in there]
 
 
 def batch_jobs(states: Iterable[JobState]) -> tuple[list[JobState], list[BatchJob]]:
-    """States parted into those of streams, and batch jobs with all their tokens; both by name."""
+    """Split states into streaming jobs, and batch jobs with their tokens; both by name."""
     streams: list[JobState] = []
     parents: dict[str, JobState] = {}
     tokens: dict[str, list[JobState]] = {}
@@ -115,5 +114,5 @@ def batch_jobs(states: Iterable[JobState]) -> tuple[list[JobState], list[BatchJo
 
 
 def now() -> str:
-    """The present moment as ``NotedToken.at`` has it."""
+    """The present time in the format of ``NotedToken.at``."""
     return datetime.now(UTC).isoformat(timespec="seconds")

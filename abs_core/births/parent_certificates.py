@@ -1,4 +1,4 @@
-"""A batch write's birth certificate: what the parent record of its job knows of its token."""
+"""A batch write's birth certificate, stored in the parent record of its job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ParentCertificates:
     """A ``CertificateStore`` for one token, in the register's own system.
 
     Args:
-        store: holds the token's register, and the parent record beside it.
+        store: holds the token's register and the parent record.
         job: the token's register key.
         target: of the write.
         patience: with the store.
@@ -36,7 +36,7 @@ class ParentCertificates:
         self._cell = Cell(store, parent_key(job), patience)
 
     def read(self) -> Origin:
-        """What is noted of the token.
+        """Read the token's entry.
 
         Raises:
             TargetError: the register's system does not answer.
@@ -48,11 +48,11 @@ class ParentCertificates:
         return Origin(Certificate(self._job, entry.register, place, entry.generation, None, EPOCH))
 
     def write(self, certificate: Certificate) -> None:
-        """Note the token.
+        """Record the token.
 
         Raises:
-            ProtocolError: it may not be noted. The batch must not be decided then: its register could
-                be lost unseen.
+            ProtocolError: it may not be recorded. Then the batch must not be decided, as the loss of
+                its register would not be detected.
         """
         entry = NotedToken(self._token, certificate.register, certificate.generation, now())
         register = secrets.token_hex(8)

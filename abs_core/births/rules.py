@@ -1,14 +1,13 @@
-"""Birth certificates: what a job has begun is noted a second time, in the engine's checkpoint.
+"""Pure rules of birth certificates, which detect a lost or outdated register.
 
-A register that is missing, another one, or older than it was, must never be taken for a new one: what
-the engine replays would be written twice. The checkpoint goes on when the register is lost, so the
-**certificate** lies there. It is written before a run's first decision (until then nothing is
-committed, so a lost register costs nothing) and read before a task may start the run. The rules here
-are pure.
+A register that is missing, replaced or reverted must not be taken for a new one: the engine's replay
+would be written twice. The **certificate** is in the engine's checkpoint, which survives the loss of
+the register. It is written before a run's first decision (earlier, nothing is committed) and read
+before a task may start the run.
 
-What a certificate of the last run cannot tell is told by the gap rule of ``protocol.plan``: a register
-that went back has a frontier too low for the epoch that comes next. But within its first run a register
-that goes back has no frontier at all; so the certificate names the epoch that is about to be decided.
+The gap rule of ``protocol.plan`` covers what a certificate of the last run cannot: a reverted register
+has a frontier too low for the next epoch. A register that is reverted within its first run has no
+frontier; therefore the certificate names the epoch that is about to be decided.
 """
 
 from __future__ import annotations
@@ -37,18 +36,18 @@ def start(
     epoch: int,
     place: str,
 ) -> Verdict:
-    """``protocol.start`` where a job may have begun before: mints no register beside a certificate.
+    """``protocol.start`` that never mints a register for a job with a certificate.
 
     Args:
-        epoch: the one that the run is about to write or to skip.
-        place: where the register was looked for.
+        epoch: the epoch that the run is about to write or skip.
+        place: the register's expected location.
     """
     if state is not None and who.run in state.superseded:
         return protocol.start(
             state, who, new_register, epoch
         )  # a zombie: that is the reason to name
     if state is not None and state.moved_to is not None:
-        return protocol.start(state, who, new_register, epoch)  # no consent leads past that
+        return protocol.start(state, who, new_register, epoch)  # no consent overrides that
     renamed = _renamed(state, who, origin.certificate)
     if renamed is not None:
         return renamed
@@ -63,13 +62,13 @@ def start(
 def still_there(
     state: JobState, who: Identity, origin: Origin, epoch: int, place: str
 ) -> ProtocolError | None:
-    """The same for a run that has started: why the register is not the one it started with, or None."""
+    """``start`` for a run that has started: the error if its register has changed, else None."""
     verdict = start(state, who, state.register, origin, epoch, place)
     return verdict.error if isinstance(verdict, Refused) else None
 
 
 def lost(state: JobState | None, who: Identity, origin: Origin, epoch: int) -> str | None:
-    """How the register is not what the checkpoint says of it, as half a sentence; None where it is."""
+    """How the register differs from the certificate, as half a sentence; None if it does not."""
     certificate = origin.certificate
     if certificate is None:
         if state is None and not origin.readable and epoch > 0:
@@ -87,8 +86,8 @@ def lost(state: JobState | None, who: Identity, origin: Origin, epoch: int) -> s
             "had begun)"
         )
     if state.lineage != who.lineage or state.generation > certificate.generation:
-        # Another lineage has taken it over, by consent, and counts its own epochs; or runs have
-        # started since and decided nothing, else they had written a certificate of their own.
+        # Another lineage has taken it over by consent, and numbers its own epochs; or later runs have
+        # decided nothing, else they would have written their own certificate.
         return None
     last = -1 if state.last_decided is None else state.last_decided
     if certificate.frontier is not None and last < certificate.frontier:
@@ -101,15 +100,15 @@ def lost(state: JobState | None, who: Identity, origin: Origin, epoch: int) -> s
 def uncertified(
     state: JobState, who: Identity, origin: Origin, epoch: int, place: str, why: str
 ) -> Refused | None:
-    """Whether a run may not decide for the first time, as its certificate cannot be written.
+    """Refuse a run's first decision if its certificate cannot be written and is needed.
 
-    It may where something else tells of a register that is lost later on: what that has decided, by the
-    gap rule; and where nothing can have been decided. A certificate of an earlier run does not tell of
-    what goes back to the beginning of this one.
+    It is not needed where the gap rule would detect a later loss of the register, or nothing can have
+    been decided. A certificate of an earlier run does not detect a register that is reverted to the
+    beginning of this one.
 
     Args:
-        origin: what the checkpoint told before the run tried to write.
-        why: the certificate cannot be written, as a sentence.
+        origin: read before the run tried to write.
+        why: the reason that it cannot be written, as a sentence.
     """
     certificate = origin.certificate
     if certificate is None:
@@ -122,7 +121,7 @@ def uncertified(
 
 
 def went_back(state: JobState | None, seen: JobState) -> str | None:
-    """How the register is older than what this process has seen of it; None where it is not."""
+    """How the register is older than the state that this process has seen; None if it is not."""
     if state is None:
         return "is not there any more, while the job runs"
     if state.register != seen.register:
@@ -141,7 +140,7 @@ def went_back(state: JobState | None, seen: JobState) -> str | None:
 
 
 def gone(job: str, why: str, place: str) -> RegisterLostError:
-    """The error for a register that was lost, where nobody may consent to go on without it."""
+    """The error for a lost register that no consent can override."""
     return RegisterLostError(
         f"The job's register {why}. It was looked for at {place}. {_CAUSES}",
         job=job,
@@ -150,12 +149,12 @@ def gone(job: str, why: str, place: str) -> RegisterLostError:
 
 
 def missing(who: Identity, place: str) -> Refused:
-    """The register is not there, although this run has started."""
+    """Refuse because the register is missing, although this run has started."""
     return Refused(gone(who.job, "is not there, while the job runs", place))
 
 
 def begun_elsewhere(others: Sequence[JobState], who: Identity, epoch: int) -> Refused | None:
-    """Whether a job without a register is one whose checkpoint was deleted; then it may not mint.
+    """Refuse to mint a register if the job's checkpoint seems to have been deleted.
 
     Args:
         others: states of other jobs on the same target, which is not empty.
@@ -197,10 +196,10 @@ def begun_elsewhere(others: Sequence[JobState], who: Identity, epoch: int) -> Re
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The first epoch that failed in a run of the job, as the engine's checkpoint notes it.
+    """The first failed epoch of a run, as recorded in the engine's checkpoint.
 
     Args:
-        partly: it was finished by then, and more of its rows were to be written by another call.
+        partly: it was already finished when another call failed to write more of its rows.
     """
 
     epoch: int
@@ -210,12 +209,12 @@ class Failed:
 def passed_over(
     state: JobState | None, who: Identity, failed: Failed | None, epoch: int
 ) -> Refused | None:
-    """Whether the engine has gone on past an epoch that failed, and what nobody has written since.
+    """Refuse to start if the engine has moved past an epoch that failed.
 
-    From the first failure on a run writes nothing, so that what comes after it may be passed over, too.
+    After its first failure a run writes nothing, so later epochs may be missing too.
 
     Args:
-        epoch: the one that the run begins with.
+        epoch: the run's first epoch.
     """
     if failed is None:
         return None
@@ -253,7 +252,7 @@ def _renamed(
     if certificate is None or certificate.job == who.job:
         return None
     if state is not None and state.register == certificate.register:
-        return None  # moved by `abs register rename`; the next certificate has the new name
+        return None  # renamed by `abs register rename`; the next certificate has the new name
     return Refused(
         IdentityError(
             f"This checkpoint is that of job {certificate.job}: under another name it would write "
@@ -268,7 +267,7 @@ def _renamed(
 def _begun_again(
     state: JobState | None, who: Identity, new_register: str, origin: Origin
 ) -> Verdict:
-    """By consent: what is decided is taken to be nothing, under a generation never used before."""
+    """Start anew by consent, as if nothing was decided, under a generation never used before."""
     begun = 0 if origin.certificate is None else origin.certificate.generation
     if state is None:
         return Changed(
@@ -283,7 +282,7 @@ def _begun_again(
             )
         )
     if state.run == who.run and state.generation > begun:
-        return Unchanged(state)  # another task of this run was first
+        return Unchanged(state)  # another task of this run has done it
     if state.open:
         return Refused(_open_before(state, who))
     return Changed(

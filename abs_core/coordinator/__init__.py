@@ -1,8 +1,7 @@
-"""Drives the rules of ``protocol`` against a register and a sink's committer: all I/O of the core.
+"""Applies the rules of ``protocol`` to a register and a sink's committer: the core's I/O.
 
 ``cell`` loads and changes a job's register cell, ``_decider`` decides an epoch, ``rollforward``
-commits what is decided, ``_sweeper`` aborts the rest. ``permission`` says whether an epoch may still
-be decided.
+commits decisions, ``_sweeper`` aborts the rest, and ``permission`` sets the deadline of a decision.
 """
 
 from abs_core.coordinator._coordinator import NOTHING_BEGUN, Coordinator

@@ -1,8 +1,8 @@
-"""Drives the rules of ``protocol`` against a register and a committer: all I/O of the core is here.
+"""The coordinator of one run: applies the rules of ``protocol`` to a register and a committer.
 
-Tasks call ``begin`` (start, plan, and a sweep where they raised the generation) and then write and
-pre-commit; the commit process calls ``commit`` on the engine's checkpoint-complete notification, or
-``abort``. They may be any number of processes: what they agree on is in the register only.
+Tasks call ``begin`` (start, plan, and a sweep if they raised the generation), then write and
+pre-commit. The commit process calls ``commit`` on the engine's checkpoint-complete notification, or
+``abort``. Any number of processes may take part; they share state through the register only.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from abs_core.protocol import Changed, Identity, Refused, Skip, Unchanged, Verdi
 __all__ = ["NOTHING_BEGUN", "Coordinator", "Report"]
 
 NOTHING_BEGUN = Origin()
-"""Of an engine without certificates: a register that is not there is minted."""
+"""For an engine without certificates: a missing register is minted."""
 
 
 class Coordinator:
-    """One run of a job, as seen by one of its processes.
+    """One run of a job in one of its processes.
 
     Args:
         who: the run; ``who.target`` must be the sink's.
         store: holds the register.
-        committer: acts on the sink's handles. A ``CoCommitter`` commits rows and register in one
-            transaction; pass ``co_commit=False`` where ``store`` is not in the sink's own system.
-        observe: is told of progress, perhaps by several threads at once; must not raise.
-        certificates: where the job's birth certificate is kept; None: nowhere (batch writes, tests).
-        is_empty: whether the target holds nothing yet; asked where a register is to be minted.
-        fence: called with the new state when this process has just raised the generation.
-        clock: seconds; by it handles that expire are decided in time, or not at all.
+        committer: the sink's. A ``CoCommitter`` commits rows and register in one transaction; pass
+            ``co_commit=False`` if ``store`` is not in the sink's own system.
+        observe: receives events, perhaps from several threads at once; must not raise.
+        certificates: stores the job's birth certificate; None: not kept (batch writes, tests).
+        is_empty: whether the target is empty; called before a register is minted.
+        fence: called with the new state after this process has raised the generation.
+        clock: in seconds; measures how long handles have left.
     """
 
     def __init__(
@@ -81,17 +81,17 @@ class Coordinator:
     def begin(
         self, epoch: int, *, gaps_allowed: bool = False, origin: Origin = NOTHING_BEGUN
     ) -> tuple[JobState, Write | Skip]:
-        """Start the run where it has not started yet, and say what to do with ``epoch``.
+        """Start the run if no task has, and plan ``epoch``.
 
         Args:
-            origin: what the engine's checkpoint told before any task began.
+            origin: read from the engine's checkpoint before any task began.
 
         Raises:
-            RegisterLostError: the register is not the one that the checkpoint tells of.
+            RegisterLostError: the register does not match the checkpoint.
             FencedError: a newer run has taken over.
-            IdentityError: the register is another lineage's or another target's.
+            IdentityError: the register belongs to another lineage or target.
             EpochGapError: an epoch before this one was never written.
-            AbandonedError: this run has given the epoch up.
+            AbandonedError: this run has abandoned the epoch.
         """
         reached(CrashPoint.BEFORE_START)
         state = self._start(origin, epoch)
@@ -102,32 +102,31 @@ class Coordinator:
         return state, planned
 
     def check_begun(self, certificate: Certificate) -> None:
-        """Before ``begin``, where the engine keeps what a certificate says with each epoch of its own.
+        """Check a certificate that the engine stores with each of its epochs; call before ``begin``.
 
         Raises:
-            RegisterLostError: the register is not the one that it tells of. There is no consent.
+            RegisterLostError: the register does not match it; consent is not possible.
         """
         why = births.lost(self._cell.load(), self._who, Origin(certificate), 0)
         if why is not None:
             raise births.gone(self._who.job, why, self._cell.shown_place)
 
     def commit(self, report: Report) -> None:
-        """Commit the epoch: every task of it has reported its share.
+        """Commit and finish the epoch, once every task has reported its share.
 
-        When it returns, the epoch is finished. When it raises ``UnavailableError`` the epoch may be
-        decided: a later run rolls it forward, or writes it again.
+        After ``UnavailableError`` the epoch may be decided: a later run rolls it forward, or writes it
+        again.
 
         Raises:
             FencedError: a newer run has taken over.
-            ReplayMismatchError: the epoch is committed already, and was another one then.
-            NotPreparedError: a handle is not prepared any more, or would not be for long enough to
-                commit it; nothing is decided, restart.
+            ReplayMismatchError: a different epoch is already committed under this number.
+            NotPreparedError: a handle is no longer prepared, or not for long enough to commit it;
+                nothing is decided, restart.
             HandleLostError: a handle of a decision is aborted or unknown (I7).
-            RegisterLostError: the register is not the one that the checkpoint tells of, or nothing
-                tells whether it is.
+            RegisterLostError: the register does not match the checkpoint, or this cannot be checked.
         """
         began = time.monotonic()
-        # First what is decided already: it must end well whatever becomes of this epoch.
+        # Open decisions first: they must be finished even if this epoch fails.
         state = self._forward.finish_open(self._decider.expected(report) or self._decider.mine())
         known = self._decider.is_known(state, report)
         if not known:
@@ -136,7 +135,7 @@ class Coordinator:
         state = self._decider.decide(report, known=known)
         state = self._forward.finish_open(state, present=report.epoch)
         if report.gaps_allowed:
-            # The gap rule does not tell a register that went back then: each epoch is noted.
+            # Then the gap rule cannot detect a register that went back, so each epoch is recorded.
             self._certifier.note(state, report.epoch)
         job, epoch, rows = self._who.job, report.epoch, report.rows
         if known:
@@ -144,14 +143,14 @@ class Coordinator:
         else:
             seconds = time.monotonic() - began
             self._observe(Committed(job, epoch, rows, len(report.committables), seconds))
-        # Also after a replay: the run before may have died between finish and here.
+        # Also after a replay: the previous run may have died between finish and here.
         self._sweeper.tidy(state, forget=True, spent=given)
 
     def abort(self, epoch: int) -> None:
-        """Give the epoch up and abort what its tasks pre-committed, unless it is decided.
+        """Abandon the epoch and abort its tasks' handles, unless it is decided.
 
-        Where the register cannot be reached nothing is aborted: the next start sweeps. Does nothing
-        where the run has not started: an engine may fail before its first task gets there.
+        Aborts nothing if the register cannot be reached (the next start sweeps), or if the run has not
+        started.
         """
         if not protocol.has_started(self._cell.load(), self._who):
             return
@@ -160,17 +159,14 @@ class Coordinator:
             self.sweep(state)
 
     def end(self) -> bool:
-        """Give this run up, as its engine stops: all that it has open is committed or aborted.
+        """End this run: commit its decisions and abort its other handles; whether it was ended.
 
-        Does nothing where the run has not started, or a newer one has taken over. Its tasks may still
-        be running: what they pre-commit from now on is swept by ``sweep_ended``, or the next start.
-
-        Returns:
-            whether it was ended.
+        Does nothing if the run has not started, or a newer run has taken over. Its tasks may still be
+        running: ``sweep_ended``, or the next start, sweeps their later pre-commits.
 
         Raises:
-            TargetError: it is not known whether; the next start does it.
-            HandleLostError: as ``commit``; what could be swept is.
+            TargetError: the outcome is unknown; the next start does it.
+            HandleLostError: as ``commit``; all other handles are swept.
         """
         if not protocol.has_started(self._cell.load(), self._who):
             return False
@@ -191,25 +187,25 @@ class Coordinator:
         return True
 
     def sweep_ended(self) -> None:
-        """Sweep once more after ``end``, for what late tasks have pre-committed meanwhile."""
+        """Sweep again after ``end``, for pre-commits of late tasks."""
         self._sweeper.sweep(present(self._cell, self._who), protocol.ended(self._who))
 
     def roll_forward(self) -> JobState:
-        """Commit what is decided and not finished, without an epoch of one's own.
+        """Commit and finish all open decisions.
 
         Raises:
-            FencedError: a newer run has taken over, and does it.
+            FencedError: a newer run has taken over, and rolls them forward.
             HandleLostError: as ``commit``.
         """
         return self._forward.finish_open(self._decider.mine())
 
     def take_over(self) -> JobState:
-        """Raise the generation without an epoch of one's own, finish what is decided, and sweep.
+        """Raise the generation, finish all open decisions, and sweep; for a run that writes no epoch.
 
         Raises:
             FencedError: a newer run has taken over.
             HandleLostError: as ``commit``.
-            TargetError: what is left cannot be finished or aborted now.
+            TargetError: some handles cannot be committed or aborted now.
         """
         self._start(NOTHING_BEGUN, 0)
         state = self._forward.finish_open(self._decider.mine())
@@ -218,7 +214,7 @@ class Coordinator:
         return state
 
     def lost(self, epoch: int) -> tuple[Committable, ...]:
-        """Commit what can be of the oldest decision; what of it is lost for good (I7).
+        """Commit what is possible of the oldest decision; return its lost committables (I7).
 
         Raises:
             ProtocolError: the oldest open decision is not on this epoch.
@@ -226,30 +222,30 @@ class Coordinator:
         return self._forward.lost(self._oldest(epoch))
 
     def accept_loss(self, epoch: int, consented: Sequence[Committable]) -> JobState:
-        """Finish the oldest decision without these handles: the one way past a HandleLostError.
+        """Finish the oldest decision without these handles, as the only way past a HandleLostError.
 
-        Only a person may ask for it, having seen what is lost; no engine calls it.
+        For a person who has seen what is lost; no engine may call it.
 
         Raises:
-            ProtocolError: other handles are lost than were consented to; nothing is changed.
+            ProtocolError: the lost handles are not those consented to; nothing is changed.
         """
         return self._forward.accept_loss(self._oldest(epoch), consented)
 
     def sweep(self, state: JobState, spent: frozenset[HandleName] = NOTHING) -> None:
         """Abort every handle that no decision, present or future, can name (I4).
 
-        Does nothing where a newer run has taken over (I5).
+        Does nothing if a newer run has taken over (I5).
 
         Args:
-            spent: what an epoch's commit was composed of: it has served, and is not told of.
+            spent: tasks' handles that were composed into others; not reported as swept.
         """
         self._sweeper.sweep(state, self._who, spent)
 
     def discard(self, handles: Sequence[HandleName]) -> None:
-        """Abort handles of this run, of epochs that are not decided, which no report will ever name.
+        """Abort handles of this run's undecided epochs that no report will ever name.
 
-        For an engine whose one process makes all reports: nobody else knows these handles, so no
-        decision can name them (I4). What cannot be aborted is swept when its epoch is finished.
+        Only for an engine in which one process makes all reports, so that no decision can name these
+        handles (I4). Handles that cannot be aborted are swept when their epoch is finished.
 
         Raises:
             FencedError: a newer run has taken over, and sweeps them.
@@ -266,14 +262,14 @@ class Coordinator:
         before = self._cell.load()
         verdict = rule(before)
         if isinstance(verdict, Unchanged):
-            return verdict.state  # the common case, in one look: another task has started the run
+            return verdict.state  # the common case, in one read: another task has started the run
         if before is None and isinstance(verdict, Changed):
             self._certifier.look_around(epoch)
         state = self._cell.change(rule)
         reached(CrashPoint.AFTER_START)
         minted = state.register == register or state.generation == 1
-        # Another task of this run may have been first, and tells. Of a new register its id says whose
-        # it is. Of one that was taken over nothing does, after a lost reply: then both tell.
+        # Another task of this run may have been first, and reports it. A new register's id shows who
+        # minted it. After a lost reply nothing shows who raised the generation: then both report it.
         if not minted or state.register == register:
             self._observe(Started(self._who.job, state.generation, minted))
         self._fence(state)

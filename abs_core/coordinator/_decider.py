@@ -1,6 +1,6 @@
-"""Decides an epoch: has its handles inspected, and puts the decision in place, in time.
+"""Decides an epoch: inspects its handles, and stores the decision before any of them can expire.
 
-Only the run that holds the generation may (I5). What is decided is committed by ``rollforward``.
+Only the run that holds the generation may decide (I5). ``rollforward`` commits the decision.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Decider:
 
     Args:
         co_commit: whether a ``CoCommitter`` decides and commits at once.
-        clock: seconds; by it handles that expire are decided in time, or not at all.
+        clock: in seconds; measures how long handles have left.
     """
 
     def __init__(
@@ -53,10 +53,10 @@ class Decider:
         self._clock = clock
 
     def expected(self, report: Report) -> JobState | None:
-        """The state that this process saw last, where by it the epoch is simply the next one.
+        """The state that this process saw last, if the epoch is simply the next one by it.
 
-        That saves a look. Nothing rests on it: the decision's compare-and-set tells whether it is
-        still the present state, and if it is not the epoch is decided, or refused, by that one.
+        It saves a read of the register and may be out of date: the decision's compare-and-set then
+        fails, and the present state is used.
         """
         last = self._cell.last
         if last is None or last.open or any(isinstance(s, Drained) for s in report.shares):
@@ -68,7 +68,7 @@ class Decider:
         return last if isinstance(planned, Write) else None
 
     def is_known(self, state: JobState, report: Report) -> bool:
-        """Whether the epoch is decided already, having checked that it is the same one."""
+        """Whether the epoch is already decided; checks that it is the same one."""
         planned = self._plan(state, report)
         if isinstance(planned, Write):
             if any(isinstance(share, Drained) for share in report.shares):
@@ -86,14 +86,14 @@ class Decider:
         return True
 
     def decide(self, report: Report, *, known: bool) -> JobState:
-        """The state with the decision, or, where the target co-commits, after it.
+        """Decide the epoch, and also finish it where the target co-commits; return the new state.
 
         Args:
-            known: the epoch is decided already: its decision stands.
+            known: the epoch is already decided, and its decision stays.
 
         Raises:
-            NotPreparedError: a handle is not prepared any more, or would not be for long enough;
-                nothing is decided.
+            NotPreparedError: a handle is no longer prepared, or not for long enough; nothing is
+                decided.
         """
         if self._co_committer is not None:
             return self._co_commit(self._co_committer, report)
@@ -102,7 +102,7 @@ class Decider:
         return state
 
     def abandoned(self, epoch: int) -> JobState:
-        """The state after the epoch was given up, unless it is decided."""
+        """Abandon the epoch, unless it is decided; return the new state."""
         state = self._cell.change(self._as_run(lambda s, g: protocol.abandon(s, g, epoch)))
         if epoch in state.abandoned:
             reached(CrashPoint.AFTER_ABANDON)
@@ -110,7 +110,7 @@ class Decider:
         return state
 
     def mine(self) -> JobState:
-        """The present state, where this run still holds the generation."""
+        """The present state; raises ``FencedError`` if another run holds the generation."""
         state = present(self._cell, self._who)
         generation = protocol.generation_of(state, self._who)
         if isinstance(generation, Refused):
@@ -118,7 +118,7 @@ class Decider:
         return state
 
     def _composed(self, report: Report) -> Report:
-        """The report with the handles that the decision will name, where the sink composes them."""
+        """The report with composed handles, where the sink composes them."""
         if not isinstance(self._committer, Composer):
             return report
         committer = self._committer
@@ -142,10 +142,10 @@ class Decider:
         return replace(report, shares=[Wrote(0, None, digest), *composed])
 
     def _put(self, report: Report, *, known: bool) -> JobState:
-        """The state with the decision, which is in place in time for all handles to be committed.
+        """Store the decision before any handle can expire, and return the new state.
 
-        Where it could not be put in place in time the epoch is abandoned, as what was sent may still
-        be on its way; if that one was faster, the decision stands.
+        If that fails in time, the epoch is abandoned, as a request may still be on its way; if the
+        request takes effect first, the decision stays.
         """
         deciding = self._deciding(protocol.decide, report)
         permission = None if known else self._permission(report)
@@ -162,10 +162,10 @@ class Decider:
             return state
 
     def _permission(self, report: Report) -> Permission | None:
-        """Before the decision: every handle must still be prepared, with time left to commit it.
+        """Check that every handle is prepared, with enough time left to commit it.
 
         Returns:
-            None where a successor has decided, and swept, while this run looked.
+            None if a successor decided and swept in the meantime.
         """
         permission = Permission(
             self._who.job,
@@ -213,7 +213,7 @@ class Decider:
         return self._as_run(deciding)
 
     def _as_run(self, rule: Callable[[JobState, int], Verdict]) -> Rule:
-        """A rule that only the run which holds the generation may apply (I5)."""
+        """Make a rule that fails unless this run holds the generation (I5)."""
 
         def checked(state: JobState | None) -> Verdict:
             if state is None:

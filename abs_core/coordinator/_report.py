@@ -1,4 +1,4 @@
-"""What the tasks of an epoch have reported to the commit process."""
+"""The tasks' report on an epoch to the commit process."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from abs_core.rowdigest import RowDigest, is_row_digest
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All that the tasks of one epoch have reported.
+    """The shares of all tasks of one epoch.
 
     Args:
-        shares: one for each task.
         fingerprint: digest of the epoch's input description; None where it cannot be read.
         gaps_allowed: whether epochs may be left out before this one.
-        trusted: an epoch that is committed is taken for this one, whatever its rows are.
+        trusted: an already committed epoch counts as this one without a comparison of rows.
     """
 
     epoch: int
@@ -38,12 +37,12 @@ class Report:
 
     @property
     def digest(self) -> RowDigest | None:
-        """Of all rows; None where a task made none."""
+        """The digest of all rows; None if a task made none."""
         made = [share.digest for share in self.shares if share.digest is not None]
         return reduce(add, made) if made and len(made) == len(self.shares) else None
 
     def known_by(self, state: JobState) -> tuple[str | None, int]:
-        """Fingerprint and rows, of the kind in which this epoch is recorded if it is."""
+        """Fingerprint and row count, of the same kind as the epoch's record if there is one."""
         recorded = state.record(self.epoch)
         if recorded is not None and self.trusted:
             return recorded.fingerprint, recorded.rows

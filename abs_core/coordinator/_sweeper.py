@@ -1,4 +1,4 @@
-"""Aborts what no decision, present or future, can name, and deletes old proof."""
+"""Aborts handles that no decision can name, and deletes old proof of commit."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ NOTHING: frozenset[HandleName] = frozenset()
 
 
 class Sweeper:
-    """For one run of a job: for its tasks, when they start it, and for its commit process.
+    """The sweeper of one run, for its tasks at start and its commit process.
 
-    Each system is swept on its own: one that is away stops its own sweep, not the others'.
+    Each system is swept separately: one that is down does not stop the others' sweep.
     """
 
     def __init__(
@@ -34,11 +34,11 @@ class Sweeper:
         self._observe = observe
 
     def sweep(self, state: JobState, who: Identity, spent: frozenset[HandleName] = NOTHING) -> None:
-        """Abort every handle that no decision can name (I4); nothing where ``who`` is fenced (I5).
+        """Abort every handle that no decision can name (I4); do nothing if ``who`` is fenced (I5).
 
         Args:
-            who: holds the generation: this run, or what it became when it gave itself up.
-            spent: what an epoch's commit was composed of: it has served, and is not told of.
+            who: this run, or its identity after it ended itself.
+            spent: tasks' handles that were composed into others; not reported as swept.
 
         Raises:
             TargetError: some handles stay. Every system that answers is swept.
@@ -48,17 +48,17 @@ class Sweeper:
     def tidy(
         self, state: JobState, *, forget: bool, spent: frozenset[HandleName] = NOTHING
     ) -> None:
-        """Sweep, and delete old proof. Safety does not rest on it: a failure stops no job.
+        """Sweep, and delete old proof of commit; a failure is reported and retried at the next epoch.
 
-        It is reported, and comes again with the next epoch: a handle that only another role may
-        abort, for instance, must not stop a job whose epochs are finished.
+        It is never needed for safety: for instance, a handle that only another role may abort must not
+        stop a job whose epochs are finished.
         """
 
         def tidying(system: Committer) -> Callable[[], None]:
             parts = [self._sweeping(system, state, self._who, spent)]
             if forget:
                 parts.insert(0, partial(_forget, system, state))
-            # Also where old proof cannot be deleted: what is left behind would grow without end.
+            # Do both even if one fails: leftovers would grow without bound.
             return lambda: attempt_all(parts)
 
         try:
@@ -67,7 +67,7 @@ class Sweeper:
             self._observe(SweepFailed(self._who.job, str(error)))
 
     def discard(self, state: JobState, who: Identity, handles: Iterable[HandleName]) -> None:
-        """Abort what will be in no report; see ``Coordinator.discard``. A failure is reported only."""
+        """Abort handles that no report will name, see ``Coordinator.discard``; only report failures."""
         generation, last = protocol.generation_of(state, who), state.last_decided
         dead = [
             handle
@@ -83,10 +83,7 @@ class Sweeper:
             self._observe(SweepFailed(self._who.job, str(error)))
 
     def _in_each(self, made: Callable[[Committer], Callable[[], object]]) -> None:
-        """Do it in every system, with patience for those where it fails.
-
-        One that is away is waited for when the others are done, and all that fail wait together.
-        """
+        """Call it in every system, then retry those that failed, with patience, all together."""
         whole = self._committer
         several = whole if isinstance(whole, Composite) else None
         way = in_turn if several is None else several.way
@@ -106,7 +103,7 @@ class Sweeper:
     def _sweeping(
         self, system: Committer, state: JobState, who: Identity, spent: frozenset[HandleName]
     ) -> Callable[[], None]:
-        """The sweep of one system, which can be tried again."""
+        """The sweep of one system; it can be repeated."""
         swept: list[str] = []
 
         def sweep() -> None:

@@ -1,4 +1,4 @@
-"""One job's register cell, with patience: load it, or change it by a rule, whatever gets lost."""
+"""Loads one job's register cell, or changes it by a rule, in spite of lost requests and replies."""
 
 from __future__ import annotations
 
@@ -18,40 +18,35 @@ Swap = Callable[[Version | None, JobState], Version | Conflict]
 
 
 class Cell:
-    """A job's cell in a register store.
-
-    Args:
-        store: holds it.
-        job: its key.
-    """
+    """A job's cell in a register store."""
 
     def __init__(self, store: RegisterStore, job: str, patience: Patience) -> None:
         self._store = store
         self._job = job
         self._patience = patience
-        self._last: Stored | None = None  # what was seen last; a compare-and-set tells if it holds
-        self._seen: JobState | None = None  # the same, never forgotten: a register does not go back
+        self._last: Stored | None = None  # seen last; a compare-and-set finds out if it is outdated
+        self._seen: JobState | None = None  # the same, kept: it detects a register that went back
 
     @property
     def last(self) -> JobState | None:
-        """What was seen or put in place last; None where that is not known. It may be out of date."""
+        """The state seen or stored last, which may be out of date; None if unknown."""
         return None if self._last is None else self._last.state
 
     @property
     def place(self) -> str:
-        """Where it lies, for people."""
+        """Display name of the cell's location."""
         return place_of(self._store, self._job)
 
     @property
     def shown_place(self) -> str:
-        """For errors: see ``shown_place_of``."""
+        """The location for errors, see ``shown_place_of``."""
         return shown_place_of(self._store, self._job)
 
     def load(self) -> JobState | None:
-        """The present state; None where the job has none yet.
+        """The present state; None if the job has none yet.
 
         Raises:
-            RegisterLostError: it is gone, or older than what this process has seen of it.
+            RegisterLostError: it is gone, or older than a state that this process has seen.
         """
         stored = self._patience.retry(self._look)
         return None if stored is None else stored.state
@@ -59,27 +54,21 @@ class Cell:
     def change(
         self, rule: Rule, swap: Swap | None = None, permission: Permission | None = None
     ) -> JobState:
-        """Apply ``rule`` to the present state, over and over, until its result is in place.
+        """Apply ``rule`` to the present state and store the result, with retries; return the new state.
 
-        It begins with the state that was seen last, which saves a look: the compare-and-set tells
-        whether that is still the present one. To refuse, or to find nothing to do, it looks anew.
-
-        A reply that is lost is not guessed: the state is loaded again, and the rule answers
-        ``Unchanged`` where the change took effect after all. Where somebody else was first it is
-        tried again after a pause, as where the store does not answer.
+        It begins with the state seen last, and loads the cell only before it refuses or finds nothing
+        to do. After a lost reply it loads the state again; the rule returns ``Unchanged`` if the change
+        took effect. After a conflict it retries with a pause, as when the store does not answer.
 
         Args:
-            swap: puts the new state in place; the store's compare-and-set where not given.
-            permission: is asked before each try to put the new state in place.
-
-        Returns:
-            the state that the rule led to.
+            swap: stores the new state; default: the store's compare-and-set.
+            permission: asked before each attempt to store.
 
         Raises:
             ProtocolError: the rule refuses, or the register was lost (``load``).
-            TargetError: the store does not answer for good; the change may have taken effect.
-            ContentionError: others were first each time; the change has not taken effect.
-            NotPreparedError: ``permission`` is refused; a try before may still take effect.
+            TargetError: the store does not answer; the change may have taken effect.
+            ContentionError: every attempt met a conflict; the change has not taken effect.
+            NotPreparedError: ``permission`` refused; an earlier attempt may still take effect.
         """
         lost = 0
 

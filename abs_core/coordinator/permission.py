@@ -1,8 +1,7 @@
-"""Whether an epoch may still be decided: its handles are prepared, and will be for long enough.
+"""Checks that an epoch's handles are prepared, and will be for long enough to commit them.
 
-What a target ends on its own (an open transaction) must not be decided so late that it is
-gone before it can be committed: a decision on it could never be kept, and its rows would be lost,
-where an epoch that is not decided is simply written again. So a decision has a deadline.
+A target may abort a handle by itself (a transaction's timeout). After the decision its rows would be
+lost, while an undecided epoch is written again. So a decision has a deadline.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from abs_core.patience import Patience
 
 
 class Permission:
-    """For the decision on one epoch, by exactly these committables.
+    """Permission to decide one epoch by exactly these committables.
 
     Args:
         job: for errors.
-        patience: of the commit that follows the decision: so much time must be left for it.
-        clock: seconds, as ``time.monotonic``.
+        patience: of the later commit; handles must have that much time left.
+        clock: in seconds, as ``time.monotonic``.
     """
 
     def __init__(
@@ -45,11 +44,11 @@ class Permission:
         self.tries = 0
 
     def inspect(self) -> None:
-        """Look at every handle, and learn by when the decision must be in place.
+        """Inspect every handle and compute the deadline of the decision.
 
         Raises:
-            NotPreparedError: one is not prepared any more, or has too little time left.
-            TargetError: the target does not tell.
+            NotPreparedError: a handle is no longer prepared, or has too little time left.
+            TargetError: the target does not answer.
         """
         asked = self._clock()
         seen = self._committer.inspect(self._committables)
@@ -67,13 +66,13 @@ class Permission:
                 self._deadline = ends if self._deadline is None else min(self._deadline, ends)
 
     def ask(self) -> float | None:
-        """Ask for one try of the decision: until when may it begin? None: there is no hurry.
+        """Allow one attempt of the decision and return its deadline; None: no deadline.
 
-        For every further try what can expire is inspected again: the first may have taken long.
+        Before each further attempt, handles that can expire are inspected again.
 
         Raises:
-            NotPreparedError: none is allowed any more; one that was sent may still be on its way.
-            TargetError: the target does not tell.
+            NotPreparedError: no attempt is allowed now; an earlier one may still take effect.
+            TargetError: the target does not answer.
         """
         self.tries += 1
         if self._deadline is None:

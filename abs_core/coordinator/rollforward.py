@@ -1,6 +1,6 @@
-"""Brings open decisions to their end: commits their handles, proves it, and finishes them.
+"""Rolls open decisions forward: commits their handles, checks the outcomes, and finishes them.
 
-Any run may do it, at any time, and several at once: a decision is never taken back (I2).
+Any run may do this at any time, also several at once: a decision is never revoked (I2).
 """
 
 from __future__ import annotations
@@ -19,18 +19,13 @@ from abs_core.patience import Patience
 from abs_core.protocol import Identity, Verdict
 
 OFFSETS = "offsets"
-"""In a committable's ``extra``: where its rows are in the target, for people."""
+"""Key in a committable's ``extra``: position of its rows in the target, for display."""
 
 _SHOWN = 20
 
 
 class RollForward:
-    """For one run of a job.
-
-    Args:
-        cell: the job's register.
-        committer: acts on the handles that decisions name.
-    """
+    """Rolls forward for one run of a job."""
 
     def __init__(
         self,
@@ -47,14 +42,13 @@ class RollForward:
         self._observe = observe
 
     def finish_open(self, state: JobState, present: int | None = None) -> JobState:
-        """Commit what is decided and not finished, oldest first.
+        """Commit and finish all open decisions, oldest first; return the new state.
+
+        The new state may be a newer run's.
 
         Args:
             state: the register's state, not older than this run's last change of it.
-            present: the epoch that is being committed now; others are reported as rolled forward.
-
-        Returns:
-            the state after it; it may be a newer run's.
+            present: the epoch being committed; others are reported as rolled forward.
 
         Raises:
             HandleLostError: a handle of a decision is aborted or unknown (I7).
@@ -79,7 +73,7 @@ class RollForward:
         return self._cell.change(rule)
 
     def lost(self, decision: Decision) -> tuple[Committable, ...]:
-        """Commit what can be of the decision; the committables that are aborted or unknown."""
+        """Commit what is possible of the decision; return the aborted or unknown committables."""
         outcomes = self._patience.retry(lambda: self._outcomes(decision))
         lost = tuple(
             c for c in decision.committables if outcomes[c.handle] is not Outcome.COMMITTED
@@ -117,7 +111,7 @@ class RollForward:
         )
 
     def _outcomes(self, decision: Decision) -> dict[HandleName, Outcome]:
-        """What became of every handle of the decision; one that is not answered for is unknown."""
+        """The outcome of every handle of the decision; unknown where the committer gave none."""
         found = self._committer.commit(decision.committables)
         outcomes = {h: found.get(h, Outcome.UNKNOWN) for h in decision.handles}
         waiting = [h for h, outcome in outcomes.items() if outcome is Outcome.PREPARED]
@@ -132,7 +126,7 @@ class RollForward:
 
 
 def committed_elsewhere(decision: Decision, lost: Sequence[Committable]) -> str:
-    """Where the rest of the epoch is in the target, for sinks that say so (``offsets`` in extra)."""
+    """Position of the epoch's other rows in the target, for sinks that report it (``OFFSETS``)."""
     kept = [c for c in decision.committables if c not in lost]
     places = [places for c in kept if (places := dict(c.extra).get(OFFSETS))]
     if not places:
@@ -146,7 +140,7 @@ def present(cell: Cell, who: Identity) -> JobState:
     """The register's present state.
 
     Raises:
-        RegisterLostError: there is none, although this run has started.
+        RegisterLostError: it is missing, although this run has started.
     """
     state = cell.load()
     if state is None:

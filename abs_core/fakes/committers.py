@@ -17,7 +17,7 @@ from abs_core.protocol import sweepable
 
 
 class HandleCommitter:
-    """Commits handle by handle and leaves a marker for each: the proof that it is committed.
+    """Commits handle by handle, with a marker for each as proof of commit.
 
     Args:
         keyed: upsert by id; append otherwise.
@@ -79,13 +79,13 @@ class HandleCommitter:
 
 
 class TransactionCommitter(HandleCommitter):
-    """wal: applies all handles of an epoch and the register in one transaction, where it can."""
+    """wal: applies all handles of an epoch and the register in one transaction."""
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
         with self._target.transaction() as db:
-            # The version first: where a newer run has swept the rows, being fenced is the reason.
+            # The version first: if a newer run has swept the rows, the error must be the fencing.
             stored = read(db, state.job)
             if (None if stored is None else stored.version) != expected:
                 return Conflict()
@@ -101,7 +101,7 @@ class TransactionCommitter(HandleCommitter):
 
 
 class NothingToCommit:
-    """idempotent: a committable exists only after its rows are in place; there is nothing to undo."""
+    """idempotent: rows are stored before their committable exists; commit and abort do nothing."""
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         return {c.handle: Inspection(Outcome.PREPARED) for c in committables}

@@ -73,5 +73,5 @@ def swap(
 
 
 def _version(number: int, state: JobState) -> Version:
-    # With the register's id: a cell that was deleted and made anew has other versions.
+    # With the register's id: a deleted and recreated cell has other versions.
     return f"{number}.{state.register}"

@@ -1,4 +1,4 @@
-"""What a fake sink writes to: a SQLite database with data, staged rows, markers and a register."""
+"""The fake sink's target: a SQLite database with data, staged rows, markers and a register."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class FakeTarget:
     """The database; every call is one transaction.
 
     Args:
-        path: of the file, shared among processes, its folder made if need be; in memory, for this
-            object alone, where None.
-        state: another file, which holds all but the data; the same one where None.
+        path: a file shared among processes, its folder made if missing; None: in memory, for this
+            object only.
+        state: another file for everything but the data; None: the same file.
 
-    A file outlives its processes' SIGKILL, not a loss of power: it is never flushed. Two files are for
-    tests in one process.
+    A file survives SIGKILL of its processes but not a power loss: it is never flushed. Two files are
+    for tests in one process.
     """
 
     def __init__(self, path: Path | None = None, state: Path | None = None) -> None:
@@ -65,7 +65,7 @@ class FakeTarget:
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, one at a time; a failure of the database is mapped to its error here."""
+        """A transaction, one at a time; maps the database's errors."""
         with self._lock:  # the embedded runtime writes from several threads
             try:
                 connection = self._connection
@@ -84,7 +84,7 @@ class FakeTarget:
                 raise RefusedError(f"The fake target {self.name} refused: {error}") from error
 
     def close(self) -> None:
-        """Close the connection; a target in memory stays, as the server it stands for does."""
+        """Close the connection; a target in memory keeps its data."""
         if self._open is not None and self._path != ":memory:":
             self._open.close()
             self._open = None

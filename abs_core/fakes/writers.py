@@ -21,7 +21,7 @@ from abs_core.testing.harness import SCHEMA, Row
 
 
 class _Rows:
-    """What one writer was given, and the committable that describes it."""
+    """The rows of one writer, and the committable for them."""
 
     def __init__(self, task: Task, protocol: str) -> None:
         self.task = task
@@ -49,7 +49,7 @@ class _Rows:
 
 
 class _HoldingWriter(ABC):
-    """Holds the rows back, and puts them there in one transaction."""
+    """Buffers the rows and stores them in one transaction."""
 
     protocol: ClassVar[str]
 
@@ -89,9 +89,9 @@ class TwoPhaseWriter(_HoldingWriter):
 
 
 class StagingWriter:
-    """wal: stages every batch at once; pre-commit seals what is staged by its row count.
+    """wal: stages every batch at once; pre-commit checks the staged row count.
 
-    A sweep may take the staging away from under a zombie: its pre-commit then fails.
+    A sweep may delete the staged rows of a zombie, whose pre-commit then fails.
     """
 
     def __init__(self, target: FakeTarget, task: Task) -> None:
@@ -140,7 +140,7 @@ class UpsertWriter(_HoldingWriter):
         upsert(db, mine.rows)
 
     def _check(self, db: sqlite3.Connection) -> None:
-        """A late loser, or a zombie, must not overwrite what a newer epoch wrote."""
+        """Refuse a late attempt or a zombie, which would overwrite rows of a newer epoch."""
         task = self._rows.task
         stored = read(db, task.job)
         state = None if stored is None else stored.state
@@ -161,7 +161,7 @@ def stage(db: sqlite3.Connection, handle: str, rows: Sequence[Row]) -> None:
 
 
 def drop(db: sqlite3.Connection, handle: str) -> int:
-    """Drop what is staged or prepared under the handle; how much there was of it."""
+    """Delete the staged or prepared rows of the handle; return their number."""
     db.execute("DELETE FROM staged WHERE handle = ?", [handle])
     return db.execute("DELETE FROM prepared WHERE handle = ?", [handle]).rowcount
 

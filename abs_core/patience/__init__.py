@@ -1,4 +1,4 @@
-"""How long a system that does not answer is waited for, and how people learn of it.
+"""Retries calls to a system that does not answer, and logs the wait.
 
 ``waiting`` writes the log lines of a wait; ``told_writer`` does so for a task's long write.
 """

@@ -1,4 +1,4 @@
-"""How long a system that does not answer is waited for, and how people are told of it."""
+"""Retries calls to a system that does not answer, with backoff and a time limit."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from abs_core.patience.waiting import waiting
 T = TypeVar("T")
 
 DEFAULT_SECONDS = 180.0
-"""The option ``patience`` where it is not given."""
+"""Default of the option ``patience``, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to try. All limits of waiting follow from ``seconds``: see docs/how-to/operations.md.
+    """Limits of retrying. All of them follow from ``seconds``, see docs/how-to/operations.md.
 
     Args:
-        seconds: for how long a target that does not answer is tried again, with backoff and jitter.
-            A request that is under way by then may take until its own limit.
+        seconds: how long to retry, with backoff and jitter; a running request may exceed it, up to its
+            own limit.
         first_pause: longest pause after the first failure, in seconds; it doubles, up to 2 seconds.
-        request: how long a request that is sent in time may take.
-        job: for whom; named in log lines and errors.
-        system: what is waited for, and where it is, without secrets; named there, too.
-        among: each of them, where that is several; an error that knows its system names that one.
+        request: time limit of a single request, in seconds.
+        job: for log lines and errors.
+        system: name and location of the system, without secrets; for log lines and errors.
+        among: the single systems, if there are several; an error that knows its system names it.
     """
 
     seconds: float = DEFAULT_SECONDS
@@ -48,7 +48,7 @@ class Patience:
 
     @property
     def to_commit(self) -> float:
-        """Seconds that a handle must have left once it is decided: committing takes so long at most."""
+        """Seconds that a handle must have left after its decision, which is the longest commit."""
         return self.seconds + self.request
 
     @property
@@ -57,16 +57,16 @@ class Patience:
         return self.to_commit + self.request
 
     def retry(self, call: Callable[[], T], given_up: threading.Event | None = None) -> T:
-        """Call until it returns, or raises what a retry cannot help, or time is up.
+        """Call until it returns, raises an error that is not retryable, or time is up.
 
-        Log lines tell of a wait of some seconds when it begins, at intervals, and when it ends.
+        A wait of some seconds is logged when it begins, at intervals, and when it ends.
 
         Args:
-            given_up: once it is set, by another thread, there is no further call.
+            given_up: set by another thread to stop further calls.
 
         Raises:
-            TargetError: time is up; it says for how long what was waited for.
-            AbsError: it was given up.
+            TargetError: time is up; names the system and the time waited.
+            AbsError: ``given_up`` was set, or the error is not retryable.
         """
         began = time.monotonic()
         with waiting(self.job, self.system, self.seconds) as wait:
@@ -96,14 +96,14 @@ class Patience:
                 raise
 
     def _system_of(self, error: BaseException | None) -> str:
-        """What has failed of all that is waited for; all of it, where the error does not know."""
+        """The system that failed; all of them if the error does not name one."""
         kind = error.system if isinstance(error, AbsError) else ""
         failed = [one for one in self.among if kind and one.startswith(f"{kind} at ")]
         return " or ".join(failed) or self.system
 
 
 def several(all_of_them: Iterable[Patience]) -> Patience:
-    """To wait for several systems at once: the longest patience with one of them, for each."""
+    """Patience with several systems at once: the longest of the single limits."""
     every = list(all_of_them)
     among = tuple(dict.fromkeys(one.system for one in every))
     longest = max(every, key=lambda one: one.seconds)

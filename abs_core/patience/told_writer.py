@@ -1,4 +1,4 @@
-"""Tells people, in the log, where a task's write takes long: its target may be away."""
+"""Logs a task's write that takes long, as its target may be down."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from abs_core.model import Committable
 from abs_core.patience import Patience, waiting
 
 SILENT_SECONDS = 15.0
-"""A write that has taken so long is told of; a large batch is, too."""
+"""A write is logged after this time, in seconds; so is the write of a large batch."""
 
 
 def writing(patience: Patience) -> AbstractContextManager[waiting.Wait]:
-    """While it lasts, a task hands rows over, and waits for them to be taken.
+    """Context of a write, which is logged if it takes long.
 
     Args:
-        patience: with the target; of the task's job.
+        patience: with the target, of the task's job.
     """
     return waiting.waiting(
         patience.job, patience.system, patience.seconds, silent_seconds=SILENT_SECONDS
@@ -27,9 +27,9 @@ def writing(patience: Patience) -> AbstractContextManager[waiting.Wait]:
 
 
 class ToldWriter:
-    """A ``Writer`` whose writes are told of where they take long.
+    """A ``Writer`` that logs writes that take long.
 
-    For a writer that does not repeat its requests by ``Patience.retry``, which tells of itself.
+    For a writer that does not use ``Patience.retry``, which logs its own waits.
 
     Args:
         patience: with the target.

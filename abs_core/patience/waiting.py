@@ -1,7 +1,7 @@
-"""Tells people, in the log, that this process waits for another system, and for how long already.
+"""Logs that this process waits for an external system, and for how long.
 
-One thread of the process looks twice a second at what is being waited for, so that a line comes also
-where a single request hangs. It ends when there is nothing to look at.
+One thread of the process checks all waits twice a second, so that a single hanging request is logged
+too. It ends when there are no waits.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from abs_core.errors import AbsError
 LOGGER = "abs_core.waiting"
 
 FAILED_AFTER_SECONDS = 1.0
-"""A wait after an error is told of when it has lasted for so long: most are over at once."""
+"""Seconds until a wait after an error is logged; most are shorter."""
 
 SILENT_AFTER_SECONDS = 5.0
-"""The same for a request that has neither failed nor been answered; it may just be a long one."""
+"""The same for a request without an error or answer, which may just take long."""
 
 AGAIN_SECONDS = 30.0
-"""The interval of further lines."""
+"""Seconds between further lines."""
 
 _TICK = 0.5
 
@@ -35,7 +35,7 @@ _watched = False
 
 
 def _forked() -> None:
-    """Begin anew: of its parent's threads a fork has only the one that forked."""
+    """Reset in a forked child, which has none of its parent's other threads."""
     global _lock, _watched
     _lock, _watched = threading.Lock(), False
     _waits.clear()
@@ -48,10 +48,9 @@ class Wait:
     """One wait, from its first request to the answer.
 
     Args:
-        job: for whom, where known.
-        system: what is waited for, and where it is, without secrets.
-        limit: seconds after which the wait is given up.
-        silent_seconds: after so long it is told of, where no request has failed; None:
+        system: name and location of the system, without secrets.
+        limit: seconds after which the caller gives up.
+        silent_seconds: seconds until it is logged if no request has failed; None:
             ``SILENT_AFTER_SECONDS``.
     """
 
@@ -71,10 +70,10 @@ class Wait:
         self._told = False
 
     def because(self, error: BaseException | None, system: str = "") -> None:
-        """Note why it goes on: the last error.
+        """Set the last error, as the reason of the wait.
 
         Args:
-            system: what has failed, of all that is waited for.
+            system: the system that failed, if there are several.
         """
         self._system = system or self._system
         if not self._why:
@@ -82,7 +81,7 @@ class Wait:
         self._why = error.what if isinstance(error, AbsError) else str(error)
 
     def look(self, now: float) -> None:
-        """Tell of it, if it is time to."""
+        """Log the wait if a line is due."""
         if now < self._next:
             return
         how = "still waiting" if self._told else "waiting"
@@ -94,7 +93,7 @@ class Wait:
         )
 
     def ended(self, *, well: bool) -> None:
-        """Tell that it is over, if anything was told."""
+        """Log the end of the wait if its begin was logged."""
         if self._told:
             seconds = time.monotonic() - self._began
             how = "answers again" if well else "did not answer in time"
@@ -105,7 +104,7 @@ class Wait:
 def waiting(
     job: str | None, system: str, limit: float, *, silent_seconds: float | None = None
 ) -> Iterator[Wait]:
-    """While it lasts, this process waits for ``system``; see ``Wait``."""
+    """Context of a wait for ``system``; see ``Wait``."""
     wait = Wait(job, system, limit, silent_seconds)
     with _lock:
         _waits.add(wait)
@@ -121,7 +120,7 @@ def waiting(
 
 
 def _watch() -> None:
-    """Have a thread look, unless one does. Called under the lock."""
+    """Start the watching thread if none runs. Call under the lock."""
     global _watched
     if not _watched:
         _watched = True

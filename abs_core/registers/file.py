@@ -1,9 +1,9 @@
 """A register store in a folder: one JSON file per job, for one machine or a shared POSIX folder.
 
-Write a temporary file, flush it to disk, rename it over the old one, flush the folder: after a crash
-the file is either the old or the new state. Writers take turns by ``flock``; on a network file system
-that does not honour it, this store is not safe. Readers wait for writers, and flush the folder too: a
-state that is not yet durable must not be acted on, because a power cut could take it back.
+A write makes a temporary file, flushes it, renames it over the old one, and flushes the folder: after a
+crash the file has either the old or the new state. Readers and writers lock by ``flock``; on a network
+file system without working locks this store is not safe. Readers flush the folder too, as a power cut
+could revert a state that is not durable.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from abs_core.model import JobState
 from abs_core.strictjson import NEWER, fields, parse, text, version, whole
 
 FORMAT = 1
-"""Of the file; a file without it is of 315a560 or before, and has this format."""
+"""Version of the file format; files up to 315a560 have this format without a version."""
 
 CELL_MAX = 1 << 28
-"""Bytes of a register's file: a larger one is not read into memory."""
+"""Largest register file that is read, in bytes."""
 
 
 class FileRegister:
     """Linearizable among all processes that see the folder and its locks; survives power loss.
 
     Args:
-        folder: made where it does not exist, for its owner alone. Job keys are file names in it.
+        folder: made if missing, accessible to its owner only. Job keys are file names in it.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -140,8 +140,8 @@ class FileRegister:
 
 
 def _version(state: JobState, number: int) -> Version:
-    # With the register's id: where the file was deleted, numbers begin anew under another one, and
-    # a request delayed since then must not meet its version again.
+    # With the register's id, as a deleted and recreated file begins at number 1 again: a delayed
+    # request must not match the version of the new file.
     return f"{number}.{state.register}"
 
 

@@ -1,4 +1,4 @@
-"""A register store in this process's memory: for tests and for jobs that may forget."""
+"""A register store in this process's memory, for tests and for jobs without durability."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MemoryRegister:
             if (None if stored is None else stored.version) != expected:
                 return Conflict()
             number = 1 if stored is None else int(stored.version.partition(".")[0]) + 1
-            # With the register's id: a cell that was deleted and made anew has other versions.
+            # With the register's id: a deleted and recreated cell has other versions.
             version = f"{number}.{state.register}"
             self._cells[job] = Stored(state, version)
             return version

@@ -1,5 +1,5 @@
-"""One epoch over several sinks: their numbers, their committers as one, and asking them side by side.
+"""One epoch over several sinks.
 
-``sinkmap`` numbers the sinks, ``composite`` sends each handle to its sink's committer, ``grouping`` is
-the contract of sinks that share a transaction, ``together`` asks several systems the same thing.
+``sinkmap`` numbers the sinks, ``composite`` routes each handle to its sink's committer, ``grouping``
+is the contract of sinks that share a transaction, ``together`` calls several systems in parallel.
 """

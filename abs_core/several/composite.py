@@ -1,4 +1,4 @@
-"""Several sinks as one committer: what is decided goes to the sink whose number the handle bears."""
+"""One committer over several sinks, which routes by the sink number in each handle's name."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ from abs_core.several.together import Asking, answers, in_turn
 class CompositeCommitter:
     """A ``Composite`` and a ``Composer`` over the committers of several sinks.
 
-    What is undecided is ended by whichever sink sees it in its target: the one that prepared it may be
-    gone, or write elsewhere now. Where none sees it, it stays.
+    Undecided handles are aborted by every sink that sees them, as the sink that prepared them may be
+    gone or have another target now. A handle that none sees stays.
 
     Args:
-        committers: each one once, with the numbers of the sinks whose it is: sinks that share
-            transactions have one.
-        number_of: of the sink whose handle it is.
-        gone: the error for a handle of a sink that is not among them.
-        way: how they are asked; by ``together.side_by_side`` each one in another thread.
+        committers: each with the numbers of its sinks; sinks that share transactions have one.
+        number_of: the sink number of a handle.
+        gone: the error for a handle whose sink is not among them.
+        way: how they are called: ``together.in_turn`` or ``together.side_by_side``.
     """
 
     def __init__(
@@ -51,14 +50,14 @@ class CompositeCommitter:
         """See ``Committer``.
 
         Raises:
-            Exception: the first sink's error, when all have been asked; its notes tell of the others'.
+            Exception: the first error, after all sinks were called; its notes hold the others.
         """
         routed = self._routed(committables)
         told = self._way([partial(committer.inspect, share) for committer, share in routed])
         return {handle: found for share in answers(told) for handle, found in share.items()}
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``; the handles of a sink that composes nothing stay as they are.
+        """See ``Composer``; handles of a sink that does not compose stay as they are.
 
         Raises:
             Exception: as ``inspect``.
@@ -71,7 +70,7 @@ class CompositeCommitter:
         return [committable for share in answers(made) for committable in share]
 
     def commit(self, committables: Sequence[Committable]) -> dict[HandleName, Outcome]:
-        """See ``Committer``. A system that is away does not keep the others from showing the epoch."""
+        """See ``Committer``. Commits in all systems that answer, even if others do not."""
         routed = self._routed(committables)
 
         def commit(committer: Committer, share: list[Committable]) -> Mapping[HandleName, Outcome]:
@@ -79,7 +78,7 @@ class CompositeCommitter:
                 reached(CrashPoint.BETWEEN_COMMITS)
             return committer.commit(share)
 
-        # A death between two of them is one only where the first has ended.
+        # The crash point lies between two commits only if they run one after the other.
         way = in_turn if is_armed(CrashPoint.BETWEEN_COMMITS) else self._way
         told = way([partial(commit, *one) for one in routed])
         raise_all(outcome for outcome in told if isinstance(outcome, Exception))

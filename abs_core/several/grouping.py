@@ -1,4 +1,4 @@
-"""Sinks of one system whose rows one transaction holds; what an engine asks of them. Protocols only."""
+"""The interfaces of sinks of one system that share a transaction."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from abs_core.model import Committable
 class GroupWriter(Protocol):
     """Writes one task's share of one epoch to several sinks. Not thread-safe; used once.
 
-    All of its rows have one handle: they become visible together, or not at all. Else as ``Writer``.
+    All of its rows have one handle, so they become visible together. Otherwise as ``Writer``.
     """
 
     def write(self, sink: int, batch: pa.RecordBatch) -> None:
-        """Take a batch for the sink of that number.
+        """Write a batch to the sink of that number.
 
-        What a sink needs of another one's rows, by a foreign key for instance, it finds if it was
-        written before, by this writer.
+        It sees rows that this writer wrote before to other sinks, as foreign keys need.
 
         Raises:
             DataError: the batch does not fit the target; the writer must then be aborted.
@@ -33,34 +32,34 @@ class GroupWriter(Protocol):
         ...
 
     def abort(self) -> None:
-        """Give up what was not pre-committed, at best effort. Never raises, never undoes a handle."""
+        """Discard rows that are not pre-committed, at best effort. Never raises or undoes a handle."""
         ...
 
 
 class SinkGroup(Protocol):
-    """Sinks of one system, by number, whose rows one transaction of it can hold.
+    """Sinks of one system, by number, that can share a transaction.
 
-    Either a task has the transaction (``by_task``: ``writer`` takes the place of the sinks' own
-    writers), or the commit process has it: the sinks' own writers stay, and ``committer`` applies
-    what they pre-committed in one.
+    Either each task has the transaction (``by_task``: ``writer`` replaces the sinks' own writers), or
+    the commit process has it: the sinks keep their writers, and ``committer`` applies all pre-commits
+    in one transaction.
     """
 
     @property
     def by_task(self) -> bool: ...
 
     def writer(self, task: Task) -> GroupWriter:
-        """For the sinks of one task.
+        """The writer for all sinks of one task.
 
         Args:
-            task: its partition bears the number of one of the sinks, which the handle will have.
+            task: its partition holds the number of one of the sinks, and so will the handle.
         """
         ...
 
     def committer(self, *, co_commit: bool) -> Committer:
-        """Over the handles of all these sinks.
+        """The committer for the handles of all these sinks.
 
         Args:
-            co_commit: whether the job has no other sinks, and its register lies in their system; where
-                the protocol can, it is a ``CoCommitter`` then.
+            co_commit: the job has no other sinks and its register is in their system; return a
+                ``CoCommitter`` if the protocol allows it.
         """
         ...

@@ -1,8 +1,8 @@
-"""The sinks of an epoch that goes to several: which number each has. Pure rules, without I/O.
+"""Numbers the sinks of a multi-sink job. Pure rules, without I/O.
 
-A handle's name carries its sink's number, in its partition: whose handle it is can be told from the
-name alone, also after the job was given other sinks. So a number is never used again. A sink is known
-by its name; its target cannot be changed under that name.
+The partition in a handle's name contains its sink's number, so the name alone identifies the sink, also
+after the job's sinks have changed. A number is never reused. The name identifies a sink; its target
+cannot change under that name.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ STRIDE = 1 << 24
 theirs below it, see ``abs_core.runtime.sinks``."""
 
 SINKS_MAX = 64
-"""How many sinks a job may have had: the register names all of them."""
+"""The largest number of sinks, present and past, of a job: the register lists all of them."""
 
 Named = Sequence[tuple[str, str]]
 """Name and target of each sink, in the order in which the user gives them."""
 
 
 def number_of(handle: HandleName) -> int:
-    """Of the sink whose handle it is."""
+    """The number of the handle's sink."""
     return handle.partition // STRIDE
 
 
 def check_names(names: Sequence[str]) -> None:
-    """Refuse names that do not tell the sinks apart.
+    """Check the names of a job's sinks.
 
     Raises:
-        OptionError: one is missing or there twice, or there is no sink at all.
+        OptionError: a name is missing or not unique, or there is no sink.
     """
     if not names:
         raise OptionError("An epoch without a sink.", remedy="give it one or more.")
@@ -56,13 +56,13 @@ def first(wanted: Named) -> tuple[NamedSink, ...]:
 
 
 def assign(state: JobState, wanted: Named) -> tuple[NamedSink, ...] | IdentityError:
-    """The map with exactly the wanted sinks present; numbers once given stay.
+    """The map in which exactly the wanted sinks are present; existing numbers stay.
 
-    A sink that is not wanted any more ends with the last decided epoch. One whose name was there before
-    and ended gets a new number.
+    A sink that is no longer wanted ends with the last decided epoch; a later sink of the same name
+    gets a new number.
 
     Returns:
-        the error where a sink's target is another, or a sink that is gone has yet to commit.
+        the error, if a sink's target changed, or a removed sink has an open decision.
     """
     since = 0 if state.last_decided is None else state.last_decided + 1
     targets = dict(wanted)
@@ -93,7 +93,7 @@ def numbers(state: JobState) -> dict[str, int]:
 
 
 def _only(state: JobState, wanted: Named) -> list[NamedSink]:
-    """Of a job that had one sink without a name: it is the wanted one with the same target."""
+    """The map for a job that had one unnamed sink: it becomes the wanted sink with the same target."""
     same = [name for name, target in wanted if target == state.target]
     return [NamedSink(0, same[0], state.target, 0)] if same else []
 

@@ -1,7 +1,7 @@
-"""Asking several systems for the same thing: in turn, or side by side.
+"""Makes the same call to several systems, in turn or in parallel.
 
-Whichever way, all are asked, all have answered when it returns, and answers and errors come in the
-order of the systems: what happens next does not depend on which of them was faster.
+Either way, every call is made and has ended on return, and results and errors are in the order of the
+systems.
 """
 
 from __future__ import annotations
@@ -18,23 +18,22 @@ T = TypeVar("T")
 
 
 class Asking(Protocol):
-    """How several systems are asked; each call goes to one of them."""
+    """A way to make several calls, each to another system."""
 
     def __call__(self, calls: Sequence[Callable[[], T]], /) -> list[T | Exception]:
-        """What each call has returned or raised, in their order."""
+        """The result or exception of each call, in order."""
         ...
 
 
 def in_turn(calls: Sequence[Callable[[], T]], /) -> list[T | Exception]:
-    """One after another, in this thread. What is no ``AbsError`` ends it at once."""
+    """Call one after another, in this thread; an exception other than ``AbsError`` ends it at once."""
     return [_outcome(call) for call in calls]
 
 
 def side_by_side(calls: Sequence[Callable[[], T]], /) -> list[T | Exception]:
-    """All at once: the first one in this thread, each further one in a thread of its own.
+    """Call all in parallel: the first in this thread, each other in a thread of its own.
 
-    An interrupt (Ctrl-C) comes up when those that are under way have ended: what they use is not
-    closed under them. Each ends within the limits of its own system's requests.
+    An interrupt (Ctrl-C) is raised once the running calls have ended, within their own time limits.
     """
     if len(calls) < 2:
         return in_turn(calls)
@@ -45,10 +44,10 @@ def side_by_side(calls: Sequence[Callable[[], T]], /) -> list[T | Exception]:
 
 
 def answers(outcomes: Iterable[T | Exception]) -> list[T]:
-    """What all have answered.
+    """All results.
 
     Raises:
-        Exception: the first error, by the order of the calls; its notes tell of the others.
+        Exception: the first error, by the order of the calls; its notes hold the others.
     """
     found: list[T] = []
     failed: list[Exception] = []
@@ -63,19 +62,19 @@ def answers(outcomes: Iterable[T | Exception]) -> list[T]:
 
 
 def noted(error: Exception, others: Iterable[Exception]) -> Exception:
-    """The error, which tells of others that came up beside it."""
+    """The error, with the others added as notes."""
     for other in others:
         error.add_note(f"Beside it: {type(other).__name__}: {other}")
     return error
 
 
 def _begun(pool: Executor, call: Callable[[], T]) -> Callable[[], T | Exception]:
-    """Begin a call in a thread of its own; what gives its outcome."""
-    # In a copy: a context can be entered by one thread at a time.
+    """Start a call in a new thread; the result waits for it and returns its outcome."""
+    # A copy, because only one thread at a time can enter a context.
     outcome = partial(copy_context().run, _any_outcome, call)
     try:
         return pool.submit(outcome).result
-    except RuntimeError:  # the program is ending, and no pool takes work any more: then in this one
+    except RuntimeError:  # at interpreter shutdown no pool takes work: call it in this thread
         return outcome
 
 
@@ -89,5 +88,5 @@ def _outcome(call: Callable[[], T]) -> T | Exception:
 def _any_outcome(call: Callable[[], T]) -> T | Exception:
     try:
         return call()
-    except Exception as error:  # noqa: BLE001 - a defect, too, must wait for the other systems
+    except Exception as error:  # noqa: BLE001 - raised later, once the other calls have ended
         return error

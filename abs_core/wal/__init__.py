@@ -1,8 +1,8 @@
-"""The write-ahead log: what tasks make durable outside their target, until their epoch is committed.
+"""The write-ahead log: tasks' rows, durable outside their target until their epoch is committed.
 
-A segment is one task attempt's share of one epoch: an Arrow IPC stream and a seal (``format``). A
-store keeps segments under the names of their handles (``contracts``); a folder is one (``folder``),
-the S3 sink brings another. Nothing here decides: a segment is data only once a decision names it.
+A segment is one task attempt's share of one epoch: an Arrow IPC stream and a seal (``format``). A store
+keeps segments under the names of their handles (``contracts``): in a folder (``folder``), or in S3 (the
+S3 sink). A segment's rows count only once a decision names it.
 """
 
 from abs_core.wal.contracts import Entry, SegmentFile, SegmentStore

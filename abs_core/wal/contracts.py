@@ -1,4 +1,4 @@
-"""Where segments are kept: what a folder or an object store must offer. Protocols only."""
+"""The interface of segment stores."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ import pyarrow as pa
 from abs_core.model import HandleName
 
 SUFFIX = ".arrows"
-"""Ends a segment's name after its handle: Arrow's own suffix for the streaming format."""
+"""Suffix of a segment's name after its handle: Arrow's suffix for the streaming format."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What a store holds under a handle's name.
+    """A segment in a store.
 
     Args:
-        handle: the name.
-        size: bytes that are there, seal included.
-        age_seconds: since it was last written to, by the store's clock; None where unknown.
-        sealed: False: its writer is at work, or died at it.
+        size: in bytes, seal included.
+        age_seconds: since the last write, by the store's clock; None where unknown.
+        sealed: False: its writer is still writing, or has died.
     """
 
     handle: HandleName
@@ -33,53 +32,53 @@ class Entry:
 
 
 class SegmentFile(Protocol):
-    """One segment that is being written: by one writer, from its beginning to its end."""
+    """A segment that one writer writes, from beginning to end."""
 
     def write(self, data: bytes | memoryview | pa.Buffer) -> int:
-        """Append; how many bytes were taken (all)."""
+        """Append all of it; return its size in bytes."""
         ...
 
     def seal(self) -> None:
-        """Make it durable under its handle's name, whole or not at all. Nothing is written after.
+        """Make it durable under its handle's name, atomically. No write may follow.
 
         Raises:
-            UnavailableError: it is not known whether it is there.
+            UnavailableError: the outcome is unknown.
         """
         ...
 
     def discard(self) -> None:
-        """Give up what is not sealed, at best effort. Never raises, never undoes a seal."""
+        """Delete a segment that is not sealed, at best effort. Never raises or undoes a seal."""
         ...
 
 
 class SegmentStore(Protocol):
     """Segments by the exact name of their handle; usable from many processes and machines at once.
 
-    Every call raises ``UnavailableError`` where the store does not answer, and ``RefusedError``
-    where it refuses for good.
+    Every call raises ``UnavailableError`` if the store does not answer, and ``RefusedError`` if it
+    refuses permanently.
     """
 
     @property
     def url(self) -> str:
-        """Where it is, for people; without credentials."""
+        """The store's location for display, without credentials."""
         ...
 
     def create(self, handle: HandleName) -> SegmentFile:
-        """A new segment. No two live writers share a handle (I6), so nobody else writes there."""
+        """A new segment; no other writer uses its name, as no two live writers share a handle (I6)."""
         ...
 
     def open(self, handle: HandleName) -> AbstractContextManager[pa.NativeFile] | None:
-        """A sealed segment for reading at any place of it, twice over; None where there is none."""
+        """A sealed segment, seekable and repeatable; None if there is none."""
         ...
 
     def delete(self, handles: Sequence[HandleName]) -> None:
-        """Remove these, sealed or not. One that is not there is passed over."""
+        """Delete these, sealed or not; missing ones are ignored."""
         ...
 
     def list(self, job: str | None) -> Sequence[Entry]:
-        """All there is of exactly this job key (None: of every job), by name.
+        """All segments of exactly this job key (None: of every job), by name.
 
-        A file whose name is no handle's (``HandleName.parse``) is not ours and not listed.
+        Files whose name is not a handle's (``HandleName.parse``) are not listed.
         """
         ...
 
@@ -90,5 +89,5 @@ def name_of(handle: HandleName) -> str:
 
 
 def handle_of(name: str) -> HandleName | None:
-    """The handle that ``name_of`` gave this name; None where it is nobody's."""
+    """Inverse of ``name_of``; None if it is not a segment's name."""
     return HandleName.parse(name.removesuffix(SUFFIX)) if name.endswith(SUFFIX) else None

@@ -1,8 +1,8 @@
-"""Segments in a folder: of one machine, or of a file system that every executor and the driver see.
+"""Segments in a folder, on one machine or on a file system shared by the driver and all executors.
 
-A segment is written beside its name (``.open``), flushed to disk, renamed, and its folder flushed:
-after a crash it is there whole or not at all. Only its owner may read it. What a writer that died left
-is listed as not sealed, and deleted like any other handle that no decision can name.
+A segment is written under a temporary name (``.open``), flushed, renamed, and its folder flushed: after
+a crash it exists completely or not at all. Only its owner may read it. The file of a writer that died
+is listed as not sealed, and swept like any other handle.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from abs_core.wal.contracts import Entry, handle_of, name_of
 
 OPEN = ".open"
 ID_FILE = ".abs-wal-id"
-"""Holds the folder's id, where it has one."""
+"""File that holds the folder's id, if it has one."""
 
 
 class FolderSegments:
@@ -31,8 +31,8 @@ class FolderSegments:
 
     Args:
         folder: made with the first segment. Other files in it are left alone.
-        known_as: its id (``ID_FILE``): where it is another folder, or none, it is not used. So a
-            process that does not see the folder of the others is told.
+        known_as: its expected id (``ID_FILE``); a process that sees another folder or none at this
+            path fails.
     """
 
     def __init__(self, folder: str | Path, known_as: str | None = None) -> None:
@@ -44,7 +44,7 @@ class FolderSegments:
         return self._folder.as_uri()
 
     def reach(self) -> None:
-        """See ``Reachable``: where the folder has an id, this process must see that folder."""
+        """See ``Reachable``: checks the folder's id, if it has one."""
         self._check_id()
 
     def create(self, handle: HandleName) -> FolderFile:
@@ -58,7 +58,7 @@ class FolderSegments:
         with self._mapped("opening a segment"):
             path = self._folder / name_of(handle)
             try:
-                # Arrow cannot map an empty file: a damaged one must still be named as such.
+                # Arrow cannot map an empty file, which must be reported as damaged.
                 empty = path.stat().st_size == 0
                 opened: AbstractContextManager[pa.NativeFile] = (
                     pa.BufferReader(b"") if empty else pa.memory_map(str(path))

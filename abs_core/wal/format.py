@@ -5,9 +5,9 @@
     length of the JSON, 4 bytes, little endian
     b"ABSWAL01"
 
-``length`` and ``digest`` (XXH3, 128 bits) are of the stream. The committable carries both too: what is
-read back is compared with what the coordinator was told, and not only with itself. The digest finds
-damage, not forgery. Format: https://arrow.apache.org/docs/format/Columnar.html
+``length`` and ``digest`` (XXH3, 128 bits) are of the stream. The committable holds both too, so a reader
+compares the segment with the committable and not only with its own seal. The digest detects damage,
+not forgery. Format: https://arrow.apache.org/docs/format/Columnar.html
 """
 
 from __future__ import annotations
@@ -35,13 +35,12 @@ _NEWER_MAGIC = re.compile(rb"ABSWAL[0-9]{2}")
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """What a segment says of itself.
+    """The description at the end of a segment.
 
     Args:
-        handle: its name: a segment that was copied or renamed is found out.
-        rows: how many it holds.
-        length: bytes of its Arrow stream.
-        digest: of those bytes, ``xxh3_128:hex``.
+        handle: detects a segment that was copied or renamed.
+        length: of the Arrow stream, in bytes.
+        digest: of the Arrow stream, ``xxh3_128:hex``.
     """
 
     handle: HandleName
@@ -50,16 +49,16 @@ class Seal:
     digest: str
 
     def committable(self) -> Committable:
-        """For a writer under ``protocol=wal`` to return."""
+        """The committable of a writer under ``protocol=wal``."""
         extra = (("length", str(self.length)), ("protocol", "wal"))
         return Committable(self.handle, self.rows, self.digest, extra)
 
     @classmethod
     def of(cls, committable: Committable) -> Seal:
-        """What the segment that ``committable`` names must say.
+        """The seal that the committable's segment must have.
 
         Raises:
-            CorruptionError: the committable is not one of a segment.
+            CorruptionError: the committable is not a segment's.
         """
         try:
             number = decimal(dict(committable.extra).get("length", ""))
@@ -77,10 +76,9 @@ class SegmentWriter:
     """Writes batches of one schema as one segment, in bounded memory.
 
     Args:
-        compression: of Arrow's buffers: ``lz4``, ``zstd`` or None. For stores that are slower than
-            the processor.
+        compression: of Arrow's buffers: ``lz4``, ``zstd`` or None. For slow stores.
 
-    The segment is begun with the first batch: a writer without rows leaves nothing.
+    The segment is created with the first batch; a writer without rows leaves nothing.
     """
 
     def __init__(
@@ -103,7 +101,7 @@ class SegmentWriter:
 
         Raises:
             SchemaError: it has another schema.
-            TargetError: the store refused or went away; the segment is given up then.
+            TargetError: the store refused or went away; the segment is discarded.
         """
         if batch.num_rows == 0:
             return
@@ -120,7 +118,7 @@ class SegmentWriter:
         self._rows += batch.num_rows
 
     def finish(self) -> Seal | None:
-        """End the segment, durably; None where no row was written."""
+        """Seal the segment durably; None if no row was written."""
         if self._file is None:
             return None
         file, self._file = self._file, None
@@ -135,20 +133,20 @@ class SegmentWriter:
         return seal
 
     def abort(self) -> None:
-        """Give the segment up, if it is not finished."""
+        """Discard the segment if it is not finished."""
         if self._file is not None:
             self._file.inner.discard()
             self._file = None
 
 
 def read_segment(store: SegmentStore, committable: Committable) -> Iterator[pa.RecordBatch]:
-    """The batches of a segment, after all of it has been found to be what was pre-committed.
+    """The batches of a segment, after a check of the whole segment against its committable.
 
-    No row is returned before the last byte has been checked: damaged Arrow data is not decoded.
+    All bytes are checked before the first row is decoded.
 
     Raises:
         NotPreparedError: the store has no such segment.
-        CorruptionError: it is cut short, damaged, or another one.
+        CorruptionError: it is truncated, damaged, or another segment.
     """
     expected = Seal.of(committable)
     with _opened(store, committable.handle) as file:
@@ -163,7 +161,7 @@ def verify(store: SegmentStore, handle: HandleName) -> Seal:
 
     Raises:
         NotPreparedError: the store has no such segment.
-        CorruptionError: it is cut short or damaged, or another one's.
+        CorruptionError: it is truncated, damaged, or has another handle.
     """
     with _opened(store, handle) as file:
         seal = _read_seal(store, file, handle)
@@ -172,13 +170,13 @@ def verify(store: SegmentStore, handle: HandleName) -> Seal:
 
 
 def seal_of(store: SegmentStore, handle: HandleName) -> Seal:
-    """The seal of a segment, without a look at the rest. Raises as ``verify``."""
+    """The seal of a segment, without a check of the stream. Raises as ``verify``."""
     with _opened(store, handle) as file:
         return _read_seal(store, file, handle)
 
 
 class _Digesting:
-    """What Arrow writes to: passes bytes on, counts and digests them."""
+    """File object for Arrow that passes bytes on, counts and digests them."""
 
     closed = False
 
@@ -201,7 +199,7 @@ class _Digesting:
         """Only the seal makes anything durable."""
 
     def close(self) -> None:
-        """Arrow closes its end of the stream; the segment is not finished by that."""
+        """Ignore Arrow's close: ``SegmentWriter.finish`` seals the segment."""
 
 
 @contextmanager
