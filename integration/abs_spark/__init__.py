@@ -1,11 +1,12 @@
 """Exactly-once sinks and replayable sources for PySpark: the formats ``abs-...``.
 
-Spark finds the formats by itself where the distribution is installed for the Python that Spark starts.
-Imported before the session is made, this module makes that Python the one which runs the program, where
-nothing names another (see ``abs_spark.interpreter``). Where discovery is switched off,
-``abs_spark.register(spark)`` makes the formats known. Where a job imports it, an error of a sink that
-ends the job is told again in the last line, below Spark's traceback; and queries of ours are stopped
-before their session or the program ends (see ``abs_spark.stopping``).
+Spark discovers the formats if the distribution is installed for the Python that Spark starts. If
+discovery is switched off, call ``abs_spark.register(spark)``. The import of this module has effects:
+
+- before the session is made, it sets Spark's Python to the one that runs the program, unless another is
+  configured (``abs_spark.interpreter``);
+- a sink's error that ends the job is repeated in the last line (``abs_spark.lastline``);
+- the queries are stopped before their session or the program ends (``abs_spark.stopping``).
 """
 
 from __future__ import annotations
@@ -32,10 +33,10 @@ stop_queries_first()
 
 
 def register(spark: SparkSession) -> None:
-    """Make the formats known to this Spark session; harmless where they are known already.
+    """Register the formats in this Spark session; can be repeated.
 
-    One whose libraries are missing says so when it is used. The package must be importable by the
-    Python of Spark's driver and executors all the same.
+    A format with missing libraries fails when it is used. The Python of Spark's driver and executors
+    must be able to import the package.
 
     Raises:
         ConfigError: this PySpark has no Python sinks (3.5); or the Python that Spark starts on this

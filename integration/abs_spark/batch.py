@@ -1,4 +1,4 @@
-"""The batch writer: a whole ``df.write`` is one epoch, named by the option ``epoch``."""
+"""The batch writer: a ``df.write`` is one epoch, named by the option ``epoch``."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from abs_spark.task import run_task
 
 
 def begun(target: Target, job: str) -> Origin:
-    """What is known of a batch before its first task: by its job's parent record.
+    """Read the batch's entry in its job's parent record, before the first task.
 
     Args:
         job: the register key, with the token.
 
     Raises:
-        TargetError: the register's system does not answer for good.
+        TargetError: the register's system does not answer.
     """
     sink, patience = target.sink(), target.options.patience
     try:
@@ -42,13 +42,12 @@ def begun(target: Target, job: str) -> Origin:
 class BatchWriter(DataSourceArrowWriter):
     """Writes one batch exactly once per job and token.
 
-    The same batch written again changes nothing: its tasks drain their rows, which must be those
-    that were committed, as far as the option ``replay`` looks. Their order and partitioning do not
-    matter.
+    A repetition of the batch changes nothing: its tasks drain their rows, which the option ``replay``
+    compares with the committed ones. Their order and partitioning do not matter.
 
     Args:
-        name: the run; ``name.lineage`` follows from job and token, so every repetition has the same.
-        origin: what the job's parent record knows of the token.
+        name: the run; ``name.lineage`` is derived from job and token.
+        origin: the token's entry in the job's parent record.
     """
 
     def __init__(self, target: Target, name: RunName, announced: Announced, origin: Origin) -> None:
@@ -68,10 +67,10 @@ class BatchWriter(DataSourceArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the commit process: as ``StreamWriter.commit``; there is no fingerprint of the input.
 
-        The token is noted in the job's parent record before the batch is decided.
+        Records the token in the job's parent record before it decides the batch.
 
         Raises:
-            AbsError: ``save()`` fails with its text; to write the batch again is safe.
+            AbsError: ``save()`` fails with its text; it is safe to write the batch again.
         """
         show_logs()
         reported = reported_by(messages, EPOCH)

@@ -1,8 +1,8 @@
-"""The birth certificate in Spark's checkpoint, and where that checkpoint lies, in one spelling.
+"""The birth certificate in Spark's checkpoint, and the checkpoint's normalised location.
 
-The certificate is the file ``abs/certificate.json`` below ``checkpointLocation``. Spark looks at none
-but its own folders there. Where one query has several jobs (``abs_spark.epoch`` called with several
-names), it is the first one's; each other has ``abs/certificate-JOB.json``.
+The certificate is the file ``abs/certificate.json`` below ``checkpointLocation``; Spark ignores this
+folder. If one query has several jobs (``abs_spark.epoch`` called with several names), it is the first
+job's; each other job has ``abs/certificate-JOB.json``.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from abs_spark.checkpoint import (
 
 _FOLDER = "abs"
 _CONTAINERS = {"abfs", "abfss", "wasb", "wasbs"}
-"""Schemes in which what stands before the @ is the container, not a user."""
+"""Schemes in which the part before the @ is the container, not a user."""
 
 
 class CheckpointCertificates:
     """A ``CertificateStore`` in a query's checkpoint.
 
     Args:
-        checkpoint: the option ``checkpointLocation``; None where the query does not tell.
-        job: whose own file it is, where the query's first job has ``certificate.json``.
+        checkpoint: the option ``checkpointLocation``; None if unknown.
+        job: the job with a file of its own; None: the query's first job.
     """
 
     def __init__(self, checkpoint: str | None, job: str | None = None) -> None:
@@ -44,10 +44,10 @@ class CheckpointCertificates:
         self._file = _file(job)
 
     def read(self) -> Origin:
-        """What is there; not readable where this process does not find Spark's checkpoint there.
+        """Read the certificate; not readable if this process does not find Spark's checkpoint.
 
         Raises:
-            CorruptionError: what is there is no certificate.
+            CorruptionError: the content is not a certificate.
             UnavailableError: this process has read the checkpoint before, and cannot now.
         """
         if not self._checkpoint:
@@ -60,7 +60,7 @@ class CheckpointCertificates:
                 [f"{folder.rstrip('/')}/metadata", path, spare]
             )
             if not _is_file(spark):
-                # Where Spark's default file system is another one, this is not its checkpoint.
+                # If Spark's default file system is another one, this is not its checkpoint.
                 return UNREADABLE
             note_readable(self._checkpoint)
             there = [each for each in (found, new) if _is_file(each)]
@@ -94,8 +94,8 @@ def certificates_of(checkpoint: str, job: str, beside: Collection[str]) -> Check
     """The certificates of one of a query's jobs.
 
     Args:
-        beside: jobs that this very run of the query has begun: where ``certificate.json`` is one of
-            theirs, this is no renamed job, but another one.
+        beside: jobs that this run of the query has begun; if ``certificate.json`` belongs to one of
+            them, this job was not renamed but is another one.
     """
     own, first = CheckpointCertificates(checkpoint, job), CheckpointCertificates(checkpoint)
     if own.read().certificate is not None:
@@ -105,16 +105,16 @@ def certificates_of(checkpoint: str, job: str, beside: Collection[str]) -> Check
 
 
 def forget(checkpoint: str, job: str, register: str | None = None) -> bool:
-    """Delete a job's certificate, so that it may begin again from nothing; whether there was one.
+    """Delete a job's certificate, so that the job may start anew; whether there was one.
 
-    Another job's, which ``certificate.json`` can be, stays.
+    Keeps ``certificate.json`` if it belongs to another job.
 
     Args:
-        register: the id of the job's register: the certificate of a job that was renamed names it, too.
+        register: id of the job's register, which also identifies the certificate of a renamed job.
 
     Raises:
-        CorruptionError: what lies there is no certificate: nobody can tell whose it was.
-        RefusedError: it cannot be told, or not be deleted.
+        CorruptionError: the content is not a certificate.
+        RefusedError: it cannot be read or deleted.
     """
     try:
         filesystem, folder = locate(checkpoint)
@@ -144,12 +144,12 @@ def _file(job: str | None) -> str:
 
 
 def location(checkpoint: str | None) -> str | None:
-    """Where the checkpoint lies: the same text for every spelling, without user or password (I9).
+    """The normalised location of the checkpoint, without user or password (I9).
 
-    A local path is told with this machine's name; so it is to be asked on the driver.
+    A local path gets this machine's name, so call it on the driver.
 
     Args:
-        checkpoint: the option ``checkpointLocation``; None where the query does not tell.
+        checkpoint: the option ``checkpointLocation``; None if unknown.
     """
     if not checkpoint:
         return None
@@ -165,7 +165,7 @@ def location(checkpoint: str | None) -> str | None:
 
 
 def _without_user(rest: str, scheme: str) -> str:
-    """What follows ``//``, without user and password; also where a slash stands in the password."""
+    """The part after ``//``, without user and password, even if the password contains a slash."""
     authority = rest.partition("/")[0]
     port = authority.partition(":")[2]
     if scheme in _CONTAINERS:
@@ -180,12 +180,12 @@ def _is_file(info: fs.FileInfo) -> bool:
 
 
 def replace_file(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
-    """Write a file of a checkpoint, durably; who reads it finds all of it, or all of the old one."""
+    """Replace a file of a checkpoint, durably and atomically for readers."""
     if isinstance(filesystem, fs.LocalFileSystem):
         _replace(Path(path), content)
     elif filesystem.type_name == "hdfs":
         _replace_by_move(filesystem, path, content)
-    else:  # in an object store an object is there as a whole, or not
+    else:  # an object store writes objects atomically
         _put(filesystem, path, content)
 
 
@@ -206,7 +206,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _replace_by_move(filesystem: fs.FileSystem, path: str, content: bytes) -> None:
-    """HDFS moves nothing over what is there: in between the new one lies beside it, and is read."""
+    """Replace a file on HDFS, where a move cannot overwrite: in between, readers use the new file."""
     filesystem.create_dir(path.rpartition("/")[0])
     temporary, spare = f"{path}.tmp", f"{path}.new"
     _put(filesystem, temporary, content)

@@ -1,8 +1,8 @@
-"""What a query's checkpoint tells: its id, and what each epoch's input was.
+"""Reads a query's id and its epochs' input descriptions from its checkpoint.
 
-Reading is best effort and never needed for safety alone: where the checkpoint cannot be read, a
-replayed epoch is recognised by its rows. But one that could be read is read: that an answer fails to
-come must not turn a comparison of inputs into one of row counts.
+If the checkpoint cannot be read, a replayed epoch is recognised by its rows. Once this process has read
+a checkpoint, a later failure is an error: it must not weaken a comparison of inputs to one of row
+counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _S3 = {"s3a": "s3", "s3n": "s3"}
 
 
 FAILURES = (OSError, pa.ArrowException, ValueError, ImportError)
-"""What a file system raises; also where pyarrow has none of that kind."""
+"""The exceptions of a file system, and of pyarrow where it does not support one."""
 
 
 def fingerprint(
@@ -39,18 +39,18 @@ def fingerprint(
     """Digest of the input description that Spark wrote before the epoch began (``offsets/N``).
 
     Spark writes that file once and reads it again on a replay, so equal digests mean equal input
-    ranges. The location is no part of it: Spark spells the same one in several ways.
+    ranges. The digest excludes the location, which Spark writes in several spellings.
 
     Args:
-        checkpoint: the option ``checkpointLocation``; None where the query does not tell.
-        patience: for how long one that could be read is tried again.
+        checkpoint: the option ``checkpointLocation``; None if unknown.
+        patience: for retries of a checkpoint that was readable before.
         readable: whether another process of this query could read it.
 
     Returns:
-        ``sha256:hex``, or None where the file is not there, or could never be read from here.
+        ``sha256:hex``, or None if the file is missing, or was never readable from here.
 
     Raises:
-        UnavailableError: the checkpoint could be read before, and cannot be now.
+        UnavailableError: the checkpoint was readable before, and is not now.
     """
     if checkpoint and readable:
         note_readable(checkpoint)
@@ -61,10 +61,10 @@ def fingerprint(
 
 
 def query_id(checkpoint: str | None) -> str | None:
-    """The id of the query that owns the checkpoint; None where it cannot be read from here."""
+    """The id of the query that owns the checkpoint; None if it cannot be read from here."""
     try:
         content = _read(checkpoint, "metadata")
-    except UnavailableError:  # it can be read, as a second look has told
+    except UnavailableError:  # a second attempt has shown that it can be read
         try:
             content = _read(checkpoint, "metadata")
         except UnavailableError:
@@ -78,7 +78,7 @@ def query_id(checkpoint: str | None) -> str | None:
 
 
 def is_stateless(checkpoint: str) -> bool:
-    """Whether no operator of the query has kept state there; False where that cannot be told."""
+    """Whether the query has no stateful operator; False if unknown."""
     try:
         filesystem, path = locate(checkpoint)
         found = filesystem.get_file_info(f"{path.rstrip('/')}/state")
@@ -91,9 +91,9 @@ _readable: set[str] = set()
 
 
 def is_readable(checkpoint: str | None) -> bool:
-    """Whether ``fingerprint`` will find an epoch's file; that it could once is remembered.
+    """Whether ``fingerprint`` will find an epoch's file; success is remembered.
 
-    Spark writes the query's id there before its first epoch.
+    It looks for the query's id, which Spark writes before the first epoch.
     """
     if checkpoint is None:
         return False
@@ -103,17 +103,17 @@ def is_readable(checkpoint: str | None) -> bool:
 
 
 def note_readable(checkpoint: str) -> None:
-    """From now on it is an error where this checkpoint cannot be read."""
+    """Remember that this checkpoint is readable: later failures are errors."""
     _readable.add(checkpoint)
 
 
 def check_never_readable(checkpoint: str, error: Exception) -> None:
-    """Where a read has failed: that this process has never read the checkpoint, and cannot now.
+    """After a failed read, check that this process never could read the checkpoint.
 
-    It looks once more: the first read of a process may be the one that fails.
+    It tries once more, as the failed read may be the first of this process.
 
     Raises:
-        UnavailableError: it has, or can: this may pass.
+        UnavailableError: it could, or can now; a retry may succeed.
     """
     if checkpoint in _readable or _is_there(checkpoint):
         raise UnavailableError(
@@ -123,7 +123,7 @@ def check_never_readable(checkpoint: str, error: Exception) -> None:
 
 
 def _is_there(checkpoint: str) -> bool:
-    """Whether Spark's own file can be seen there now; that it can is remembered."""
+    """Whether Spark's own file is there now; success is remembered."""
     try:
         filesystem, path = locate(checkpoint)
         found = filesystem.get_file_info(f"{path.rstrip('/')}/metadata")
@@ -136,7 +136,7 @@ def _is_there(checkpoint: str) -> bool:
 
 
 def with_checkpoint(patience: Patience) -> Patience:
-    """The same patience, with the checkpoint's file system."""
+    """The same patience with the checkpoint's file system as the system."""
     return replace(patience, system="Spark's checkpoint")
 
 
@@ -144,8 +144,8 @@ def with_checkpoint(patience: Patience) -> Patience:
 def locate(checkpoint: str) -> tuple[fs.FileSystem, str]:
     """The file system and the path on it, for any of Spark's spellings.
 
-    A path without scheme is taken as local; where Spark's default file system is another one it
-    will just not be found. Kept per process: some file systems take seconds to set up.
+    A path without scheme is local; it is not found if Spark's default file system is another one.
+    Cached per process, as some file systems take seconds to set up.
     """
     scheme, rest = split(checkpoint)
     if scheme == LOCAL:
@@ -155,7 +155,7 @@ def locate(checkpoint: str) -> tuple[fs.FileSystem, str]:
 
 
 def split(checkpoint: str) -> tuple[str, str]:
-    """The scheme, one for all that mean the same, and what follows its colon; of ``LOCAL`` the path."""
+    """The normalised scheme, and the part after its colon (for ``LOCAL`` the path)."""
     matched = _URI.fullmatch(checkpoint)
     if matched is None:
         return LOCAL, checkpoint
@@ -167,10 +167,10 @@ def split(checkpoint: str) -> tuple[str, str]:
 
 
 def _read(checkpoint: str | None, name: str) -> bytes | None:
-    """A file of the checkpoint; None where it is not there, or could never be read.
+    """A file of the checkpoint; None if it is missing, or was never readable.
 
     Raises:
-        UnavailableError: the checkpoint could be read before.
+        UnavailableError: the checkpoint was readable before.
     """
     if not checkpoint:
         return None

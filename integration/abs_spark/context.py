@@ -1,8 +1,8 @@
-"""Which query, run and micro-batch a task works for.
+"""Reads the query, run and micro-batch of a task from its local properties.
 
-Spark does not hand these to a Python writer's ``write()``; they are in the task's local properties,
-which is nowhere documented. Seen in PySpark 4.1.4, 4.2.1 and 4.3.0, classic and Connect. A version
-that lacks one is refused with a clear error: without them, exactly-once cannot be kept.
+Spark does not pass them to a Python writer's ``write()`` and does not document these properties. Seen
+in PySpark 4.1.4, 4.2.1 and 4.3.0, classic and Connect. A version without them is refused, as
+exactly-once needs them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def stream_task() -> StreamTask:
     """The task that this thread runs.
 
     Raises:
-        ConfigError: there is none, or this Spark does not say what it works for.
+        ConfigError: there is none, or this Spark does not set the properties.
     """
     context = _context()
     found = {name: context.getLocalProperty(name) for name in (_QUERY, _RUN, _EPOCH)}

@@ -1,8 +1,7 @@
 """The classes under which Spark finds the formats.
 
-Spark imports every top-level module ``pyspark_*``, and one exception there would turn discovery off
-for everybody's formats. So nothing that can be missing where Spark is (a library, another version of
-Spark) is imported before somebody uses the format, who gets the error.
+Spark imports every top-level module ``pyspark_*``; one exception there turns discovery off for all
+formats. So a format's libraries are imported when it is used.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ FORMATS = {
 
 
 def default_source(name: str) -> type[DataSource]:
-    """The class under which Spark finds the format. The format's own is imported when it is used.
-
-    So a session that uses none of them, or one, does not wait for the libraries of all.
+    """The class under which Spark finds the format; it imports the format's own class when used.
 
     Args:
         name: one of ``FORMATS``.
@@ -53,7 +50,7 @@ def format_class(name: str) -> type[DataSource]:
         name: one of ``FORMATS``.
 
     Raises:
-        ImportError: it cannot be used here; says why.
+        ImportError: it cannot be used here; the text has the reason.
     """
     module, attribute = FORMATS[name]
     try:

@@ -1,4 +1,4 @@
-"""The driver that a process of Spark's planner or of its commits belongs to."""
+"""Identifies the Spark driver of this planner or commit process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from contextlib import contextmanager
 
 _FOLDERS = "SPARK_LOCAL_DIRS"
 _OF_ITS_OWN = "blockmgr-"
-"""Spark gives the driver of each session a folder of this name and a random id, and tells it these."""
+"""Spark makes a folder of this name and a random id for each session's driver, and passes it on."""
 
 
 def driver_id() -> str | None:
-    """An id that no other driver has, the same in all of its processes here; None where none is told.
+    """The driver's unique id, the same in all of its processes on this machine; None if unknown.
 
-    Seen in PySpark 4.3; nowhere documented. Tasks have another one, of their executor.
+    Seen in PySpark 4.3; not documented. Tasks have the id of their executor.
     """
     folders = os.environ.get(_FOLDERS, "")
     if _OF_ITS_OWN not in folders:
@@ -27,10 +27,7 @@ def driver_id() -> str | None:
 
 @contextmanager
 def not_hung_up() -> Iterator[None]:
-    """What is within goes on to its end where Spark's session, or its JVM, ends meanwhile.
-
-    Spark's daemon then sends SIGHUP to the processes that it has forked.
-    """
+    """Context that ignores SIGHUP, which Spark's daemon sends when the session or its JVM ends."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,7 +1,7 @@
-"""Errors of tasks say on which machine they happened: credentials and routes differ there.
+"""Adds the executor's host to errors of tasks, and checks that an executor reaches the target.
 
-A task looks whether it gets to its target before it takes a row, so that an epoch's work is not done
-for nothing: once for each sink that its process keeps.
+Credentials and routes can differ between machines. The check runs before a task's first row, once for
+each sink that its process keeps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from abs_core.patience import Patience
 
 @contextmanager
 def on_executor() -> Iterator[None]:
-    """Around a task's work: its errors name the executor's host."""
+    """Context of a task's work: errors name the executor's host."""
     try:
         yield
     except AbsError as error:
@@ -27,9 +27,9 @@ def on_executor() -> Iterator[None]:
 
 @contextmanager
 def reaching() -> Iterator[None]:
-    """Around a task's first request to its target: an error says that an executor met it.
+    """Context of a task's first request to its target: errors say that the executor failed.
 
-    The driver has asked the same target before: so the machines differ, or it is down.
+    The driver has reached the same target before, so the machines differ or the target is down.
     """
     try:
         yield
@@ -46,10 +46,10 @@ _ALIKE = (
 
 
 def check_reached(sink: Sink, patience: Patience) -> None:
-    """Before the first row that this process takes for a sink.
+    """Check that this process reaches the sink's target, before its first row.
 
     Raises:
-        TargetError: the target does not answer for as long as ``patience`` says, or it refuses.
+        TargetError: the target does not answer within ``patience``, or it refuses.
     """
     with reaching():
         patience.retry(lambda: reach(sink))

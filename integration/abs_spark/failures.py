@@ -1,9 +1,8 @@
-"""The first batch of a job that failed and may be passed over, noted in the query's checkpoint.
+"""Records a job's first failed batch in the query's checkpoint, so that no run skips it.
 
-A function that is given to ``foreachBatch`` may keep an error to itself: Spark then takes the batch for
-written, and never comes back to it. In the same run the process knows (``foreach.process``); the next
-run reads it here, in the file ``abs/failed-JOB.json`` below ``checkpointLocation``. Spark can only note
-a batch as written where it can write there, too.
+If a ``foreachBatch`` function catches an error, Spark takes the batch for written. In the same run the
+process remembers it (``foreach.process``); the next run reads it from the file
+``abs/failed-JOB.json`` below ``checkpointLocation``, where Spark records written batches too.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _log = logging.getLogger("abs_spark.recovery")
 
 
 class FailedBatch:
-    """The note of one job.
+    """The record of one job's failed batch.
 
     Args:
         checkpoint: the option ``checkpointLocation``.
@@ -37,11 +36,11 @@ class FailedBatch:
         self._job = job
 
     def read(self) -> Failed | None:
-        """What is noted; None where there is no note, or the checkpoint cannot be seen from here.
+        """Read the record; None if there is none, or the checkpoint is not reachable from here.
 
         Raises:
-            CorruptionError: what is there is no note, or a newer release's.
-            UnavailableError: the checkpoint, which this process has read before, cannot be read now.
+            CorruptionError: it is not a record, or a newer release's.
+            UnavailableError: this process has read the checkpoint before, and cannot now.
         """
         try:
             filesystem, path = self._place()
@@ -60,7 +59,7 @@ class FailedBatch:
         return from_bytes(content, path, self._job)
 
     def note(self, batch: int, *, partly: bool = False) -> bool:
-        """Whether the batch is noted, or one before it. Where not, a warning says so.
+        """Record the batch unless an earlier one is; log a warning and return False if that fails.
 
         Args:
             partly: see ``Failed``.
@@ -82,7 +81,7 @@ class FailedBatch:
         return True
 
     def forget(self) -> None:
-        """Delete the note, at best effort: once its batch is decided it says nothing any more."""
+        """Delete the record once its batch is decided, at best effort."""
         try:
             filesystem, path = self._place()
             if filesystem.get_file_info(path).type == fs.FileType.File:
@@ -91,10 +90,10 @@ class FailedBatch:
             _log.warning("job %s: %s", self._job, str(error)[:200])
 
     def rename(self, old: str) -> None:
-        """The job had this name before: what is noted under it is this one's.
+        """Move the record from the job's former name to this one.
 
         Raises:
-            UnavailableError: what is noted there cannot be brought under the new name now.
+            UnavailableError: it cannot be moved now.
         """
         before = FailedBatch(self._checkpoint, old)
         if before.read() is None:
@@ -120,16 +119,16 @@ class FailedBatch:
 
 
 def to_bytes(job: str, failed: Failed) -> bytes:
-    """The note that a batch of the job failed, and nobody has written it since."""
+    """The text of the record."""
     partly = {"partly": True} if failed.partly else {}
     return json.dumps({"version": VERSION, "job": job, "epoch": failed.epoch, **partly}).encode()
 
 
 def from_bytes(content: bytes, path: str, job: str) -> Failed:
-    """What the note says.
+    """Parse the record.
 
     Raises:
-        CorruptionError: it is no note, or a newer release's.
+        CorruptionError: it is not a record, or a newer release's.
     """
     try:
         found = fields(parse(content))

@@ -1,12 +1,12 @@
-"""Python processes of Spark do not look at, or give back, what they need again for the next task.
+"""Tunes garbage collection and memory allocation of Spark's Python processes.
 
-PySpark's daemon collects garbage after all that a worker does (``gc.collect()``, pyspark/daemon.py):
-after every task, plan and commit it looks at every object of every module. With a target's clients
-loaded, some hundred thousand, that is 25 to 70 ms of CPU a time, four times an epoch of two tasks.
+PySpark's daemon calls ``gc.collect()`` (pyspark/daemon.py) after every task, plan and commit. With a
+target's clients loaded (some hundred thousand objects) that takes 25 to 70 ms of CPU, four times in an
+epoch of two tasks. ``gc.freeze()`` excludes these objects.
 
-What a task has freed the next one needs again: the queue of a Kafka producer alone is 50 MB. glibc
-gives it back to the system and gets it again page by page: 13,000 page faults and 50 ms of CPU for a
-task of 250,000 records.
+glibc returns freed memory to the system, although the next task needs it (a Kafka producer's queue
+alone is 50 MB): 13,000 page faults and 50 ms of CPU for a task of 250,000 records. ``mallopt`` changes
+this.
 
 The environment variable ``ABS_TUNE_GC=0`` turns both off (docs/how-to/operations.md).
 """
@@ -21,9 +21,9 @@ from functools import cache
 SWITCH = "ABS_TUNE_GC"
 
 KEPT_BYTES = 128 << 20
-"""Freed memory that a process keeps at most instead of giving it back (``mallopt(3)``)."""
+"""Most freed memory that a process keeps (``mallopt(3)``)."""
 MAPPED_BYTES = 32 << 20
-"""From this size on a block is mapped by itself, and given back when it is freed."""
+"""Blocks from this size on are mapped separately, and returned to the system when freed."""
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _SET_BY_USER = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES"}
@@ -31,10 +31,9 @@ _SET_BY_USER = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNAB
 
 @cache
 def tune_gc() -> None:
-    """Spare later collections what is there now; acts once in a process, and costs nothing after.
+    """Exclude all present objects from later collections; acts once in a process.
 
-    Call it at the end of a piece of work, when all modules are loaded. What is freed by its reference
-    count is freed as before. Only a cycle of what is there now, and becomes garbage later, is kept.
+    Call it when all modules are loaded. Only cycles among the present objects are never freed.
     """
     if os.environ.get(SWITCH) == "0":
         return
@@ -44,7 +43,7 @@ def tune_gc() -> None:
 
 
 def _keep_freed_memory() -> None:
-    """On glibc, where the environment does not say otherwise."""
+    """Set the limits of glibc, unless the environment sets them."""
     if os.name == "posix" and not _SET_BY_USER & os.environ.keys():
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:

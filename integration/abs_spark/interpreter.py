@@ -1,4 +1,4 @@
-"""Which Python Spark starts for the formats, and how it becomes this one.
+"""Makes Spark start the Python that runs this program.
 
 Spark starts the ``python3`` of the PATH unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python`` names
 another. A service manager, cron or Airflow runs a virtual environment's python without activating it:
@@ -25,10 +25,10 @@ _SECONDS = 60
 
 
 def name_this_python() -> None:
-    """Let Spark start the Python that runs this program, where nothing says otherwise.
+    """Set Spark's Python to the one that runs this program, unless another is configured.
 
-    It works until the session is made. ``spark-submit`` has read its settings before, and on a cluster
-    the executors' Python is for whoever runs it to name: there nothing is changed.
+    Call it before the session is made. Does nothing under ``spark-submit``, which has already read its
+    settings.
     """
     if any(os.environ.get(name) for name in _NAMED) or _GATEWAY in os.environ:
         return
@@ -37,7 +37,7 @@ def name_this_python() -> None:
 
 
 def check_python(spark: SparkSession) -> None:
-    """See that the Python which Spark starts on this machine can import the formats.
+    """Check that the Python which Spark starts on this machine can import the formats.
 
     Raises:
         ConfigError: it cannot; names that Python, and this one.

@@ -1,4 +1,4 @@
-"""What a process of Spark's keeps open from epoch to epoch; worker processes serve many queries."""
+"""A cache of open resources, kept by a Spark process from epoch to epoch."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ V = TypeVar("V")
 
 
 class Kept(Generic[K, V]):
-    """The values used last, by key.
+    """An LRU cache.
 
     Args:
-        close: is called with what is not kept any longer.
+        close: called with each evicted value.
     """
 
     def __init__(self, close: Callable[[V], None]) -> None:
@@ -23,10 +23,10 @@ class Kept(Generic[K, V]):
         self._values: dict[K, V] = {}
 
     def of(self, key: K, make: Callable[[], V], instead_of: Callable[[K], bool]) -> V:
-        """The value of the key, made where it is not there.
+        """The value of the key, made if missing.
 
         Args:
-            instead_of: keys whose values are given up when this one is made: of an earlier run.
+            instead_of: selects keys to evict when this one is made (of an earlier run).
         """
         value = self._values.pop(key, None)
         if value is None:

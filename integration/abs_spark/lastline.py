@@ -1,7 +1,6 @@
-"""The last line of what a user sees of a failed job is the error's sentence and what to do.
+"""Repeats the sentence and remedy of an error as the last line of a failed job's output.
 
-Spark tells a Python sink's error inside a traceback of up to a hundred lines, of its JVM and of the
-process that the sink ran in. The sentence that helps stands somewhere in the middle.
+Spark prints a Python sink's error in the middle of a traceback of up to a hundred lines.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ _installed = False
 
 
 def sentence_of(error: BaseException) -> str | None:
-    """Name and sentence of the error of ours that is told in this one, or in one that it came from.
+    """Name and sentence of the project's error in this exception's text or in one of its causes.
 
-    Spark refuses outputMode update before a Python sink is asked: there the sentence is ours, too.
+    Spark refuses outputMode update before it calls a Python sink; that case has a sentence here.
     """
     seen: set[int] = set()
     at: BaseException | None = error
@@ -42,10 +41,7 @@ _NO_UPDATE = (
 
 
 def show_last() -> None:
-    """From now on, an uncaught error of Spark that tells one of ours ends with that one's sentence.
-
-    What shows uncaught errors now still does, first. Does nothing the second time.
-    """
+    """Install a ``sys.excepthook`` that prints the line after the previous hook; can be repeated."""
     global _installed
     if _installed:
         return

@@ -1,7 +1,7 @@
-"""How much one epoch may take, in the core's terms and in Spark's.
+"""Converts the core's limits of an epoch to Spark's read limits and back.
 
-Spark 4.2 brought read limits and ``availableNow`` to Python sources; 4.1 knows neither, and is given
-stand-ins here: it never asks for them.
+Spark 4.1 has no read limits and no ``availableNow`` for Python sources (new in 4.2); it gets stand-ins,
+which it never uses.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ __all__ = ["HAS_LIMITS", "ReadLimit", "SupportsTriggerAvailableNow", "default_li
 
 
 def default_limit(limit: Limit) -> ReadLimit:
-    """What Spark is told; of several bounds one, since it knows no limit with two."""
+    """The limit as Spark's; only one of several bounds, as Spark's limits have one."""
     if limit.rows is not None:
         return ReadMaxRows(limit.rows)
     if limit.files is not None:
@@ -41,9 +41,9 @@ def default_limit(limit: Limit) -> ReadLimit:
 
 
 def given_limit(given: ReadLimit, own: Limit) -> Limit:
-    """What Spark asks for: ``own``, all of it, where it hands back what ``default_limit`` said.
+    """Spark's limit as the core's: ``own`` in full if Spark returns ``default_limit(own)``.
 
-    It asks for something else where the trigger overrules the options (``once``: all there is).
+    Spark passes another limit if the trigger overrides the options (``once``: all data).
     """
     if given == default_limit(own):
         return own

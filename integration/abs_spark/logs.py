@@ -1,14 +1,13 @@
-"""Makes our log lines visible where nobody has set up logging: in Spark's Python processes.
+"""Shows the project's log lines in Spark's Python processes, which have no logging configuration.
 
-Spark's planner, commit process and workers run without a logging configuration, so Python would show
-warnings only. Their standard error is the driver's console (planner, commit process; in local mode
-the workers too) or the executor's stderr file. Five loggers, by what people want to see:
+Their standard error is the driver's console (planner, commit process; in local mode the workers too) or
+the executor's stderr file. The loggers:
 
 ``abs_spark.start``     guarantee, preflight warnings, who took over; shown
-``abs_spark.recovery``  skipped, rolled forward, swept and given up; shown
+``abs_spark.recovery``  skipped, rolled forward, swept and abandoned; shown
 ``abs_spark.epoch``     one line for each epoch that is committed; not shown with ``ABS_LOG=quiet``
 ``abs_spark.progress``  each task's pre-commit; shown with ``ABS_LOG=progress``
-``abs_core.waiting``    a system that does not answer is waited for, and answers again; shown
+``abs_core.waiting``    waits for a system that does not answer; shown
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class _Console(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes to what standard error is at that moment: Spark swaps it around each call."""
+    """Writes to the present standard error, which Spark replaces around each call."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.setStream(sys.stderr)
@@ -33,10 +32,10 @@ class _Console(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def show_logs() -> None:
-    """Show ``abs_spark`` on standard error, unless the process has a logging set-up of its own.
+    """Show the log lines on standard error, unless the process has its own logging configuration.
 
-    Called at each entry from Spark; does nothing the second time. Spark 4.1's own capture of worker
-    logs (``spark.sql.pyspark.worker.logging.enabled``) counts as a set-up and gets the same lines.
+    Called at each entry from Spark; can be repeated. Spark 4.1's capture of worker logs
+    (``spark.sql.pyspark.worker.logging.enabled``) counts as a configuration and gets the same lines.
     """
     _show(logging.getLogger(waiting.LOGGER))
     ours = logging.getLogger("abs_spark")

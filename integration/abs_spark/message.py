@@ -1,4 +1,4 @@
-"""What a task tells the commit process."""
+"""The message of a task to the commit process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,10 @@ class EpochMessage(WriterCommitMessage):
     """A task's share of an epoch. Some hundred bytes and its columns' digests, no secret (I9).
 
     Args:
-        name: the run that the task worked for.
-        epoch: the epoch that it wrote or drained.
-        share: what it wrote or drained.
-        started: whether this task is the one that raised the generation, in this epoch.
-        announced: what the planner has shown already.
-        warnings: what the task's preflight warned of, where the planner made none.
+        name: the task's run.
+        started: whether this task raised the generation in this epoch.
+        announced: what the planner has already shown.
+        warnings: of the task's preflight, if the planner made none.
         readable: whether the planner could read the checkpoint.
     """
 

@@ -1,4 +1,4 @@
-"""What a run of a job is called, and what was said of it at its start; needs no Spark."""
+"""Names of runs, without an import of Spark."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class RunName:
 
     Args:
         job: the register key, see ``abs_core.model.job_key``.
-        lineage: whose epoch numbers these are.
-        run: Spark's run id, of a query with that of its driver, see ``run_of``; for a batch write, a
-            random one.
-        checkpoint: where the query's checkpoint lies, see ``certificates.location``.
+        lineage: id of the query that numbers the epochs.
+        run: for a query, Spark's run id and the driver's id, see ``run_of``; for a batch write, a
+            random id.
+        checkpoint: the checkpoint's location, see ``certificates.location``.
     """
 
     job: str
@@ -24,27 +24,27 @@ class RunName:
 
 
 def run_of(run: str, driver: str | None) -> str:
-    """What a query's run is called: the driver can tell it from others' in the register.
+    """The name of a query's run, which lets the driver recognise it in the register.
 
     Args:
-        run: Spark's id, which its planner and commit processes are not told.
+        run: Spark's run id, which planner and commit processes do not know.
         driver: see ``driver.driver_id``.
     """
     return run if driver is None else f"{run}@{driver}"
 
 
 def is_run_of(run: str, driver: str) -> bool:
-    """Whether a run is of this driver, and has not given itself up."""
+    """Whether the run belongs to this driver and has not ended itself."""
     return run.endswith(f"@{driver}")
 
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What the planner has done for this epoch's run, before the first row.
+    """Which start-up steps the planner has done, before the first row.
 
     Args:
-        checked: the preflight; its warnings are on the driver's console.
-        shown: the guarantee.
+        checked: it ran the preflight and logged its warnings.
+        shown: it printed the guarantee.
     """
 
     checked: bool = False

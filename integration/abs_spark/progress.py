@@ -1,7 +1,7 @@
 """Events of the protocol as log lines and OpenTelemetry metrics.
 
-Only OpenTelemetry's API is used: without an SDK configured in the process its instruments do
-nothing. Events come once per task and once per epoch, never per row or batch.
+Uses OpenTelemetry's API only: without a configured SDK the instruments do nothing. Events occur once
+per task and epoch, never per row or batch.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _commit_seconds = _meter.create_histogram(
 
 
 def observer(protocol: str) -> Observer:
-    """An observer that logs and counts; metrics bear the attributes ``job`` and ``protocol``."""
+    """An observer that logs and counts; metrics have the attributes ``job`` and ``protocol``."""
 
     def observe(event: Event) -> None:
         _log(event)

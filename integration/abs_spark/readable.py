@@ -1,4 +1,4 @@
-"""What Spark finds under a format's name when it reads: options and schema in, readers out."""
+"""Base class of the formats that Spark can read."""
 
 from __future__ import annotations
 

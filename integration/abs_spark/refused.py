@@ -1,4 +1,4 @@
-"""A stream that cannot be read: an error that is kept until PySpark asks something of the reader."""
+"""A stream reader that raises a stored error when PySpark first calls it."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from abs_spark.limits import ReadLimit, SupportsTriggerAvailableNow
 
 
 class RefusedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Raises the error wherever Spark asks, before anything is read; stopping it does nothing.
+    """Raises the error at every call except ``stop``, and when it is pickled for a task.
 
-    PySpark's process of a query (``python_streaming_source_runner.py``, seen in 4.3.0) stops the
-    reader at its end, also where none was made: an error of ``streamReader`` itself would be told as
-    ``UnboundLocalError: ... 'reader'``. Nor does it go to a task: pickling it raises the error, too.
+    PySpark (``python_streaming_source_runner.py``, seen in 4.3.0) stops the reader at its end even if
+    ``streamReader`` raised, which would hide the error behind ``UnboundLocalError: ... 'reader'``.
     """
 
     def __init__(self, error: AbsError) -> None:

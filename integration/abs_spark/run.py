@@ -1,8 +1,7 @@
-"""A run of a job in this process: its sink and its coordinator, kept from epoch to epoch.
+"""Keeps a run's sink and coordinator in this process from epoch to epoch.
 
-Spark builds a new writer object for every epoch, in processes that live on. What must last (the
-connection, above all) is kept here, in the module. A Python worker runs one task at a time, so
-nothing is shared between threads.
+Spark builds a new writer for every epoch in long-lived processes; connections are kept here. A Python
+worker runs one task at a time, so threads share nothing.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from abs_spark.progress import observer
 from abs_spark.target import Target
 
 _KEPT = 8
-"""Starts of queries that a process knows at most."""
+"""Most starts of queries that a process remembers."""
 
 HASTE_SECONDS = 5.0
-"""For giving up: the query is about to end with an error, and the next start does it anyway."""
+"""Patience when a run ends itself; the next start does what is left."""
 
 KILL_SECONDS = 2.5
-"""Spark gives a task that it cancels 2 seconds (spark.python.task.killTimeout), then it kills it."""
+"""Spark kills a cancelled task after 2 seconds (spark.python.task.killTimeout)."""
 
 _log = logging.getLogger("abs_spark.recovery")
 _start = logging.getLogger("abs_spark.start")
@@ -72,15 +71,15 @@ class Run:
         self.coordinator = self._coordinate(patience)
 
     def begin(self, epoch: int, origin: Origin) -> tuple[JobState, Write | Skip]:
-        """Start the run where no task has, after a preflight; then say what to do with ``epoch``.
+        """Start the run after a preflight, if no task has, and plan ``epoch``.
 
         Args:
-            origin: what the planner has read in the checkpoint.
+            origin: read by the planner from the checkpoint.
 
         Raises:
-            PreflightError: the target cannot keep the promise; nothing was started.
+            PreflightError: the target cannot keep the guarantee; nothing was started.
             ProtocolError: as ``Coordinator.begin``.
-            TargetError: the target does not answer for good.
+            TargetError: the target does not answer.
         """
         if not self._checked:
             self._preflight()
@@ -89,7 +88,7 @@ class Run:
         return self.coordinator.begin(epoch, origin=origin)
 
     def reach(self) -> None:
-        """In a task, before its first row: whether this executor gets to the target. Asks once.
+        """Check once, before a task's first row, that this executor reaches the target.
 
         Raises:
             TargetError: it does not.
@@ -103,13 +102,13 @@ class Run:
         return self._started_in == epoch
 
     def observe(self, event: Event) -> None:
-        """Take note of what the protocol reports, and tell logs and metrics."""
+        """Handle an event, and pass it on to logs and metrics."""
         if isinstance(event, Started):
             self._started_in = self._epoch
         self._tell(event)
 
     def in_haste(self) -> Coordinator:
-        """For giving the run up: with little patience."""
+        """A coordinator with little patience, to end the run."""
         return self._coordinate(hasty(self.patience))
 
     def _coordinate(self, patience: Patience) -> Coordinator:
@@ -139,18 +138,18 @@ _latest: dict[str, RunName] = {}
 
 
 def hasty(patience: Patience) -> Patience:
-    """The same, for giving up."""
+    """The same patience, limited to ``HASTE_SECONDS``."""
     return replace(patience, seconds=min(HASTE_SECONDS, patience.seconds))
 
 
 def attach(target: Target, name: RunName, *, in_haste: bool = False) -> Run:
-    """The run, as it is kept in this process or built now; nothing is started by it.
+    """The run from this process's cache, or a new object; does not start the run.
 
     Args:
-        in_haste: ask the target who it is with little patience, where the run is built now.
+        in_haste: use little patience if the object must be built.
 
     Raises:
-        TargetError: the target does not answer for good.
+        TargetError: the target does not answer.
     """
     return _runs.of(
         (target, name),
@@ -160,7 +159,7 @@ def attach(target: Target, name: RunName, *, in_haste: bool = False) -> Run:
 
 
 def end(target: Target, name: RunName, *, tasks_may_run: bool) -> None:
-    """Give the run up: the query stops, for whatever reason. See ``give_up``."""
+    """End the run, as the query stops; see ``give_up``."""
     give_up(
         name.job,
         lambda: attach(target, name, in_haste=True).in_haste(),
@@ -169,9 +168,9 @@ def end(target: Target, name: RunName, *, tasks_may_run: bool) -> None:
 
 
 def end_unreported(target: Target, driver: str | None) -> None:
-    """The same, where no task has reported and so nothing but the register tells the run.
+    """``end`` for a run of which no task has reported; the register identifies it.
 
-    Does nothing where the run that holds the generation is another query's or another driver's.
+    Does nothing if another query or driver holds the generation.
 
     Args:
         driver: this one, see ``driver.driver_id``.
@@ -208,15 +207,14 @@ def _find(target: Target, job: str, lineage: str, driver: str) -> RunName | None
 def give_up(
     job: str, coordinator: Callable[[], Coordinator | None], *, tasks_may_run: bool
 ) -> None:
-    """End what a run has open: it is committed or aborted.
+    """End a run: commit its decisions and abort its other handles.
 
-    Logs errors and raises none: the error that led here is the one that people must see. What was not
-    done, the next start does.
+    Logs errors and raises none, so that the error that led here is shown. The next start does what is
+    left.
 
     Args:
-        coordinator: with little patience; it may have to ask the target who it is. None: there is
-            nothing to end.
-        tasks_may_run: wait until Spark has killed them, and sweep once more.
+        coordinator: makes one with little patience; None: there is nothing to end.
+        tasks_may_run: wait until Spark has killed the tasks, and sweep again.
     """
     try:
         ending = coordinator()
@@ -228,14 +226,14 @@ def give_up(
 
 
 def remember(query_start: str, name: RunName) -> None:
-    """Note which run belongs to a start of a query, for ``recall``."""
+    """Remember the run of a start of a query, for ``recall``."""
     while len(_latest) >= _KEPT:
         _latest.pop(next(iter(_latest)))
     _latest[query_start] = name
 
 
 def recall(query_start: str) -> RunName | None:
-    """The run of this start of a query, where this process has committed an epoch of it."""
+    """The run of this start of a query, if this process has committed an epoch of it."""
     return _latest.get(query_start)
 
 

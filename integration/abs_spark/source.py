@@ -1,4 +1,4 @@
-"""What Spark finds under a format's name: options and schema in, writers out."""
+"""Base class of the formats that Spark can write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked and said when a query starts: preflight findings and the derived guarantee."""
+"""Runs the preflight and prints the guarantee when a query starts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def warn(warnings: Sequence[str]) -> None:
 
 
 def told_by_rows(job: str, replay: str = "digest") -> str:
-    """The warning where the checkpoint does not tell an epoch's input.
+    """The warning for a checkpoint from which an epoch's input cannot be read.
 
     Args:
         replay: the option.
@@ -69,7 +69,7 @@ def told_by_rows(job: str, replay: str = "digest") -> str:
 
 
 def show(target: Target, guarantee: Guarantee, job: str) -> None:
-    """Print what the sink promises with these options."""
+    """Print the sink's guarantee under these options."""
     if target.options.common.replay == "token":
         guarantee = replace(guarantee, limits=(*guarantee.limits, _TRUSTED))
     _log.info("%s", describe(target.format.name, guarantee, job))

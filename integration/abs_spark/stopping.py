@@ -1,7 +1,7 @@
-"""Queries of ours are stopped before their session or their driver ends.
+"""Stops the project's queries before their session or driver ends.
 
-Spark does not stop its queries then. Their tasks fail, and the processes that could commit or abort
-what a run has open are gone before they are asked. A query that is stopped does it itself.
+Spark does not stop them: their tasks fail, and the processes that could commit or abort open handles
+are gone. A stopped query commits or aborts its handles itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _SECONDS = 30.0
-"""For all queries together. A run gives itself up within about 15 s where a server does not answer."""
+"""Time limit for all queries together; a run ends itself in about 15 s if a server does not answer."""
 
 _QUERY = "sql.streaming.queryId"
 
@@ -29,10 +29,7 @@ _installed = False
 
 
 def stop_queries_first() -> None:
-    """From now on the end of this program, and ``spark.stop()``, stop the queries of ours first.
-
-    Does nothing the second time.
-    """
+    """Install hooks that stop the queries at program exit and before ``spark.stop()``; repeatable."""
     global _installed
     if _installed:
         return
@@ -57,9 +54,9 @@ def stop_queries_first() -> None:
 
 
 def stop_queries(context: SparkContext) -> None:
-    """Stop the queries that write by a format or a function of ours, in all sessions of the context.
+    """Stop the queries that write by this project, in all sessions of the context.
 
-    Returns after some time even where a query does not end. Raises nothing: the end goes on.
+    Returns after a time limit even if a query does not end. Raises nothing.
     """
     from py4j.protocol import Py4JError
 
@@ -83,14 +80,14 @@ def stop_queries(context: SparkContext) -> None:
 
 
 def _main_thread_has_ended(process: int) -> None:
-    """The program ends with it, unless other threads go on, which may wait for queries."""
+    """Stop the queries at the main thread's end, unless other threads run, which may wait for them."""
     others = set(threading.enumerate()) - {threading.current_thread(), threading.main_thread()}
     if all(thread.daemon for thread in others):
         _stop_all(process)
 
 
 def _stop_all(process: int) -> None:
-    """Stop the queries of this process; of a fork of it that ends, none."""
+    """Stop the queries of this process; do nothing in a forked child."""
     if os.getpid() != process:
         return
     spark = sys.modules.get("pyspark")
@@ -100,7 +97,7 @@ def _stop_all(process: int) -> None:
 
 
 def _ours() -> dict[str, Any]:
-    """The active queries that write by a format or a function of ours, as the JVM knows them."""
+    """The active queries, as the JVM lists them, that write by this project."""
     from py4j.protocol import Py4JJavaError
     from pyspark.sql import SparkSession
 

@@ -34,12 +34,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     Args:
         query_start: names this start of the query in the commit process.
-        driver: the driver that this process belongs to, see ``driver.driver_id``.
+        driver: see ``driver.driver_id``.
         announced: what the planner has just shown.
-        origin: what the planner has read in the checkpoint.
-        location: where that lies.
+        origin: read by the planner from the checkpoint.
+        location: of the checkpoint.
         readable: whether the planner could read the checkpoint; if not, tasks may have to make digests
-            of their rows: nothing else tells what an epoch was.
+            of their rows, to recognise a replay.
     """
 
     def __init__(
@@ -80,8 +80,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: all tasks have pre-committed; decide and commit.
 
-        When it returns the epoch is committed for good. When it raises, the epoch may be decided:
-        the next start finishes it, or finds it undecided and writes it again.
+        If it raises, the epoch may be decided: the next start finishes it, or finds it undecided and
+        writes it again.
 
         Raises:
             AbsError: the query stops with its text.
@@ -109,10 +109,9 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """In the commit process: a task or ``commit`` failed, or the query was stopped.
 
-        Spark ends the query after it. So the run is given up: its generation is raised first, which
-        fences tasks that still run and stops a decision that is under way; then what is decided is
-        committed, and the rest aborted, so that no reader stands still behind an open transaction.
-        Never raises: the first error is the one that people must see.
+        Spark ends the query after it, so this ends the run: it raises the generation, which fences
+        running tasks and a decision in flight, commits decisions and aborts the rest, so that no open
+        transaction blocks readers. Never raises, so that the first error is shown.
         """
         show_logs()
         name = next((m.name for m in messages if isinstance(m, EpochMessage)), None)
@@ -125,7 +124,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 def reported_by(messages: Sequence[WriterCommitMessage | None], epoch: int) -> list[EpochMessage]:
-    """The tasks' messages, checked to be of one run and of this epoch.
+    """The tasks' messages, after a check that they are of one run and of this epoch.
 
     Raises:
         ConfigError: no task has reported.

@@ -1,4 +1,4 @@
-"""What a query writes to: a format, its options read once, and the schema of the input."""
+"""A query's target: format, parsed options, and the schema of the input."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class Options(Protocol):
 
     @property
     def patience(self) -> Patience:
-        """With the system that is written to; it names it."""
+        """The patience with the target's system, including the system's name."""
         ...
 
 
 class Together(Protocol):
-    """Looks at several sinks of one kind in one job."""
+    """Preflight of several sinks of one kind in one job."""
 
     def __call__(
         self, sinks: Sequence[tuple[str, Any]], tasks: int | None, *, apart: Sequence[str]
@@ -81,10 +81,10 @@ class Format:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Enough to build the same sink in any process of the query.
+    """Builds the same sink in any process of the query.
 
-    It goes to the executors in the pickled task, credentials included, as any Spark connector's
-    options do; it never goes into a plan, a message or a log.
+    It is pickled to the executors, credentials included, as any Spark connector's options are; it is
+    never in a plan, a message or a log.
     """
 
     format: Format
@@ -110,7 +110,7 @@ class Target:
 
 
 def groups(targets: Mapping[int, Target]) -> list[tuple[int, ...]]:
-    """The numbers of targets that share transactions, each with its fellows; at least two in each."""
+    """The numbers of the targets, grouped by shared transactions; each group has at least two."""
     fellows: dict[Hashable, list[int]] = {}
     for number, target in sorted(targets.items()):
         if target.transactions is not None:

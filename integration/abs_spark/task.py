@@ -30,11 +30,11 @@ def run_task(
     *,
     digests: bool,
 ) -> EpochMessage:
-    """A task's whole work for one epoch; what it tells the commit process.
+    """Do a task's work for one epoch and return its message to the commit process.
 
     Args:
-        origin: what the checkpoint told of the job before this epoch's tasks began.
-        digests: whether an epoch that comes again can be told by nothing but its rows.
+        origin: read from the checkpoint before this epoch's tasks began.
+        digests: whether a replay can be recognised by its rows only.
 
     Raises:
         AbsError: nothing of the task's rows becomes visible.

@@ -1,8 +1,8 @@
-"""A stream's write-ahead log where the option ``wal`` names none: ``<checkpoint>/abs/wal``.
+"""The default of the option ``wal`` for streams: ``<checkpoint>/abs/wal``.
 
-Tasks leave segments there, and the driver reads them: all must see the same place. An S3 bucket they
-all reach. Of a folder it is proven: the driver leaves an id in it, and who does not find that id there
-(an executor on another machine, without a shared file system) is refused before it writes.
+Tasks write segments there and the driver reads them, so all must see the same place. For a folder this
+is checked: the driver writes an id into it, and an executor that does not find the id (on another
+machine without a shared file system) is refused before it writes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def with_wal(given: Mapping[str, str], *, started: bool = True) -> Mapping[str, 
     """The options, with ``wal`` where ``protocol=wal`` needs it and ``checkpointLocation`` is given.
 
     Args:
-        started: whether Spark has made the checkpoint; where not, nothing is made either.
+        started: whether Spark has made the checkpoint; if not, nothing is made.
 
     Raises:
         OptionError: tasks cannot keep a log beside this checkpoint.
@@ -64,7 +64,7 @@ def default_wal(checkpoint: str, *, started: bool = True) -> str:
 
 
 def _id_of(folder: Path) -> str:
-    """The folder's id; the first who asks gives it one."""
+    """The folder's id, which the first call makes."""
     make_durably(folder)
     place = folder / ID_FILE
     if not place.exists():
