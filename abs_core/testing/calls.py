@@ -1,7 +1,7 @@
-"""The calls of a job to its target's system, one after the other; one of them meets a fault.
+"""Counts a job's calls to its target's system and injects a fault into one of them.
 
-``Calls`` is what ``check_positions`` needs of whatever stands between: a relay of messages, a proxy of
-HTTP requests, or ``by_calls``, which stands between the coordinator and the sink in this process.
+``Calls`` is the interface that ``check_positions`` needs: a relay of messages, a proxy of HTTP
+requests, or ``by_calls``, which is between the coordinator and the sink in this process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Loss(StrEnum):
-    """What becomes of a request.
+    """The fault of a request.
 
     REQUEST: the server never gets it. REPLY: the server gets it and answers; the client sees a broken
     connection. DELAY: the client sees a broken connection; the server gets it at ``release``. DOUBLE:
@@ -44,24 +44,20 @@ class Loss(StrEnum):
 
 
 class Calls(Protocol):
-    """Whatever carries a job's calls to the target's system; it counts them, and loses one."""
+    """Carries a job's calls to the target's system, counts them, and loses one."""
 
     def arm(self, position: int, loss: Loss | None) -> None:
-        """Count anew from now on; the call at ``position`` (from 1) is lost that way, once.
-
-        Args:
-            loss: None: no call is lost.
-        """
+        """Restart the count; the call at ``position`` (from 1) meets ``loss`` once (None: no fault)."""
         ...
 
     @property
     def seen(self) -> Sequence[str]:
-        """Name of each call since it was armed, in order: a kind, such as ``PutIf`` or ``commit``."""
+        """The kind of each call since ``arm``, in order, such as ``PutIf`` or ``commit``."""
         ...
 
     @property
     def fired(self) -> bool:
-        """Whether the call at the position has come."""
+        """Whether the call at the position was made."""
         ...
 
     def losses(self, name: str) -> Sequence[Loss]:
@@ -69,7 +65,7 @@ class Calls(Protocol):
         ...
 
     def release(self) -> None:
-        """Let the delayed call take effect, and return when it has; called once, where it ``fired``."""
+        """Apply the delayed call and wait for it; called once, if it ``fired``."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""One check's target: makes runs on it, and says what must be in it."""
+"""A check's target: makes runs on it and asserts its content."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from abs_core.testing.harness import Harness, Row
 
 JOB = "job"
 PATIENCE = 10.0
-"""For how many seconds a server may hold what a dead client had."""
+"""Seconds for which a server may keep resources of a dead client."""
 
 
 class Case:
-    """A fresh target, and what the sink says that it promises.
+    """A fresh target and its sink's guarantee.
 
     Args:
-        harness: on a target that nothing has been written to.
+        harness: on an empty target.
     """
 
     def __init__(self, harness: Harness) -> None:
@@ -69,7 +69,7 @@ class Case:
         gaps: bool = False,
         checkpoint: str | None = None,
     ) -> Run:
-        """A new run of the job, in what stands for a new process."""
+        """A new run of the job, which simulates a new process."""
         return Run(
             self.sink(),
             job,
@@ -110,7 +110,7 @@ class Case:
                 left = self.harness.leftovers(job)
                 return not left
 
-            # A server may take a moment to see that a client has gone.
+            # A server may take a moment to notice that a client has gone.
             assert within(PATIENCE, gone), f"{when}: job {job!r} left behind: {', '.join(left)}"
 
     def finished(self, *expected: Iterable[Row], when: str) -> None:
@@ -120,7 +120,7 @@ class Case:
 
 
 def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    """Whether the condition comes true before the deadline; looks again every few milliseconds."""
+    """Whether the condition becomes true before the deadline; polls every few milliseconds."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -133,7 +133,7 @@ E = TypeVar("E", bound=Exception)
 
 
 def raises(kind: type[E], call: Callable[[], object]) -> E:
-    """The error of this kind that the call raises; it is an AssertionError if it raises none."""
+    """The error of this kind that the call raises; AssertionError if it raises none."""
     try:
         call()
     except kind as error:
@@ -142,7 +142,7 @@ def raises(kind: type[E], call: Callable[[], object]) -> E:
 
 
 def consent_in(error: AbsError) -> str:
-    """The token of consent that the error names; it is an AssertionError if it names none."""
+    """The consent token that the error names; AssertionError if it names none."""
     found = re.search(r"adopt=([0-9a-f]+)", error.remedy)
     assert found is not None, f"the error names no consent: {error}"
     return found[1]

@@ -1,9 +1,9 @@
-"""A job's options change between two of its runs, wherever the first one ended; the target stays exact.
+"""Checks that the target stays exact if a job's options change between runs.
 
-A run goes by one way (a protocol, a place for its state, ...), and ends at some moment of an epoch; the
-next runs go by another, and then by the first again. Each start either goes on and is exact, or is an
-error that says what to do: the job then goes on by the way that it had. No row is ever there twice, and
-in the end none is missing and nothing is left behind.
+A run uses one way (a protocol, a place for its state, ...) and ends at some moment of an epoch; the
+next runs use another way, and then the first again. Each start either continues exactly, or fails with a
+remedy; the job then continues by its former way. No row is ever duplicated, and in the end none is
+missing and nothing is left behind.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ EPOCHS: tuple[Epoch, ...] = (
     (rows(40, 2), rows(50, 1)),
 )
 CUT = 1
-"""The epoch at which the first run ends, or stands still."""
+"""The epoch at which the first run ends or is suspended."""
 
 STARTS = 3
-"""How often a way is started before what it says is taken for its answer."""
+"""How often a way is started before its refusal is final."""
 
 
 class Changing(Harness, Protocol):
-    """A harness on whose target sinks with other options can be built."""
+    """A harness that builds sinks with different options on one target."""
 
     new_sink: Callable[[], Sink]
 
     @property
     def ways(self) -> Mapping[str, Callable[[], Sink]]:
-        """What builds a sink, by what a job would say of the way; picklable as ``new_sink`` is."""
+        """A sink factory for each way, by the way's name; picklable as ``new_sink`` is."""
         ...
 
 
@@ -56,7 +56,7 @@ ChangingOpener = Callable[[], AbstractContextManager[Changing]]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """From which way to which other one, and how far the first run got."""
+    """A change from one way to another, at one moment of the first run."""
 
     first: str
     then: str
@@ -68,11 +68,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What ``check_changes`` did.
+    """The result of ``check_changes``.
 
     Args:
-        tried: every change that was tried.
-        refused: those that were an error, with what it says.
+        refused: the changes that failed, with the error's text.
     """
 
     tried: tuple[Change, ...]
@@ -113,18 +112,18 @@ def check_changes(
     finds: bool = True,
     at_once: int = 1,
 ) -> Changes:
-    """Change a job's way, at every moment of an epoch, and back; each on a target of its own.
+    """Change a job's way and back, at every moment of an epoch, each on a target of its own.
 
     Args:
-        pairs: from which way to which; every pair of two where not given.
-        choose: which of all changes are tried; all of them where not given.
-        finds: whether each way looks where the others left what is in doubt. What it does not look at
-            stays there until the job goes back.
-        at_once: how many jobs run at the same time, each in a thread.
+        pairs: ways to change from and to; default: every pair.
+        choose: selects the changes to try; default: all.
+        finds: whether each way finds the others' handles in doubt; if not, they stay until the job
+            changes back.
+        at_once: number of jobs that run at the same time, each in a thread.
 
     Raises:
-        AssertionError: a row is missing, there twice, something is left behind, or an error says not
-            what to do; one line for each change.
+        AssertionError: a row is missing or duplicated, something is left behind, or an error has no
+            remedy; one line for each change.
     """
     chosen = tuple(choose(changes(opener, pairs)))
     with ThreadPoolExecutor(at_once) as pool:
@@ -154,7 +153,7 @@ def _moments(case: Case, new_sink: Callable[[], Sink]) -> Iterator[str]:
 
 
 def _try(opener: ChangingOpener, finds: bool, change: Change) -> tuple[str, str]:
-    """What a refusal said, and what is wrong; empty where there was none, and nothing is."""
+    """The text of a refusal, and the failure; each empty if there was none."""
     with opener() as harness:
         case = Case(harness)
         try:
@@ -179,13 +178,13 @@ class _Changed:
         self._done = 0
 
     def live(self, *, finds: bool) -> str:
-        """Live through it; what the second way's refusal said."""
+        """Run the job; the text of the second way's refusal, if any."""
         first, then = self._change.first, self._change.then
         alive = self._until_the_moment()
         told = self._go_on(then, 3)
         if alive is not None:
             old, shares = alive
-            with suppress(AbsError):  # fenced, as a rule; by a way that was refused it is not
+            with suppress(AbsError):  # usually fenced, unless the other way was refused
                 old.commit(CUT, shares)
             self._nothing_twice("after the run before went on")
         elif finds and not told:

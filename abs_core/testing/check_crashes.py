@@ -1,7 +1,7 @@
-"""Kills a job at every crash point, by SIGKILL, and checks that its target ends up exact.
+"""Kills a job at every crash point, by SIGKILL, and checks that its target is exact in the end.
 
-Each passage of each point is tried: the first time a process gets there, the second, and so on, until
-a life is no longer killed by it. Then pairs: a crash, and a crash while recovering from it.
+Each passage of each point is tried: the first, the second, and so on, until the process is no longer
+killed. Then pairs: a crash, and a crash during its recovery.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ForkServer:
         self._process.communicate()
 
     def live(self, life: Life) -> int:
-        """How the life ended: an exit code, or minus a signal."""
+        """Run one process of the job; its exit code, or minus the signal that killed it."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(base64.b64encode(pickle.dumps(life)).decode() + "\n")
@@ -57,11 +57,11 @@ class ForkServer:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """What was tried.
+    """The result of a crash check.
 
     Args:
         points: how often each point killed a process.
-        histories: how many jobs were run to their end.
+        histories: number of jobs that were run to their end.
     """
 
     points: Counter[CrashPoint]
@@ -77,14 +77,13 @@ def check_crashes(
     passages: int = 1000,
     points: Iterable[CrashPoint] = tuple(CrashPoint),
 ) -> Killed:
-    """Die at every passage of every point, once in a job.
+    """Kill a job at every passage of every point, once in a job.
 
     Args:
-        passages: how many passages of each point are tried at most.
-        points: only these.
+        passages: most passages of each point to try.
 
     Raises:
-        AssertionError: a row is missing, there twice or early, or something is left behind.
+        AssertionError: a row is missing, duplicated or visible early, or something is left behind.
     """
     killed: Counter[CrashPoint] = Counter()
     histories = 0
@@ -102,10 +101,10 @@ def check_crash_pairs(
     fork_server: ForkServer,
     pairs: Iterable[tuple[CrashPoint, CrashPoint]] | None = None,
 ) -> Killed:
-    """Die at one point, and in the recovery at another (or the same), for each pair.
+    """Kill a job at one point, and its recovery at another (or the same), for each pair.
 
     Args:
-        pairs: all of them where not given.
+        pairs: default: all.
 
     Raises:
         AssertionError: as ``check_crashes``.
@@ -124,13 +123,13 @@ def check_changed_crashes(
     fork_server: ForkServer,
     changes: Iterable[tuple[str, str, CrashPoint]],
 ) -> Killed:
-    """Die by one way of writing, go on by another and die there too, and go back to the first one.
+    """Kill a job in one way of writing, then in another, and finish it in the first way.
 
     Args:
         changes: the first way, the other, and the point at which both processes die.
 
     Raises:
-        AssertionError: as ``check_crashes``; or a reader does not get to the end.
+        AssertionError: as ``check_crashes``; or a reader does not reach the end.
     """
     points: Counter[CrashPoint] = Counter()
     histories = 0

@@ -1,13 +1,12 @@
-"""Loses each call of a job, by its position, in each way; the target must end up exact and clean.
+"""Injects each kind of fault into each single call of a job; the target must be exact and clean.
 
-A job of three epochs and two runs is written once without a fault, which tells its calls. Then it is
-written again for each of them, on a target of its own, and that call is dropped, or its reply is, or it
-is delayed or doubled. The engine goes on as Spark does: a task is tried again, an epoch that failed is
-given up and the job started anew. At last a new run replays the last epoch, another one starts and
-sweeps, and the target is looked at: no row missing, none twice, nothing left behind.
+A job of three epochs and two runs is run once without a fault, to record its calls. Then, for each
+call, it is run on a new target, and this call is dropped, loses its reply, is delayed or doubled. The engine
+acts as Spark does: it retries a task, abandons a failed epoch and restarts the job. Finally a new run
+replays the last epoch, another one starts and sweeps, and no row may be missing or duplicated, and
+nothing left behind.
 
-Calls are counted one by one, not by their kind: what is wrong with the third put on a condition, and
-right with the first, is found.
+Each call is tried, not each kind of call: this finds a defect of the third conditional put only.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ LIVES = 4
 """How often the engine starts a run again that has failed."""
 
 OF_MISSED = 20
-"""One of so many positions may not be met: a job's calls differ a little from time to time."""
+"""One in this many positions may be missed, as a job's calls vary a little between runs."""
 
 FEW_MISSED = 2
 """So many may, where few are tried; never all."""
@@ -58,13 +57,12 @@ _WHAT = {
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """One call of the job, and what becomes of it.
+    """One call of the job, and its fault.
 
     Args:
         number: of the call, from 1.
-        name: its kind, and which of its kind it is: ``PutIf #3``.
-        late: of one that is delayed: it takes effect after the end of the job, not before the engine
-            starts it again.
+        name: its kind and its number within the kind: ``PutIf #3``.
+        late: a delayed call takes effect after the end of the job, not before its restart.
     """
 
     number: int
@@ -79,13 +77,12 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """What ``check_positions`` did.
+    """The result of ``check_positions``.
 
     Args:
         calls: of the job without a fault, in order.
-        tried: every position that was tried.
-        missed: those whose call did not come: a job's calls may differ a little from time to time.
-        waited: those where the job could not go on before the delayed call had taken effect.
+        missed: positions whose call was not made, as a job's calls vary a little between runs.
+        waited: positions where the job could not continue before the delayed call took effect.
     """
 
     calls: tuple[str, ...]
@@ -107,19 +104,19 @@ def check_positions(
     may_wait: Callable[[Position], bool] = lambda position: False,
     at_once: int = 1,
 ) -> Tried:
-    """Lose every call of the job in every way, each in a job of its own.
+    """Inject every fault into every call of the job, each in a job of its own.
 
     Args:
-        opener: opens a harness on an empty target and what carries its calls; ``by_calls`` makes one
-            of any harness.
-        choose: which of all positions are tried; all of them where not given.
-        may_wait: whether a job may stand still until the call that was delayed takes effect: where it
-            holds a lock in the target, which the server ends in time.
-        at_once: how many jobs run at the same time, each in a thread.
+        opener: opens a harness on an empty target and the carrier of its calls; ``by_calls`` makes one
+            from any harness.
+        choose: selects the positions to try; default: all.
+        may_wait: whether a job may block until the delayed call takes effect, as the call holds a lock
+            in the target until the server ends it.
+        at_once: number of jobs that run at the same time, each in a thread.
 
     Raises:
-        AssertionError: a row is missing, there twice, something is left behind, or the job does not get
-            to its end; one line for each position. Or too many positions were not met.
+        AssertionError: a row is missing or duplicated, something is left behind, or the job does not
+            reach its end; one line for each position. Or too many positions were missed.
     """
     calls = without_a_fault(opener)
     chosen = tuple(choose(positions(opener, calls)))
@@ -139,10 +136,10 @@ def check_positions(
 
 
 def enough_met(chosen: int, missed: int, what: str) -> None:
-    """A carrier of faults that meets few of the calls that it was to meet proves nothing.
+    """Check that enough of the chosen faults were injected.
 
     Raises:
-        AssertionError: too many were not met.
+        AssertionError: too many were missed.
     """
     most = max(chosen // OF_MISSED, min(chosen - 1, FEW_MISSED))
     assert missed <= most, (
@@ -202,7 +199,7 @@ def _try(opener: PositionOpener, may_wait: Callable[[Position], bool], position:
 
 
 def _lose(case: Case, calls: Calls, position: Position, *, may_wait: bool) -> _End:
-    """A job that meets the fault; then what is delayed arrives, a replay, and a start that sweeps."""
+    """Run the job with the fault; then apply a delayed call, replay, and start again to sweep."""
     held = position.loss is Loss.DELAY
     waited = False
     # One that is to arrive between two runs must fail its run, and not be overtaken within it.
@@ -234,11 +231,7 @@ def _lose(case: Case, calls: Calls, position: Position, *, may_wait: bool) -> _E
 
 
 class Job:
-    """The engine: it starts the job, tries tasks again, and gives up an epoch that failed.
-
-    Args:
-        patience: of its runs.
-    """
+    """An engine that starts the job, retries tasks, and abandons a failed epoch."""
 
     def __init__(self, case: Case, patience: Patience = QUICK) -> None:
         self._case = case
@@ -270,7 +263,7 @@ class Job:
         self._next += 1
 
     def _task(self, run: Run, epoch: int, partition: int, part: Sequence[Row]) -> Share:
-        """A task; it is tried once more in the same run."""
+        """A task, with one retry in the same run."""
         try:
             return self._attempt(run, epoch, partition, part)
         except AbsError as error:
@@ -290,6 +283,6 @@ class Job:
 
 
 def expected(case: Case) -> list[Row]:
-    """What a reader sees of the whole job."""
+    """The rows that a reader must see in the end."""
     written = [row for parts in EPOCHS for part in parts for row in part]
     return list(dict(written).items()) if case.guarantee.write == "upsert" else written

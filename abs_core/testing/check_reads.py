@@ -1,8 +1,8 @@
-"""Each read of a start and of an epoch fails once: it is never taken for absence.
+"""Checks that a failed read is never taken for absence of a register, certificate or handle.
 
-A register that cannot be read is not a register that is not there, nor is a certificate or a handle. So
-what a start is refused for it is refused for whichever read fails, and what it would do it does, at the
-latest when it is started again. The reads are those of register, committer and the engine's checkpoint.
+Each read (of register, committer, and the engine's checkpoint) of a start and an epoch fails once. The
+start must end as it would without the failure: with the same refusal, or with success, at the latest
+after a restart.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ ReadOpener = Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A start, and what went before.
+    """A start, and the job's history before it.
 
     Args:
-        before: by a run that nothing is the matter with; it knows the checkpoint.
-        start: what the run does whose reads fail.
+        before: actions of an earlier run, without failures, with the same checkpoint.
+        start: actions of the run whose reads fail.
         lineage: of that run.
     """
 
@@ -96,13 +96,13 @@ STARTS = {
 
 
 def check_reads(opener: ReadOpener, name: str) -> int:
-    """Fail each read of this start once, with patience and without; how many there are.
+    """Fail each read of this start once, with patience and without; return the number of reads.
 
     Args:
         name: one of ``STARTS``.
 
     Raises:
-        AssertionError: a start ends otherwise than it would without the failure; one line for each.
+        AssertionError: a start ends differently than without the failure; one line for each.
     """
     scene = STARTS[name]
     reads, told, left = _without_a_failure(opener, scene)

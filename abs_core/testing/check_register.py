@@ -1,7 +1,6 @@
-"""Proves a register store: one linearizable compare-and-set cell per job, that keeps what it is given.
+"""Checks a register store: one linearizable and durable compare-and-set cell per job.
 
-What a process that dies inside a call leaves behind cannot be seen from here; see the tests of
-``FileRegister`` for a loop that kills it.
+Crashes within a call are not covered; the tests of ``FileRegister`` kill it in a loop.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ def check_register(new_store: NewStore) -> list[str]:
         new_store: builds a store on the same cells, as a new process would; called from threads.
 
     Returns:
-        the names of the rules that were checked.
+        the names of the checked rules.
 
     Raises:
         AssertionError: a rule is broken; its name is in the message.

@@ -1,9 +1,9 @@
-"""A request that ended something comes a second time, late: in the middle of what follows (FLINK-8132).
+"""Checks that a late duplicate of a request that ended a transaction does no harm (FLINK-8132).
 
-Its first copy took effect and was answered; a client that tries again by itself, or a network, brings
-the second one. It must not end what has begun since: a transaction under the same name, half of the
-next epoch. The job of ``check_positions`` is written once for each request that ends something and each
-call after it, up to the end of the next epoch, which the second copy comes just before.
+The first copy took effect and was answered; a client's own retry or the network delivers the second.
+It must not end a later transaction of the same name. The job of ``check_positions`` is run once for each
+such request and each call after it, up to the end of the next epoch; the second copy arrives just before
+that call.
 """
 
 from __future__ import annotations
@@ -30,24 +30,23 @@ from abs_core.testing.harness import Harness
 
 
 class Repeating(Calls, Protocol):
-    """``Calls`` that can bring one a second time."""
+    """``Calls`` that can deliver a call a second time."""
 
     def repeat(self, first: int, before: int) -> None:
-        """Count anew from now on: the call at ``first`` comes again just before the one at ``before``.
+        """Restart the count, and repeat the call at ``first`` just before the call at ``before``.
 
-        Both take effect as they can; the second is answered to nobody. Calls of several threads come in
-        another order now and then: where the call at ``first`` ends nothing it is the next that does,
-        and the second comes as many calls after it.
+        The answer to the second copy is dropped. The order of calls of several threads varies: if the
+        call at ``first`` ends nothing, the next call that does is repeated, at the same distance.
         """
         ...
 
     @property
     def repeated(self) -> bool:
-        """Whether a call has come again."""
+        """Whether a call was repeated."""
         ...
 
     def ends(self, name: str) -> bool:
-        """Whether a call of this name ends a transaction, or makes something visible."""
+        """Whether a call of this name ends a transaction or makes rows visible."""
         ...
 
 
@@ -56,7 +55,7 @@ RepeatOpener = Callable[[], AbstractContextManager[tuple[Harness, Repeating]]]
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """Which call comes again, and before which; both numbers from 1."""
+    """The call to repeat, and the call before which it is repeated; both numbers from 1."""
 
     first: int
     name: str
@@ -73,19 +72,19 @@ def check_repeats(
     choose: Callable[[Sequence[Repeat]], Iterable[Repeat]] = tuple,
     at_once: int = 1,
 ) -> tuple[Repeat, ...]:
-    """Bring each call that ends something a second time, before each call of the next epoch.
+    """Repeat each call that ends a transaction, before each call of the next epoch.
 
     Args:
         opener: as for ``check_positions``.
-        choose: which of all repeats are tried; all of them where not given.
-        at_once: how many jobs run at the same time, each in a thread.
+        choose: selects the repeats to try; default: all.
+        at_once: number of jobs that run at the same time, each in a thread.
 
     Returns:
-        what was tried, and came again.
+        the repeats that took place.
 
     Raises:
-        AssertionError: a row is missing, there twice, something is left behind, or the job does not get
-            to its end; one line for each repeat. Or too few calls came again.
+        AssertionError: a row is missing or duplicated, something is left behind, or the job does not
+            reach its end; one line for each repeat. Or too few calls were repeated.
     """
     chosen = tuple(choose(repeats(opener, without_a_fault(opener))))
     with ThreadPoolExecutor(at_once) as pool:

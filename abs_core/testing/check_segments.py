@@ -1,4 +1,4 @@
-"""Proves a segment store: what is sealed is there as it was written, and only under its own name."""
+"""Checks a segment store: sealed segments are unchanged, and found only under their own name."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_segments(new_store: NewStore) -> list[str]:
         new_store: builds a store on the same place, as a new process would.
 
     Returns:
-        the names of the rules that were checked.
+        the names of the checked rules.
 
     Raises:
         AssertionError: a rule is broken; its name is in the message.

@@ -1,7 +1,7 @@
-"""Proves a sink against the contract: every step, replay, race and zombie of the protocol.
+"""Checks a sink against the contract: every step, replay, race and zombie of the protocol.
 
-Ships as library code, so that a sink can be written and proven outside this project, as trio's stream
-checks do. Use ``check_sink`` in one test, or ``applicable`` to have one test for each rule.
+Library code for authors of sinks, as trio's stream checks are. Use ``check_sink`` in one test, or
+``applicable`` for one test per rule.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ def check_sink(opener: Opener, *, at_once: int = 1) -> list[str]:
 
     Args:
         opener: opens a harness on an empty target; called once for each rule.
-        at_once: rules that are checked at the same time, each in a thread: only where nothing that
-            one of these targets holds can be seen from another.
+        at_once: number of rules checked at the same time, each in a thread; more than 1 only if the
+            targets are isolated from each other.
 
     Returns:
-        the names of the rules that were checked, in order.
+        the names of the checked rules, in order.
 
     Raises:
         AssertionError: a rule is broken; the first line names it.
@@ -36,7 +36,7 @@ def check_sink(opener: Opener, *, at_once: int = 1) -> list[str]:
 
 
 def run_check(opener: Opener, check: Check) -> bool:
-    """Run one rule on a target of its own; whether the sink is under it.
+    """Run one rule on a target of its own; return whether it applies to the sink.
 
     Raises:
         AssertionError: the rule is broken; its name is in the message.
@@ -53,7 +53,7 @@ def run_check(opener: Opener, check: Check) -> bool:
 
 
 def applicable(opener: Opener) -> list[Check]:
-    """The rules that the sink is under: to have a test for each."""
+    """The rules that apply to the sink."""
     with _case(opener) as case:
         return [check for check in CHECKS if check.applies(case)]
 

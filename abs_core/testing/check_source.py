@@ -1,7 +1,7 @@
-"""Proves a source against the contract: wherever it was read from, it can be read from again.
+"""Checks a source against the contract: it can be replayed from every position.
 
-Ships as library code, so that a source can be written and proven outside this project. Use
-``check_source`` in one test, or ``run_source_check`` with each of ``SOURCE_CHECKS``.
+Library code for authors of sources. Use ``check_source`` in one test, or ``run_source_check`` with each
+of ``SOURCE_CHECKS``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["SOURCE_CHECKS", "SourceCheck", "check_source", "run_source_check"]
 def check_source(opener: SourceOpener) -> list[str]:
     """Run every rule, each on a place of its own.
 
-    What a process that dies leaves behind is no matter here: a source keeps nothing.
+    Crashes are not covered, as a source keeps no state.
 
     Args:
         opener: opens a harness on an empty place; called once for each rule, and once for each

@@ -1,4 +1,4 @@
-"""The process that dies: a job of three epochs whose lives end where a crash point is armed."""
+"""The process of the crash checks: a job of three epochs that dies at an armed crash point."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ EPOCHS: tuple[tuple[Sequence[Row], ...], ...] = (
     (rows(50, 4), [], rows(10, 2, "new")),
 )
 FAILING = 1
-"""The epoch that the engine fails once, after its tasks have pre-committed: abandon and abort."""
+"""The epoch that the engine fails once, after its tasks' pre-commit, to abandon and abort it."""
 
 DONE = 0
-"""How a life ends that is not killed: all epochs are done."""
+"""Exit code of a process that was not killed: all epochs are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +35,8 @@ class Life:
     Args:
         new_sink: builds its sink; picklable.
         own_register: whether the register is the sink's; a file in ``folder`` otherwise.
-        folder: the engine's checkpoint: which epochs it holds for done.
-        crash: where it dies, as in ``ABS_TEST_CRASH``; nowhere where None.
+        folder: the engine's checkpoint, which records the epochs that are done.
+        crash: where it dies, as in ``ABS_TEST_CRASH``; None: nowhere.
     """
 
     new_sink: Callable[[], Sink]
@@ -45,7 +45,7 @@ class Life:
     crash: str | None = None
 
     def live(self) -> int:
-        """Start, and work through the epochs that the checkpoint does not hold for done."""
+        """Start, and run the epochs that are not done by the checkpoint."""
         crash.arm(self.crash)
         sink = self.new_sink()
         run = self._start(sink)
@@ -73,7 +73,7 @@ def _write(run: Run, epoch: int, parts: Sequence[Sequence[Row]]) -> list[Share]:
 
 
 def _task(run: Run, epoch: int, partition: int, part: Sequence[Row]) -> Share:
-    """A task, its first partition with an attempt before it that loses."""
+    """A task; in the first partition another attempt runs before it and loses."""
     half = len(part) // 2
     attempts = 2 if partition == 0 else 1
     for _ in range(attempts):

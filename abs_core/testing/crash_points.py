@@ -1,11 +1,11 @@
-"""Which crash points a job passes, by the way its sink commits; for tests that must hit them all."""
+"""The crash points that a job passes, by its sink's way to commit, for tests that must hit all."""
 
 from __future__ import annotations
 
 from abs_core.crash import CrashPoint
 
 CO_COMMIT = frozenset({CrashPoint.INSIDE_CO_COMMIT, CrashPoint.AFTER_CO_COMMIT})
-"""Passed only where rows and register change in one transaction."""
+"""Passed only if rows and register change in one transaction."""
 
 TWO_STEP = frozenset(
     {
@@ -16,7 +16,7 @@ TWO_STEP = frozenset(
         CrashPoint.AFTER_FINISH,
     }
 )
-"""Passed only where a decision comes first, and the commits after it."""
+"""Passed only if commits follow a separate decision."""
 
 WORST = frozenset(
     {
@@ -30,7 +30,7 @@ WORST = frozenset(
         CrashPoint.BETWEEN_ABORTS,
     }
 )
-"""Where a process dies between two effects in the target."""
+"""Between two effects in the target."""
 
 RARE = frozenset({CrashPoint.AFTER_ABANDON, CrashPoint.BETWEEN_ABORTS})
-"""Not on the way of a healthy run; the sinks' own tests crash there."""
+"""Not passed by a healthy run; the sinks' own tests crash there."""

@@ -1,7 +1,7 @@
-"""Stops a coordinator between two of its effects, as a crash would, but inside one process.
+"""Stops a coordinator between two of its effects, to simulate a crash within one process.
 
-A cut lets everything before the chosen call happen, and nothing of the call itself or after it. The
-coordinator is thrown away then, and the check goes on with a new one, as a restart would.
+Everything before the chosen call takes effect, the call itself does not. The check then continues with
+a new coordinator, as after a restart.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobStat
 
 
 class Halted(Exception):  # noqa: N818 - not an error: the check asked for it
-    """The coordinator got to the place where the check wanted it to end."""
+    """The coordinator has reached the cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class Cut:
 
     Args:
         before: name of the committer's call, or ``compare_and_set``.
-        handles: for ``commit``: how many handles are committed first.
+        handles: for ``commit``: number of handles that are committed first.
         where: for ``compare_and_set``: only for a new state that satisfies it.
-        lose_reply: let the call happen, and answer as a lost connection does, once.
+        lose_reply: make the call, and raise as a lost connection does, once.
     """
 
     before: str

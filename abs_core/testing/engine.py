@@ -1,7 +1,7 @@
-"""A stand-in for an engine: runs of a job whose tasks and commit process are stepped by hand.
+"""A test engine: runs of a job whose tasks and commit process a check drives step by step.
 
-It calls the real ``Coordinator``, the sink's own register, writers and committer, in the order in
-which Spark calls them; what a check wants to go wrong, it does between two steps.
+It calls the real ``Coordinator`` and the sink's own register, writers and committer in Spark's order; a
+check injects its fault between two steps.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def digest_of(rows: Sequence[Row]) -> RowDigest:
 
 
 class Attempt:
-    """One attempt of one task: a writer, and what it was told to write."""
+    """One attempt of a task, with its writer."""
 
     def __init__(self, task: Task, writer: Writer) -> None:
         self.task = task
@@ -52,7 +52,7 @@ class Attempt:
         self._rows = 0
 
     def write(self, *rows: Row) -> Attempt:
-        """Write the rows as one batch; nothing where there are none."""
+        """Write the rows as one batch, if there are any."""
         if rows:
             self.writer.write(batch_of(rows))
             self._rows += len(rows)
@@ -66,13 +66,13 @@ class Run:
     """One run of a job, with a sink, a register and a coordinator of its own.
 
     Args:
-        store: the register; the sink's own where not given.
-        cut: where its commit process stops with ``Halted``; the tasks never do.
-        certificates: stand for the engine's checkpoint; read before tasks begin.
+        store: the register; default: the sink's own.
+        cut: where its commit process stops with ``Halted``; tasks never stop.
+        certificates: in the engine's checkpoint; read before tasks begin.
         wire: carries the calls of its tasks and its commit process to register and committer.
         digests: whether its tasks make digests of their rows.
         gaps: whether the engine may leave epochs out.
-        checkpoint: where the engine's checkpoint lies, see ``JobState``.
+        checkpoint: location of the engine's checkpoint, see ``JobState``.
     """
 
     def __init__(
@@ -130,10 +130,7 @@ class Run:
         return self._tasks.begin(epoch, gaps_allowed=self._gaps, origin=origin)
 
     def attempt(self, epoch: int, partition: int = 0) -> Attempt:
-        """An attempt of a task that was told to write; it holds its writer open.
-
-        It is the caller's mistake to ask for one where the epoch is decided already.
-        """
+        """An attempt of a task with an open writer; the epoch must not be decided."""
         state, planned = self.begin(epoch)
         assert isinstance(planned, Write), f"epoch {epoch} is already decided"
         name = secrets.token_hex(6)
@@ -142,7 +139,7 @@ class Run:
         return Attempt(task, self.sink.writer(task))
 
     def decided(self, epoch: int) -> bool:
-        """Whether a task that begins now is told to skip the epoch."""
+        """Whether a task that begins now skips the epoch."""
         return isinstance(self.begin(epoch)[1], Skip)
 
     def task(self, epoch: int, partition: int, rows: Sequence[Row]) -> Share:
@@ -175,5 +172,5 @@ class Run:
         return stored.state
 
     def sweep(self) -> None:
-        """A sweep as it recurs: at every start, and as epochs finish."""
+        """A sweep, as at every start and after each epoch."""
         self.coordinator.sweep(self.state())

@@ -1,6 +1,6 @@
-"""A wire that loses and delays: a register and a committer behind it, for tests of coordinators.
+"""A simulated network that loses and delays calls to a register and a committer.
 
-Every call takes the next fault that is planned. What is delayed happens when the test says so.
+Every call takes the next planned fault. The test decides when a delayed call takes effect.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Fault(Enum):
-    """What becomes of one call."""
+    """The fault of one call."""
 
     NONE = "it happens, and is answered"
     LOST = "the request is lost: it never happens"
@@ -43,7 +43,7 @@ class Fault(Enum):
 
 
 class Wire:
-    """Carries calls, and what goes wrong with them.
+    """Carries calls and injects faults.
 
     Args:
         overtake: what happens first where a call is overtaken.

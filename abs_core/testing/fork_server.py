@@ -1,7 +1,6 @@
-"""``python -m abs_core.testing.fork_server`` forks one life for each line on its standard input.
+"""``python -m abs_core.testing.fork_server`` forks one job process for each line on standard input.
 
-It answers with how that life ended. Python and the sink's modules are imported once only, so that a
-life takes milliseconds, and thousands of crashes can be tried.
+It prints each exit status. Modules are imported only once, so that a process takes milliseconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a sink's author gives so that the checks can drive the sink and look at its target."""
+"""The interface by which the checks drive a sink and inspect its target; sink authors implement it."""
 
 from __future__ import annotations
 
@@ -45,21 +45,21 @@ class Harness(Protocol):
         ...
 
     def read(self) -> Iterable[Row]:
-        """Every row that a reader sees who sets what the guarantee says."""
+        """Every row that a reader sees with the settings that the guarantee requires."""
         ...
 
     def leftovers(self, job: str) -> Sequence[str]:
-        """What the target's system still holds for this job key besides rows and register.
+        """Everything that the target's system holds for this job key besides rows and register.
 
-        Prepared transactions, staged rows, markers, locks, open uploads: looked up in the system
-        itself, not through the sink. Empty once every epoch is finished and swept.
+        Prepared transactions, staged rows, markers, locks, open uploads: read from the system itself,
+        not through the sink. Empty once every epoch is finished and swept.
         """
         ...
 
 
 @runtime_checkable
 class Holding(Protocol):
-    """A harness that can have a handle which the sink is not able to abort."""
+    """A harness that can make a handle impossible to abort."""
 
     def held(self, handle: HandleName) -> AbstractContextManager[None]:
         """While inside, the target's system refuses to abort this handle, and no other one.

@@ -1,4 +1,4 @@
-"""One check's place: what is added to it, and what ranges and splits of it hold."""
+"""A check's place: adds rows to it, and reads ranges and splits of it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_core.testing.source_harness import Record, SourceHarness, SourceOpener
 
 PATIENCE = 20.0
-"""For how many seconds a row that must come is waited for."""
+"""Seconds to wait for an expected row."""
 _LOOK = 0.25
 _SOON = 3.0
 

@@ -14,12 +14,12 @@ Body = Callable[[Case], None]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A rule that a sink keeps.
+    """A rule of the contract.
 
     Args:
         rule: its name, a sentence with underscores.
-        body: raises AssertionError where the rule is broken.
-        applies: whether the sink is under this rule; read off its guarantee and its register.
+        body: raises AssertionError if the rule is broken.
+        applies: whether the rule applies to the sink, by its guarantee and register.
     """
 
     rule: str
@@ -51,12 +51,12 @@ def co_committing(case: Case) -> bool:
 
 
 def holding(case: Case) -> bool:
-    """Sinks whose harness can have a handle that nobody is able to abort."""
+    """Sinks whose harness can make a handle impossible to abort."""
     return case.hides and isinstance(case.harness, Holding)
 
 
 def listed(case: Case) -> bool:
-    """Sinks whose register can be looked through."""
+    """Sinks whose register is an ``Inventory``."""
     return isinstance(case.run().store, Inventory)
 
 
@@ -65,7 +65,7 @@ def upserting(case: Case) -> bool:
 
 
 class Rules:
-    """Collects the checks of a module, in the order in which they are written."""
+    """Collects the checks of a module, in source order."""
 
     def __init__(self) -> None:
         self.checks: list[Check] = []

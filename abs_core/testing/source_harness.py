@@ -1,4 +1,4 @@
-"""What a source's author gives so that the checks can fill the source and read it."""
+"""The interface by which the checks fill and read a source; source authors implement it."""
 
 from __future__ import annotations
 

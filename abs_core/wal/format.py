@@ -5,8 +5,8 @@
     length of the JSON, 4 bytes, little endian
     b"ABSWAL01"
 
-``length`` and ``digest`` (XXH3, 128 bits) are of the stream. The committable holds both too, so a reader
-compares the segment with the committable, not only with its own seal. The digest detects
+``length`` and ``digest`` (XXH3, 128 bits) are of the stream. The committable holds both too, so a
+reader compares the segment with the committable, not only with its own seal. The digest detects
 damage, not forgery. Format: https://arrow.apache.org/docs/format/Columnar.html
 """
 
