@@ -1,9 +1,9 @@
 """Checks that the target stays exact if a job's options change between runs.
 
 A run uses one way (a protocol, a place for its state, ...) and ends at some moment of an epoch; the
-next runs use another way, and then the first again. Each start either continues exactly, or fails with a
-remedy; the job then continues by its former way. No row is ever duplicated, and in the end none is
-missing and nothing is left behind.
+next runs use another way, and then the first again. Each start either continues exactly, or fails
+with a remedy; the job then continues by its former way. No row is ever duplicated, and in the end
+none is missing and nothing is left behind.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Injects each kind of fault into each single call of a job; the target must be exact and clean.
 
 A job of three epochs and two runs is run once without a fault, to record its calls. Then, for each
-call, it is run on a new target, and this call is dropped, loses its reply, is delayed or doubled. The engine
-acts as Spark does: it retries a task, abandons a failed epoch and restarts the job. Finally a new run
-replays the last epoch, another one starts and sweeps, and no row may be missing or duplicated, and
-nothing left behind.
+call, it is run on a new target, and this call is dropped, loses its reply, is delayed or doubled. The
+engine acts as Spark does: it retries a task, abandons a failed epoch and restarts the job. Finally a
+new run replays the last epoch, another one starts and sweeps, and no row may be missing or
+duplicated, and nothing left behind.
 
 Each call is tried, not each kind of call: this finds a defect of the third conditional put only.
 """

@@ -1,9 +1,9 @@
 """Checks that a late duplicate of a request that ended a transaction does no harm (FLINK-8132).
 
 The first copy took effect and was answered; a client's own retry or the network delivers the second.
-It must not end a later transaction of the same name. The job of ``check_positions`` is run once for each
-such request and each call after it, up to the end of the next epoch; the second copy arrives just before
-that call.
+It must not end a later transaction of the same name. The job of ``check_positions`` is run once for
+each such request and each call after it, up to the end of the next epoch; the second copy arrives
+just before that call.
 """
 
 from __future__ import annotations
