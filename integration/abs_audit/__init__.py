@@ -1,4 +1,4 @@
-"""Audit of a target: does it hold exactly the records that it should? See :func:`audit`."""
+"""Audit: does a target hold exactly the expected records? See :func:`audit`."""
 
 from abs_audit.auditor import audit
 from abs_audit.contracts import Inspectable, Relation

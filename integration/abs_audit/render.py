@@ -1,4 +1,4 @@
-"""A report for people, by rich."""
+"""Prints a report for people, by rich."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ _MEANING = {
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the report."""
     console.print(rendered(report), highlight=False)
 
 
@@ -71,7 +70,7 @@ def _value(text: str | None) -> str:
 
 
 def _left_behind(left: LeftBehind | None) -> Iterator[str]:
-    """One line for each thing; nothing where nothing is left."""
+    """One line for each unfinished write."""
     if left is None:
         return
     for prepared in left.prepared:
