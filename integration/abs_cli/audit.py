@@ -125,7 +125,7 @@ def audit(
 
 @contextlib.contextmanager
 def _exit_code_1_for_findings_only() -> Iterator[None]:
-    """A program must be able to tell "audited, not clean" from "could not be audited"."""
+    """Keep exit code 1 for "not clean"; an audit that could not run gets another one."""
     try:
         yield
     except DataError as error:
@@ -135,7 +135,7 @@ def _exit_code_1_for_findings_only() -> Iterator[None]:
 
 
 def _names(text: str) -> list[str]:
-    """Names with a comma in them go in double quotes."""
+    """Split at commas; a name that contains one is in double quotes."""
     return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name]
 
 

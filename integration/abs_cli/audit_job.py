@@ -1,4 +1,4 @@
-"""``abs audit --sinks``: every target of a job, each compared with what should be there."""
+"""``abs audit --sinks``: audits every target of a job."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ _SINK = "sink:"
 
 
 def report_job(path: Path, *, as_json: bool, **how: Any) -> bool:
-    """Audit every sink that has an ``audit`` in the file, and tell; whether all of them are clean.
+    """Audit every sink that has an ``audit`` in the file, print it, and return whether all are
+    clean.
 
-    Not clean either: a sink without an audit, and a job with an epoch that is decided and not finished
-    (it may be in one target and not in another yet).
+    A sink without an audit is not clean, nor is a job with a decided and unfinished epoch: it may
+    be committed in one target and not in another yet.
 
     Args:
         how: settings of an audit, see ``abs_audit.audit``.
 
     Raises:
-        ConfigError: the file, or what an audit in it says, cannot be read.
+        ConfigError: the file, or the settings of an audit in it, cannot be read.
         TargetError: a side cannot be read.
     """
     import abs_audit
@@ -67,7 +68,7 @@ def report_job(path: Path, *, as_json: bool, **how: Any) -> bool:
 
 
 def target_of(sink: FiledSink) -> Relation:
-    """What readers see in a sink's target."""
+    """The sink's target as its readers see it."""
     options = options_of(sink)
     match sink.format:
         case "abs-postgres":

@@ -1,7 +1,7 @@
-"""``abs doctor``: would this job run, and what would it promise? Nothing is changed.
+"""``abs doctor``: checks whether a job would run and what it guarantees. Nothing is changed.
 
-On S3 it puts objects under ``_abs/probe/`` and deletes them again: there is no other way to know what a
-server does.
+On S3 it puts objects under ``_abs/probe/`` and deletes them again, to find out what the server
+supports.
 """
 
 from __future__ import annotations
@@ -101,11 +101,7 @@ def _check_alone(*others: object) -> None:
 
 
 def _meant(given: dict[str, str]) -> str:
-    """The sink whose options these are.
-
-    Raises:
-        ConfigError: none that only one sink has is among them.
-    """
+    """The sink that these options belong to; raises ConfigError if none is specific to one sink."""
     names = {name.lower() for name in given}
     if "topic" in names or any(name.startswith("kafka.") for name in names):
         return "abs-kafka"
@@ -132,10 +128,9 @@ def _pairs(given: list[str]) -> dict[str, str]:
 
 
 def _columns(sample: Path | None, schema: str | None) -> pa.Schema | None:
-    """What the input's columns are; a schema that is named goes before what a sample shows.
+    """The input's columns; the schema takes precedence over the sample.
 
-    Raises:
-        ConfigError: the sample has columns that the schema does not name.
+    Raises ConfigError for columns of the sample that are not in the schema.
     """
     from abs_audit.ddl import schema_of
 

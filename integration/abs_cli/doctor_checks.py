@@ -1,4 +1,4 @@
-"""What ``abs doctor`` asks of each format, and how it tells people what it finds."""
+"""The checks of ``abs doctor`` for each format, and how it prints their findings."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _s3(
 def _other(
     format_: SinkFormat, given: dict[str, str], schema: pa.Schema | None, tasks: int | None
 ) -> tuple[list[Finding], Guarantee]:
-    """A sink of another package: as an engine that builds it."""
+    """Checks a sink of another package, in the way an engine builds it."""
     import pyarrow as pa
 
     names = {name.lower(): text for name, text in given.items()}
@@ -100,11 +100,7 @@ LOOKS: dict[str, Look] = {"abs-postgres": postgres, "abs-kafka": kafka, "abs-s3"
 
 
 def look_of(name: str) -> Look:
-    """What looks at the format.
-
-    Raises:
-        ConfigError: there is no such format, or it cannot be loaded.
-    """
+    """The format's check; raises ConfigError if the format is unknown or cannot be loaded."""
     if name in LOOKS:
         return LOOKS[name]
     from abs_core.formats import GROUP, format_named, format_names

@@ -1,8 +1,7 @@
-"""``abs in-doubt``: what is pre-committed, and neither committed nor aborted yet.
+"""``abs in-doubt``: handles that are pre-committed, and neither committed nor aborted yet.
 
-A running job deals with all of it by itself. These commands are for a job that will not start again.
-Neither can break a promise: only what a decision names is committed, only what none can name is
-aborted.
+A running job resolves them by itself; these commands are for a job that will not start again. They
+commit only what a decision names, and abort only what no decision can name.
 """
 
 from __future__ import annotations
@@ -250,7 +249,7 @@ def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: boo
 
 
 def fate(state: JobState | None, handle: HandleName) -> str:
-    """What will become of a handle, by the register as it is now."""
+    """The future of a handle, by the register's present state."""
     if state is None or state.register != handle.register:
         return "unknown: its register is not here"
     if any(handle in decision.held for decision in state.open):
@@ -275,18 +274,18 @@ def _show(fates: Sequence[tuple[InDoubt, str]]) -> None:
 
 
 def _is_bounded(handle: HandleName) -> bool:
-    """Whether it is the name of a place that is used again (Kafka), which says nothing of an epoch."""
+    """Whether the handle names a reused place (Kafka), which contains no epoch."""
     return handle.epoch == NO_EPOCH
 
 
 def _shown(handle: HandleName) -> str:
-    """The handle, for people: the epoch of a bounded name is no number; --json has it as it is kept."""
+    """The handle for people, without the epoch of a bounded name; --json has it unchanged."""
     text = str(handle)
     return text.replace(f":{NO_EPOCH}:", ":-:", 1) if _is_bounded(handle) else text
 
 
 def _no_register(state: State, job: str, left: Sequence[HandleName]) -> ConfigError:
-    """Why nothing is aborted: a misspelt job, or one whose register is gone."""
+    """The error for a misspelt job, or one whose register is gone."""
     if not left:
         return state.unknown(job)
     return ConfigError(

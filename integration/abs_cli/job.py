@@ -1,4 +1,4 @@
-"""``abs job``: what a person does to a whole job."""
+"""``abs job``: commands on a whole job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``abs register``: what is committed, job by job."""
+"""``abs register``: commands on the jobs' registers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``abs up``, ``abs down``, ``abs status``: real servers for a person at a shell."""
+"""``abs up``, ``abs down``, ``abs status``: local servers for development."""
 
 from __future__ import annotations
 
@@ -143,6 +143,6 @@ def _document(running: Running) -> dict[str, Any]:
 
 
 def _address(env: Mapping[str, str]) -> str:
-    """Where the service is, without credentials: the first variable, as all ways give it."""
+    """The service's address without credentials: the first variable, for every provider."""
     value = next(iter(env.values()), "")
     return shown(value) if "://" in value else value
