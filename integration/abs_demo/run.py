@@ -40,23 +40,17 @@ SETTLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a demo runs: a folder, and a database (a topic, a prefix) of its own.
-
-    Args:
-        places: where the targets are.
-    """
+    """A folder, and a database (topic, prefix) of the demo's own."""
 
     folder: Path
     places: Places
 
 
 def run(settings: DemoSettings, display: Display, place: Place) -> Result:
-    """Write the flights through the engine, kill the job by schedule, and audit the table.
+    """Write the flights by the engine, kill the job by schedule, and audit the table.
 
-    Blocks for a minute or two. What it started has ended when it returns or raises.
-
-    Raises:
-        UnavailableError: the job ended by itself, or nothing moves any more.
+    Takes a minute or two. All started processes have ended on return. Raises UnavailableError if
+    the job ends early, or makes no progress.
     """
     files_per_epoch = FILES_PER_EPOCH[settings.route]
     job = JobSettings(
@@ -75,10 +69,9 @@ def run(settings: DemoSettings, display: Display, place: Place) -> Result:
 
 @contextlib.contextmanager
 def temporary_place(route: Route, engine: Engine = Engine.SPARK) -> Iterator[Place]:
-    """A place that is gone afterwards, servers and all; also if this process is killed.
+    """A place that is deleted afterwards with its servers, also if this process is killed.
 
-    Raises:
-        ConfigError: this machine lacks what the demo needs.
+    Raises ConfigError if a requirement is missing.
     """
     check_machine(engine)
     with contextlib.ExitStack() as stack:
@@ -96,8 +89,7 @@ def temporary_place(route: Route, engine: Engine = Engine.SPARK) -> Iterator[Pla
 def lasting_place(route: Route, engine: Engine = Engine.SPARK) -> Place:
     """A place that stays: a new database in the server of ``abs up postgres``, and so on.
 
-    Raises:
-        ConfigError: this machine lacks what the demo needs.
+    Raises ConfigError if a requirement is missing.
     """
     check_machine(engine)
     way = chosen_way()
@@ -126,10 +118,9 @@ def _folder() -> Iterator[Path]:
 
 
 def create_table(url: str, *, unique: bool) -> None:
-    """An ordinary table; without a constraint that would hide a duplicate, unless upserts need it.
+    """Create the table, without a constraint that would hide a duplicate unless upserts need it.
 
-    Raises:
-        UnavailableError: the database does not answer.
+    Raises UnavailableError if the database does not answer.
     """
     types = {pa.int32(): "integer", pa.string(): "text", pa.timestamp("us", "UTC"): "timestamptz"}
     columns = [f"{field.name} {types[field.type]}" for field in SCHEMA]
@@ -140,7 +131,7 @@ def create_table(url: str, *, unique: bool) -> None:
 
 
 def audited_further(expected: Path, places: Places) -> dict[str, Report]:
-    """Compare topic and bucket with the files, each read by a client that is not the sink's."""
+    """Compare topic and bucket with the files, each read by another client than the sink's."""
     # Their clients come with extras that a direct demo does without.
     from abs_audit.kafka import KafkaTopic
     from abs_audit.s3 import S3Files

@@ -1,4 +1,4 @@
-"""What a person can choose for a demo, and what it came to."""
+"""Settings and result of a demo."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class DemoSettings:
 
     Args:
         seed: draws the moments of the kills.
-        protocol: of PostgreSQL's sink, or ``unsafe``: a plain writer, to show the difference.
-        kills: how often the job is killed.
-        days: how many days of 2013 are written, a file each.
-        route: straight to PostgreSQL, through Kafka to PostgreSQL and S3, or to all three at once.
+        protocol: of PostgreSQL's sink, or ``unsafe``: a plain writer, for comparison.
+        kills: number of kills.
+        days: days of 2013 to write, a file each.
+        route: to PostgreSQL, through Kafka to PostgreSQL and S3, or to all three at once.
         engine: Spark, or the embedded runtime.
 
     Raises:
-        OptionError: a value makes no sense, or there is no room for so many kills.
+        OptionError: a value is invalid, or there are too few epochs for the kills.
     """
 
     seed: int
@@ -86,14 +86,14 @@ class DemoSettings:
 
     @property
     def planned(self) -> tuple[Kill, ...]:
-        """The kills, as the seed draws them."""
+        """The kills that the seed draws."""
         return schedule(
             self.seed, self.protocol, self.kills, self.epochs, spark=self.engine is Engine.SPARK
         )
 
     @property
     def story(self) -> str:
-        """The way of the flights, for people."""
+        """The route of the flights, for people."""
         if self.engine is Engine.EMBEDDED:
             return "flights of 2013, each twice -> embedded runtime, keyed state -> PostgreSQL"
         return self.route.story
@@ -101,15 +101,15 @@ class DemoSettings:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """One kill, and what was found after it.
+    """One kill and its effect.
 
     Args:
-        at_seconds: after the job was first started.
-        wanted: the phase that it waited for.
+        at_seconds: since the job's first start.
+        wanted: the awaited phase.
         found: the phase that it hit.
-        epoch: the one that was under way, or had ended last.
+        epoch: the current or the last one.
         in_doubt: what was left pre-committed.
-        processes: how many died.
+        processes: number of killed processes.
         story: the same for people.
     """
 
@@ -124,14 +124,13 @@ class Killed:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a demo has shown.
+    """The result of a demo.
 
     Args:
         rows: expected ones.
-        kills: in order.
-        job_seconds: from the first start of the job to its end, kills and restarts included.
-        report: the audit's, of the table.
-        others: the audits' of further targets, by name.
+        job_seconds: from the job's first start to its end, kills and restarts included.
+        report: the audit of the table.
+        others: the audits of further targets, by name.
     """
 
     settings: DemoSettings
@@ -143,7 +142,7 @@ class Result:
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
-        """Why the demo has not shown what it should; empty if it has."""
+        """Reasons why the demo failed; empty if it succeeded."""
         found = list(self.report.reasons)
         for name, report in self.others.items():
             found += [f"{name}: {reason}" for reason in report.reasons]
