@@ -1,4 +1,4 @@
-"""Services that outlive the command that started them: what ``abs up|down|status`` do."""
+"""Services that outlive the command that started them: ``abs up|down|status``."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ class Brought:
 
 @dataclass(frozen=True)
 class Status:
-    """A service that was brought up earlier, and whether it is up still."""
+    """A service that was started earlier, and whether it is still up."""
 
     running: Running
     is_up: bool
 
 
 def bring_up(kind: Kind, way: Way) -> Brought:
-    """Starts a service that outlives this process.
+    """Start a service that outlives this process.
 
-    One that runs already, in whatever way, is left as it is. A native service keeps its data and
-    comes back with it at the same address. Killed half way, this leaves nothing running: a service
-    is let go only once the state names it. External ones are only looked at, and not recorded.
+    A running one is left as it is, whatever its provider. A native service comes back with its data
+    at the same address. If killed half way, this leaves nothing running: a service is detached only
+    once the state names it. External ones are only checked, and not recorded.
     """
     with changing_state() as state:
         found = state.get(kind)
@@ -48,7 +48,7 @@ def bring_up(kind: Kind, way: Way) -> Brought:
 
 
 def take_down(kinds: Sequence[Kind], *, delete_data: bool = False) -> Iterator[Status]:
-    """Ends the services of these kinds that ``bring_up`` started; yields how each was found.
+    """End the services of these kinds that ``bring_up`` started; yields how each was found.
 
     A process is ended only if pid and start time are the recorded ones.
     """
@@ -66,7 +66,7 @@ def take_down(kinds: Sequence[Kind], *, delete_data: bool = False) -> Iterator[S
 
 
 def statuses() -> list[Status]:
-    """The services that were brought up and not taken down, and whether each is up still."""
+    """The recorded services, and whether each is still up."""
     return [
         Status(running, is_up=services(running.way).is_up(running))
         for running in read_state().values()

@@ -1,4 +1,4 @@
-"""Choosing the way to get servers."""
+"""Chooses the provider of servers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from abs_services.contracts import Services, Way
 
 
 def chosen_way() -> Way:
-    """The way that ``ABS_SERVICES`` names (native where unset); ConfigError on any other value."""
+    """The provider in ``ABS_SERVICES`` (native if unset); ConfigError on any other value."""
     named = os.environ.get("ABS_SERVICES", "").strip().lower() or Way.NATIVE
     try:
         return Way(named)
@@ -20,10 +20,10 @@ def chosen_way() -> Way:
 
 
 def services(way: Way | None = None, *, lasting: bool = False) -> Services:
-    """The services of a way; default: the chosen one. Starts nothing.
+    """The services of a provider; default: the chosen one. Starts nothing.
 
-    ``lasting`` ones keep their data at a known place and may be detached; the others are
-    temporary and end with this process.
+    ``lasting`` ones keep their data at a known place and may be detached; the others are temporary
+    and end with this process.
     """
     # Imported late: each way needs packages that the others do not.
     match way or chosen_way():

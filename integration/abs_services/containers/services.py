@@ -1,4 +1,4 @@
-"""The three services in containers. Data lives in the container and goes with it."""
+"""The three services in containers. Data is deleted with the container."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ class DockerKafka(DockerService):
 
 
 class DockerS3(DockerService):
-    """Images: SeaweedFS with the program at /usr/bin/weed, as the public one has it."""
+    """Images: SeaweedFS with the program at /usr/bin/weed, as in the public one."""
 
     kind: ClassVar[Kind] = "s3"
     inner_port = 8333
@@ -210,7 +210,7 @@ class DockerServices:
         remove(running.container)
 
     def delete_data(self, kind: Kind) -> None:
-        """Nothing: it went with the container."""
+        """Nothing: it was deleted with the container."""
 
     def _sweep_once(self) -> None:
         if not DockerServices._swept:

@@ -1,4 +1,4 @@
-"""The native way to get servers."""
+"""The native provider of servers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class NativeServices:
 
 
 def lasting_folder(kind: Kind) -> Path:
-    """Where a lasting service keeps its data: below the cache folder.
+    """The data folder of a lasting service: below the cache folder.
 
     For PostgreSQL run by root whose cache is closed to others: below root's shared folder, as the
     server runs as another user.
