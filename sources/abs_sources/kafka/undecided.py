@@ -1,7 +1,7 @@
-"""Which attempts of ``protocol=idempotent`` a topic holds that no winners record has decided.
+"""Finds the attempts of ``protocol=idempotent`` in a topic that no winners record has decided.
 
-A topic does not tell: nothing but its records says which attempts wrote to it. So all of them are read
-(their headers are looked at), from the oldest that is still there to the end as it was at the call.
+Only the records' headers say which attempts wrote to a topic, so all records are read, from the
+oldest one to the end at the call.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Undecided:
     """An attempt whose records readers with ``winners=true`` wait for.
 
     Args:
-        records: how many of it the topic has.
-        first: where the first one lies that was found.
-        first_ms: the least of their timestamps, in milliseconds since 1970: of the brokers' clock where
-            the topic takes that; else of the writer's, or of the job's column ``timestamp``.
+        records: number of its records in the topic.
+        first: position of the first one found.
+        first_ms: their least timestamp, in milliseconds since 1970: by the brokers' clock if the
+            topic is set so, else the writer's, or the job's column ``timestamp``.
     """
 
     handle: HandleName
@@ -41,22 +41,22 @@ class Undecided:
     first_ms: int
 
     def with_more(self, other: Undecided) -> Undecided:
-        """The same attempt, with what was found later."""
+        """The same attempt with records found later."""
         first_ms = min(self.first_ms, other.first_ms)
         return Undecided(self.handle, self.records + other.records, self.first, first_ms)
 
 
 def undecided(client: Mapping[str, str], topic: str) -> list[Undecided]:
-    """The attempts that are not decided, by what the side topic says when all records were read.
+    """The attempts that are undecided in the side topic after all records were read.
 
     Args:
         client: librdkafka's settings, without a prefix.
 
     Raises:
-        RefusedError: there is no such topic, or it may not be read.
-        CorruptionError: a record's header names no attempt; or winners records are deleted, or all of
-            the side topic.
-        ReplayMismatchError: the side topic was made anew while it was read.
+        RefusedError: the topic does not exist, or may not be read.
+        CorruptionError: a header names no attempt; or winners records, or the side topic, are
+        deleted.
+        ReplayMismatchError: the side topic was recreated during the read.
         UnavailableError: the brokers do not answer.
     """
     # What stands behind another job's open transaction is of interest, too; attempts are in none.
@@ -86,7 +86,7 @@ def _batches(source: KafkaSource) -> Iterator[pa.RecordBatch]:
 
 
 def _attempts(batch: pa.RecordBatch) -> list[Undecided]:
-    """The attempts in a batch of one partition, each with what of it is there."""
+    """The attempts in a batch of one partition, with their records."""
     headers = batch.column("headers")
     items = headers.flatten()
     ours = pc.equal(items.field(0), HEADER)
