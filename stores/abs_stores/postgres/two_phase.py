@@ -1,9 +1,10 @@
-"""Operators' state in PostgreSQL by two-phase commit: one row per entry, pre-committed on the barrier.
+"""Operators' state in PostgreSQL by two-phase commit: one row per entry, pre-committed on the
+barrier.
 
-For servers' own tools to read the state as it is: no versions. ``persist`` is a transaction that
-changes the rows and is PREPAREd; the checkpoint's completion commits it. A restore commits the
-transactions that the handles name, and rolls back all other ones of older runs (I1, I4). It can go back
-to the last completed checkpoint only. Needs max_prepared_transactions > 0.
+SQL tools can read the state: rows have no versions. ``persist`` changes the rows in a transaction
+and PREPAREs it; the checkpoint's completion commits it. A restore commits the transactions that the
+handles name, and rolls back all others of older runs (I1, I4). Only the last completed checkpoint
+can be restored. Needs max_prepared_transactions > 0.
 """
 
 from __future__ import annotations
@@ -54,11 +55,7 @@ select gid from pg_prepared_xacts where database = current_database() and gid li
 
 
 def two_phase_backends(server: Server, schema: str = "abs") -> NewBackend:
-    """Builds backends that keep their state in this database.
-
-    Args:
-        schema: of the tables; it is created where it is missing.
-    """
+    """Builds backends in this database; the tables' schema is created if missing."""
     return lambda store, place: ExternalBackend(
         store, place, partial(TwoPhaseState, server, schema)
     )
@@ -135,7 +132,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
             self._gid = None
 
     def _settle(self, named: set[str], connection: Connection[Any]) -> None:
-        """End what older runs left prepared: by the decision, which the handles are."""
+        """End the prepared transactions of older runs by the decision, which the handles are."""
         with translate_errors("looking for prepared state"):
             gids = [row[0] for row in connection.execute(_PREPARED)]
         for gid in gids:
@@ -161,7 +158,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
 
 
 def _end(connection: Connection[Any], statement: LiteralString, gid: str) -> None:
-    """COMMIT or ROLLBACK PREPARED; a gid that is gone was ended by another subtask's restore."""
+    """COMMIT or ROLLBACK PREPARED; a missing gid was ended by another subtask's restore."""
     busy = psycopg.errors.ObjectNotInPrerequisiteState  # another session is ending it
     waiting = Retrying(
         retry=retry_if_exception_type(busy),
