@@ -8,8 +8,7 @@ deterministic simulation.
 | strategy | source | a snapshot holds |
 | --- | --- | --- |
 | ``aligned`` | Carbone et al. 2015, algorithms 1 (acyclic) and 2 (cyclic) | state, back-edge log |
-| ``unaligned`` | Chandy and Lamport 1985; barriers overtake data (Flink, FLIP-76) | state, channels
-|
+| ``unaligned`` | Chandy and Lamport 1985; overtaking barriers (Flink, FLIP-76) | state, channels |
 | ``drain`` | IBM Streams: outputs held, operators in topological order | state |
 | ``stop_the_world`` | Naiad (Murray et al. 2013): inputs halted, all queues empty | state |
 | ``none`` | - | one snapshot at the very end, to commit |

@@ -66,9 +66,7 @@ class Companion:
         """A checkpoint begins; no task knows it yet."""
 
     def copied(self, copy: Copy, place: Place) -> None:
-        """A task's copy is about to be made durable, in this thread; an AbsError fails the
-        checkpoint.
-        """
+        """A task's copy is about to be made durable, in this thread; an AbsError fails it."""
 
     def decided(self, checkpoint: int) -> None:
         """It is decided and committed; never raises."""

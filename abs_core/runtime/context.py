@@ -82,9 +82,7 @@ class TaskContext:
 
     @property
     def backend(self) -> StateBackend:
-        """The keyed state's backend; raises CorruptionError or ConfigError if it cannot be
-        restored.
-        """
+        """The keyed state's backend; raises CorruptionError or ConfigError."""
         if self.kept is None:
             backend = self.new_backend(self.store, self.place)
             keyed = [part.keyed for part in self.restored if part.keyed is not None]

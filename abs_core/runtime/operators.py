@@ -40,8 +40,7 @@ class Operator:
         """No input will deliver data any more."""
 
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        """Prepare the state for its copy; a sink returns its handles that are not known to be
-        decided.
+        """Prepare the state for its copy; a sink returns handles not known to be decided.
 
         In a source, UnavailableError fails the checkpoint and not the task.
         """

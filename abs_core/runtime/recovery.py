@@ -68,9 +68,8 @@ class Recovered:
     """The start of a run.
 
     Args:
-        first: number of its first checkpoint; above what is restored, and above every number that
-        has
-            left a trace in the store.
+        first: number of its first checkpoint; above what is restored, and above every number in
+            the store.
         restored: number of the restored snapshot; None at the job's first start.
         parts: by operator; empty at the job's first start.
         source: the store of the parts' blobs, if it is not the job's own.

@@ -328,9 +328,7 @@ class Execution:
         self._say(Acknowledged(copy.task, copy.attempt, copy.checkpoint, part, copy.handles))
 
     def _fail_for_good(self, copy: Copy, error: AbsError) -> None:
-        """End the job if no later checkpoint can succeed: the run is fenced, or its state cannot be
-        kept.
-        """
+        """End the job if it is fenced or its state cannot be kept: no checkpoint can succeed."""
         region = next(r for r in self._regions.values() if copy.task.operator in r.operators)
         if self._tasks[copy.task].attempt == copy.attempt:
             self._fail(region, copy.task, error)

@@ -171,9 +171,7 @@ def _names(keys: Keys, subs: Keys | None) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The blobs of a completed snapshot: the first ``whole`` hold it all, the others are
-    increments.
-    """
+    """The blobs of a completed snapshot: ``whole`` full ones, then increments."""
 
     blobs: tuple[BlobRef, ...]
     whole: int

@@ -46,9 +46,7 @@ class GroupRange:
         return self.start < other.stop and other.start < self.stop
 
     def check(self, groups: npt.NDArray[Any]) -> None:
-        """Raise ConfigError for entries of other groups: no restore would return them to this
-        subtask.
-        """
+        """Raise ConfigError for entries of other groups: no restore would return them."""
         if len(groups) and not self.start <= groups.min() <= groups.max() < self.stop:
             raise ConfigError(
                 "A function has put state under a key that another task owns: it would be lost on "

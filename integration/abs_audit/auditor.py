@@ -56,9 +56,8 @@ def audit(
     - columns that are not compared; the order of records; who wrote them, when, or in which epoch;
       wrong states that readers saw earlier;
     - a change made after one read and undone before the next;
-    - differences that are equal by value: -0.0 and 0.0, the bits of a NaN, 1.0 and 1.00 as
-    decimals,
-      a timestamp's zone, padding of char(n), key order and blanks in JSON;
+    - differences that are equal by value: -0.0 and 0.0, the bits of a NaN, 1.0 and 1.00, a
+      timestamp's zone, padding of char(n), key order and blanks in JSON;
     - which of two records of one identity has the changed value, where the key is not unique;
     - unfinished writes in targets that cannot report them (files);
     - malice: it finds accidents, not forgery of both sides or of 128-bit digests.

@@ -1,6 +1,4 @@
-"""Converts a duckdb relation to the types that ``families`` defines; nested values become JSON
-text.
-"""
+"""Converts a duckdb relation to the types of ``families``; nested values become JSON text."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def _changed(
 
 
 def shortened(text: str | None, other: str | None = None) -> str | None:
-    """At most ``LONGEST`` characters of the text, from the start or from its difference to
+    """At most ``LONGEST`` characters of the text, the start or the part that differs from
     ``other``.
     """
     if text is None or len(text) <= LONGEST:

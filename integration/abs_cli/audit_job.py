@@ -19,14 +19,10 @@ _SINK = "sink:"
 
 
 def report_job(path: Path, *, as_json: bool, **how: Any) -> bool:
-    """Audit every sink that has an ``audit`` in the file, print it, and return whether all are
-    clean.
+    """Audit every sink with an ``audit`` in the file, print it, and return whether all are clean.
 
     A sink without an audit is not clean, nor is a job with a decided and unfinished epoch: it may
-    be committed in one target and not in another yet.
-
-    Args:
-        how: settings of an audit, see ``abs_audit.audit``.
+    be committed in one target and not in another yet. ``how`` are settings of ``abs_audit.audit``.
 
     Raises:
         ConfigError: the file, or the settings of an audit in it, cannot be read.

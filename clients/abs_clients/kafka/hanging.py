@@ -1,5 +1,4 @@
-"""Finds hanging transactions: open in a partition, but unknown to any coordinator (KIP-664,
-KIP-890).
+"""Finds hanging transactions: open in a partition, unknown to any coordinator (KIP-664, KIP-890).
 
 Readers with read_committed wait at their first record for good. The cause is a late record of an
 ended transaction, on brokers that do not verify (``transaction.version`` below 2). The death of a
@@ -39,8 +38,7 @@ class PartitionTransaction:
 def find_hanging(
     settings: Settings, places: Sequence[tuple[str, int]], before_ms: int
 ) -> list[PartitionTransaction]:
-    """Open transactions in these partitions that no coordinator knows and that exceed every
-    timeout.
+    """Transactions in these partitions that no coordinator knows and that exceed every timeout.
 
     The partitions are queried before and after the coordinators, so ones that end in between do not
     count.

@@ -1,5 +1,4 @@
-"""First and end offset of a partition (ListOffsets), uncommitted records included, and its topic
-id.
+"""First and end offset of a partition (ListOffsets), uncommitted records included; topic id.
 
 Uses the control connection: a librdkafka consumer keeps asking a dead leader until its metadata is
 15 minutes old.

@@ -54,9 +54,8 @@ class Address:
         """Parse the option ``url``; ``user`` and ``password`` take precedence over its parts.
 
         Raises:
-            OptionError: it is not a libpq URI, keyword string or JDBC URL, names no database, or
-            has
-                a parameter of the JDBC driver only (the message has libpq's).
+            OptionError: it is not a libpq URI, keyword string or JDBC URL, names no database, or has a
+                parameter of the JDBC driver only (the message has libpq's).
         """
         text = url.strip()
         if text.lower().startswith(_JDBC):

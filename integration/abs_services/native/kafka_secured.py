@@ -1,5 +1,4 @@
-"""Listeners of a broker with SCRAM passwords (with and without TLS) or client certificates, and
-ACLs.
+"""Listeners of a broker with SCRAM passwords (with and without TLS), client certificates, ACLs.
 
 For tests of permissions. The first listener stays open and without restrictions: create users and
 ACLs through it.

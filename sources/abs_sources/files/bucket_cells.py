@@ -13,9 +13,7 @@ from abs_core.patience import DEFAULT_PATIENCE
 
 @dataclass(frozen=True)
 class BucketCells:
-    """One object per cell, put with ``If-None-Match: *``; ``SeenLog`` checks that the server
-    honours it.
-    """
+    """One object per cell, put with ``If-None-Match: *``; ``SeenLog`` checks the server's support."""
 
     bucket: Bucket
     prefix: str

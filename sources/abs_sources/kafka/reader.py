@@ -147,9 +147,7 @@ class KafkaReader:
         return None
 
     def check(self) -> None:
-        """As ``abs_core.source.Checking``, independent of ``failOnDataLoss``: a restart relies on
-        it.
-        """
+        """As ``abs_core.source.Checking``, whatever ``failOnDataLoss`` is: a restart relies on it."""
         if self._moved is None:
             return
         topic = self._part.topic

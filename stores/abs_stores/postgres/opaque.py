@@ -1,5 +1,4 @@
-"""Operators' state in PostgreSQL by Trident's opaque form: the previous value beside the present
-one.
+"""Operators' state in PostgreSQL by Trident's opaque form: previous and present value.
 
 A row has the checkpoint that wrote its value, and the value before that checkpoint. Until the
 checkpoint is complete the previous value counts, and it stays when the row is written again under

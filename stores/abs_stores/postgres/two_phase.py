@@ -1,10 +1,9 @@
-"""Operators' state in PostgreSQL by two-phase commit: one row per entry, pre-committed on the
-barrier.
+"""Operators' state in PostgreSQL by two-phase commit: entries are pre-committed on the barrier.
 
-SQL tools can read the state: rows have no versions. ``persist`` changes the rows in a transaction
-and PREPAREs it; the checkpoint's completion commits it. A restore commits the transactions that the
-handles name, and rolls back all others of older runs (I1, I4). Only the last completed checkpoint
-can be restored. Needs max_prepared_transactions > 0.
+SQL tools can read the state: one row per entry, without versions. ``persist`` changes the rows in a
+transaction and PREPAREs it; the checkpoint's completion commits it. A restore commits the
+transactions that the handles name, and rolls back all others of older runs (I1, I4). Only the last
+completed checkpoint can be restored. Needs max_prepared_transactions > 0.
 """
 
 from __future__ import annotations

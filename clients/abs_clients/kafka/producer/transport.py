@@ -90,8 +90,7 @@ class Transport:
 
         Raises:
             FencedError, ContentionError: the transaction is over, or was taken over.
-            UnavailableError: there is no answer. Do not retry: a request that arrives after the
-            commit
+            UnavailableError: there is no answer. Do not retry: after the commit, a late request
                 would begin another transaction under the same producer id and epoch, and hide that
                 this one was committed. The next attempt has another epoch.
             TargetError: the coordinator refuses.
