@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
+from abs_core.fakes.committers import HandleCommitter
+from abs_core.fakes.writers import drop
 from abs_core.model import Committable, HandleName, JobState, Outcome
 from abs_core.testing import Opener, Repeat, by_calls, check_repeats
-from abs_core.testing.fakes import open_fake
-from abs_core.testing.fakes.committers import HandleCommitter
-from abs_core.testing.fakes.writers import drop
 from tests.daily import cut
+from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {
     "2pc": partial(open_fake, "2pc", "append"),

@@ -1,6 +1,6 @@
 """Queries the brokers for topics, their partitions and the offsets of their ends.
 
-Waits for the brokers for ``PATIENCE_SECONDS``: an engine plans again and again.
+Waits for the brokers for the option ``patience``, and logs it: an engine plans again and again.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined] # it is there
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from abs_clients.kafka.admin import Admin, fits
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_core.errors import UnavailableError
+from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_sources.kafka.offsets import Partition
 
 T = TypeVar("T")
@@ -29,8 +28,8 @@ _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 REQUEST_SECONDS = 2.0
 """How long the first request may take; each next one may take twice as long."""
 
-PATIENCE_SECONDS = 60.0
-"""For how long a cluster that does not answer, or elects leaders, is asked again."""
+LONGEST_SECONDS = 60.0
+"""How long a request may take at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +43,13 @@ class Topic:
 class Lookup:
     """Queries a cluster with retries. Thread-safe.
 
-    Every call raises UnavailableError without an answer in ``PATIENCE_SECONDS``, RefusedError if
-    the brokers refuse for good, and OptionError for a wrong setting.
+    Every call raises UnavailableError without an answer within ``patience``, RefusedError if the
+    brokers refuse for good, and OptionError for a wrong setting.
     """
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: Admin, patience: Patience = DEFAULT_PATIENCE) -> None:
         self._admin = admin
+        self._patience = patience
         self._gone: set[tuple[str, str | None]] = set()
         self._seen: dict[tuple[str, str], float] = {}
         """When a topic was asked for that had this id, by the monotonic clock."""
@@ -137,19 +137,14 @@ class Lookup:
         }
 
     def _patiently(self, ask: Callable[[float], T]) -> T:
-        retrying = Retrying(
-            retry=retry_if_exception_type(UnavailableError),
-            stop=stop_after_delay(PATIENCE_SECONDS),
-            wait=wait_random_exponential(0.05, max=2),
-            reraise=True,
-        )
+        longest = min(LONGEST_SECONDS, self._patience.seconds)
         doubling = itertools.accumulate(
-            itertools.repeat(REQUEST_SECONDS), lambda s, _: min(2 * s, PATIENCE_SECONDS)
+            itertools.repeat(REQUEST_SECONDS), lambda s, _: min(2 * s, longest)
         )
-        return retrying(lambda: ask(next(doubling)))
+        return self._patience.retry(lambda: ask(next(doubling)))
 
 
-def lookup(settings: Settings) -> Lookup:
+def lookup(settings: Settings, patience: Patience = DEFAULT_PATIENCE) -> Lookup:
     """The process's only one with these settings, so that a missing topic is awaited once."""
     known = cluster(settings)
-    return known.kept("source's lookup", lambda: Lookup(known.admin))
+    return known.kept(("source's lookup", patience), lambda: Lookup(known.admin, patience))

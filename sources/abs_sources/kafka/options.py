@@ -14,12 +14,14 @@ from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    duration,
     fields_from,
     one_of,
     options_of,
     read_options,
     whole_number,
 )
+from abs_core.patience import DEFAULT_SECONDS, Patience
 from abs_core.source import Limit
 from abs_sources.kafka.bounds import (
     EARLIEST,
@@ -89,6 +91,7 @@ class KafkaSourceOptions:
             before undecided epochs. Planning then reads every record once itself. None is refused
             for a topic with such records.
         batchsize: maximal rows of an Arrow batch.
+        waits: seconds to wait for silent brokers, as the sinks' ``patience``.
     """
 
     client: Settings
@@ -107,6 +110,14 @@ class KafkaSourceOptions:
     headers: Annotated[bool, HEADERS] = False
     winners: Annotated[bool | None, boolean] = None
     batchsize: Annotated[int, whole_number(1, 10_000_000)] = 10_000
+    waits: Annotated[float, Option("patience", duration(1.0, 86_400.0), DEFAULT_SECONDS)] = (
+        DEFAULT_SECONDS
+    )
+
+    @property
+    def patience(self) -> Patience:
+        """With the brokers."""
+        return Patience(self.waits, system=f"Kafka at {self.client.bootstrap}")
 
     @property
     def limit(self) -> Limit:
