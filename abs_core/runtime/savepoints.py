@@ -10,7 +10,6 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from types import TracebackType
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_core.runtime.checkpoint_coordinator import Companion
@@ -96,12 +95,7 @@ class Savepoints(Companion):
     def __enter__(self) -> Savepoints:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         """Answer all open requests: the run is over."""
         with self._lock:
             self._closed = True

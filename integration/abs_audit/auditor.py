@@ -1,4 +1,21 @@
-"""The audit: reads the expected records once, and the target until its contents are stable."""
+"""The audit: reads the expected records once, and the target until its contents are stable.
+
+A clean report proves: at the inspection between the last two reads, the target held exactly the
+expected records in the compared columns, and no known unfinished write could still change them.
+
+It does NOT cover:
+
+- later writes: by a job that runs or restarts, or a zombie that holds no lock on the table;
+- the expected side: it is read once and taken as the truth;
+- columns that are not compared; the order of records; who wrote them, when, or in which epoch;
+  wrong states that readers saw earlier;
+- a change made after one read and undone before the next;
+- differences that are equal by value: -0.0 and 0.0, the bits of a NaN, 1.0 and 1.00, a
+  timestamp's zone, padding of char(n), key order and blanks in JSON;
+- which of two records of one identity has the changed value, where the key is not unique;
+- unfinished writes in targets that cannot report them (files);
+- malice: it finds accidents, not forgery of both sides or of 128-bit digests.
+"""
 
 from __future__ import annotations
 
@@ -46,21 +63,7 @@ def audit(
     a writer. So a duplicate that arrives after the first read is in the last read, or its
     transaction was visible to an inspection, or it touched the table after the last inspection.
 
-    A clean report proves: at the inspection between the last two reads, the target held exactly the
-    expected records in the compared columns, and no known unfinished write could still change them.
-
-    It does NOT cover:
-
-    - later writes: by a job that runs or restarts, or a zombie that holds no lock on the table;
-    - the expected side: it is read once and taken as the truth;
-    - columns that are not compared; the order of records; who wrote them, when, or in which epoch;
-      wrong states that readers saw earlier;
-    - a change made after one read and undone before the next;
-    - differences that are equal by value: -0.0 and 0.0, the bits of a NaN, 1.0 and 1.00, a
-      timestamp's zone, padding of char(n), key order and blanks in JSON;
-    - which of two records of one identity has the changed value, where the key is not unique;
-    - unfinished writes in targets that cannot report them (files);
-    - malice: it finds accidents, not forgery of both sides or of 128-bit digests.
+    The module says what a clean report proves.
 
     Args:
         key: columns that identify a record. Without a key a changed record counts as missing and

@@ -156,9 +156,7 @@ def _changed(
 
 
 def shortened(text: str | None, other: str | None = None) -> str | None:
-    """At most ``LONGEST`` characters of the text, the start or the part that differs from
-    ``other``.
-    """
+    """At most ``LONGEST`` characters: the start, or from where it differs from ``other``."""
     if text is None or len(text) <= LONGEST:
         return text
     pairs = zip(text, other or "", strict=False)

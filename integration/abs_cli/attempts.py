@@ -45,7 +45,7 @@ def fate_of_attempt(state: JobState | None, handle: HandleName) -> str:
 def topics_with_winners(url: str | None) -> Sequence[str]:
     """The visible topics of a cluster that ``protocol=idempotent`` has written to.
 
-    None without a URL, or if it is not a Kafka URL. Raises as ``undecided_attempts``.
+    Empty without a Kafka URL. Raises as ``undecided_attempts``.
     """
     if url is None or scheme_of(url) != "kafka":
         return []

@@ -14,38 +14,49 @@ from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json
 from abs_core.errors import ConfigError, DataError, RefusedError, UnavailableError
 
+Sinks = Annotated[
+    Path | None,
+    typer.Option(
+        "--sinks",
+        metavar="FILE",
+        help="Audit all targets of a job with several sinks: a TOML file with one table "
+        "[sinks.NAME] (format, options, audit = { expected = ..., key = ... }) for each sink.",
+    ),
+]
+Expected = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="The expected records: one or several files, folders or 'globs' (parquet, csv, json "
+        "lines, arrow), a PostgreSQL URL, kafka://host:port/topic or s3://bucket/prefix.",
+        envvar="ABS_AUDIT_EXPECTED",
+        show_envvar=True,
+    ),
+]
+Actual = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="The target: a PostgreSQL URL (with --table), kafka://host:port/topic (values are "
+        "JSON objects; ?value=raw: bytes; ?winners=true: written by protocol=idempotent), "
+        "s3://bucket/prefix (?endpoint=...&region=...), or files. Put a password into this "
+        "variable, PGPASSWORD or ~/.pgpass, not on a command line.",
+        envvar="ABS_AUDIT_ACTUAL",
+        show_envvar=True,
+    ),
+]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        help="Types of columns, if neither side has types (JSON, CSV, records of a topic): DDL as "
+        "for Spark ('id BIGINT, amount DECIMAL(12,2)'), a file with such DDL, or a Parquet file.",
+    ),
+]
+
 
 def audit(
     *,
-    sinks: Annotated[
-        Path | None,
-        typer.Option(
-            "--sinks",
-            metavar="FILE",
-            help="Audit all targets of a job with several sinks: a TOML file with one table "
-            "[sinks.NAME] (format, options, audit = { expected = ..., key = ... }) for each sink.",
-        ),
-    ] = None,
-    expected: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The expected records: one or several files, folders or 'globs' (parquet, csv, json "
-            "lines, arrow), a PostgreSQL URL, kafka://host:port/topic or s3://bucket/prefix.",
-            envvar="ABS_AUDIT_EXPECTED",
-            show_envvar=True,
-        ),
-    ] = None,
-    actual: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The target: a PostgreSQL URL (with --table), kafka://host:port/topic (values are "
-            "JSON objects; ?value=raw: bytes; ?winners=true: written by protocol=idempotent), "
-            "s3://bucket/prefix (?endpoint=...&region=...), or files. Put a password into this "
-            "variable, PGPASSWORD or ~/.pgpass, not on a command line.",
-            envvar="ABS_AUDIT_ACTUAL",
-            show_envvar=True,
-        ),
-    ] = None,
+    sinks: Sinks = None,
+    expected: Expected = None,
+    actual: Actual = None,
     table: Annotated[str | None, typer.Option(help="Table of the target.")] = None,
     expected_table: Annotated[
         str | None, typer.Option(help="Table of the expected records, if --expected is a database.")
@@ -56,13 +67,7 @@ def audit(
     columns: Annotated[
         str, typer.Option(help="Columns to compare, in addition to the key. Default: all.")
     ] = "",
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            help="Types of columns, if neither side has types (JSON, CSV, records of a topic): DDL as "
-            "for Spark ('id BIGINT, amount DECIMAL(12,2)'), a file with such DDL, or a Parquet file.",
-        ),
-    ] = None,
+    schema: Schema = None,
     null: Annotated[
         str | None, typer.Option(help="Text that means NULL in CSV files, such as NA.")
     ] = None,

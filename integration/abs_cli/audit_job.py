@@ -54,12 +54,12 @@ def report_job(path: Path, *, as_json: bool, **how: Any) -> bool:
         print_json({"sinks": reports, "not_audited": skipped, "open_epochs": undone})
     else:
         for name, report in found.items():
-            people.print(f"[bold]{escape(name)}[/]", highlight=False)
+            people.print(f"[bold]{escape(name)}[/]")
             show(report, people)
         if skipped:
-            people.print(f"[red]not audited[/] {escape(', '.join(skipped))}", highlight=False)
+            people.print(f"[red]not audited[/] {escape(', '.join(skipped))}")
         for epoch in undone:
-            people.print(f"[red]decided but not finished[/] epoch {epoch}", highlight=False)
+            people.print(f"[red]decided but not finished[/] epoch {epoch}")
     return all(report.clean for report in found.values()) and not skipped and not undone
 
 

@@ -21,50 +21,55 @@ from abs_core.model import Severity
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="NAME=VALUE",
+        help="An option of the job. Repeat for each option.",
+    ),
+]
+Sinks = Annotated[
+    Path | None,
+    typer.Option(
+        "--sinks",
+        metavar="FILE",
+        help="For a job with several sinks, instead of -o: a TOML file with one table [sinks.NAME] "
+        "(format, options) for each sink, and register = 'NAME'.",
+    ),
+]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        help="The input's columns, if a sample has no types (JSON, CSV): DDL as for Spark ('id "
+        "BIGINT, amount DECIMAL(12,2)'), a file with such DDL, or a Parquet file.",
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="The format of the sink: abs-postgres, abs-kafka, abs-s3, or a format of another "
+        "package. Default: recognised by the options: topic and kafka.* mean abs-kafka, path "
+        "means abs-s3, url and dbtable mean abs-postgres.",
+    ),
+]
+
 
 def doctor(
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            "-o",
-            metavar="NAME=VALUE",
-            help="An option of the job. Repeat for each option.",
-        ),
-    ] = None,
+    option: Options = None,
     *,
-    sinks: Annotated[
-        Path | None,
-        typer.Option(
-            "--sinks",
-            metavar="FILE",
-            help="For a job with several sinks, instead of -o: a TOML file with one table [sinks.NAME] "
-            "(format, options) for each sink, and register = 'NAME'.",
-        ),
-    ] = None,
+    sinks: Sinks = None,
     sample: Annotated[
         Path | None,
         typer.Option("--sample", help="A file or folder of the input (Parquet, Arrow, CSV, JSON)."),
     ] = None,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            "--schema",
-            help="The input's columns, if a sample has no types (JSON, CSV): DDL as for Spark ('id "
-            "BIGINT, amount DECIMAL(12,2)'), a file with such DDL, or a Parquet file.",
-        ),
-    ] = None,
+    schema: Schema = None,
     tasks: Annotated[int | None, typer.Option(help="How many tasks write an epoch.", min=1)] = None,
-    sink: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="The format of the sink: abs-postgres, abs-kafka, abs-s3, or a format of another "
-            "package. Default: recognised by the options: topic and kafka.* mean abs-kafka, path "
-            "means abs-s3, url and dbtable mean abs-postgres.",
-        ),
-    ] = None,
+    sink: Format = None,
     as_json: AsJson = False,
 ) -> None:
     """Check whether a job would run: its options, server, target and privileges.

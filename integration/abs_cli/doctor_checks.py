@@ -122,9 +122,9 @@ def _job(common: CommonOptions) -> str | None:
 def show_findings(findings: Sequence[Finding]) -> None:
     for finding in findings:
         colour = _COLOUR[finding.severity]
-        people.print(f"[{colour}]{finding.severity}[/] {escape(finding.what)}", highlight=False)
+        people.print(f"[{colour}]{finding.severity}[/] {escape(finding.what)}")
         if finding.remedy:
-            people.print(f"  what to do: {escape(finding.remedy)}", highlight=False)
+            people.print(f"  what to do: {escape(finding.remedy)}")
     if not findings:
         people.print("[green]no problems found[/]")
 
@@ -136,9 +136,9 @@ def show(findings: Sequence[Finding], promise: Guarantee) -> None:
         f"{'once that is corrected: ' if fails else ''}every row exactly once (protocol "
         f"{promise.protocol}, write {promise.write})"
     )
-    people.print(f"  visible: {promise.visibility}", highlight=False)
-    people.print(f"  readers: {promise.reader}", highlight=False)
+    people.print(f"  visible: {promise.visibility}")
+    people.print(f"  readers: {promise.reader}")
     for limit in promise.limits:
-        people.print(f"  limit: {limit}", highlight=False)
+        people.print(f"  limit: {limit}")
     for note in promise.notes:
-        people.print(f"  {note}", highlight=False)
+        people.print(f"  {note}")

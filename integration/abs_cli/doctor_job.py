@@ -40,7 +40,7 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
         print_json({"sinks": named, "findings": _listed(shared)})
     else:
         for name, (findings, promise) in looked.items():
-            people.print(f"[bold]{escape(name)}[/]", highlight=False)
+            people.print(f"[bold]{escape(name)}[/]")
             show(findings, promise)
         people.print("[bold]all sinks together[/]")
         show_findings(shared)

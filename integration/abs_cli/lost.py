@@ -12,7 +12,7 @@ from abs_core.model import Committable, Decision, InDoubt, JobState, Outcome
 from abs_core.strictjson import NEWER
 
 if TYPE_CHECKING:
-    from abs_cli.state import State
+    from abs_cli.state import Registers
     from abs_core.contracts import Committer
 
 _GONE = (Outcome.ABORTED, Outcome.UNKNOWN)
@@ -33,7 +33,7 @@ class Lost:
     text: str
 
 
-def lost_handles(state: State, job: JobState) -> list[Lost]:
+def lost_handles(state: Registers, job: JobState) -> list[Lost]:
     """Handles of the job's open decisions that are aborted or unknown to the target.
 
     Includes handles of a protocol that this version does not know, as unknown. Empty for a decision

@@ -56,5 +56,5 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    errors.print(f"[bold red]error:[/] [red]{escape(message)}[/]", highlight=False, soft_wrap=True)
+    errors.print(f"[bold red]error:[/] [red]{escape(message)}[/]", soft_wrap=True)
     return code

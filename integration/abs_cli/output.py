@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-people = Console()
-errors = Console(stderr=True)
+people = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 

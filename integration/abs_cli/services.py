@@ -50,7 +50,7 @@ def up(names: Names = None, *, as_json: AsJson = False) -> None:
         return
     for one in brought:
         verb = "started" if one.started_now else "already running:"
-        errors.print(f"[green]{verb}[/] {one.running.kind} ({one.running.way})", highlight=False)
+        errors.print(f"[green]{verb}[/] {one.running.kind} ({one.running.way})")
     # To stdout, alone: so that `eval "$(abs up)"` works.
     for one in brought:
         for name, value in one.running.env.items():

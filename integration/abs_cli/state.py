@@ -69,7 +69,7 @@ Job = Annotated[str, typer.Argument(help="The name of the job, as `abs register 
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class Registers:
     """The registers of one place, and the committers of their handles.
 
     Args:
@@ -85,7 +85,7 @@ class State:
     sinks: Mapping[str, Place] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, url: str | None, schema: str, sinks: Path | None = None) -> State:
+    def at(cls, url: str | None, schema: str, sinks: Path | None = None) -> Registers:
         """The registers of a URL or of a sinks file (which takes precedence), without connecting.
 
         Raises:

@@ -11,12 +11,12 @@ from abs_core.errors import AbsError, ConfigError, UnavailableError
 from abs_core.model import JobState, NotedToken
 
 if TYPE_CHECKING:
-    from abs_cli.state import State
+    from abs_cli.state import Registers
     from abs_core.births.parent import BatchJob
     from abs_core.contracts import Inventory
 
 
-def find(state: State, job: str) -> BatchJob | None:
+def find(state: Registers, job: str) -> BatchJob | None:
     """The batch job of that name, with all its tokens; None if there is none."""
     from abs_core.births.parent import batch_jobs
 

@@ -56,7 +56,7 @@ class KafkaReader:
     undecided record.
 
     Args:
-        judge: which records count with ``winners`` (``verdicts.reader_of``).
+        judge: which records count with ``winners`` (``attempt_filter.reader_of``).
         waits: wait for an undecided record; otherwise it is an error in a range, because the range
             was planned up to what was decided.
 

@@ -13,6 +13,7 @@ from abs_clients.kafka.cluster import cluster
 from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
 from abs_core.patience import Patience
 from abs_core.source import Limit, Offsets, Reader, Source, Split
+from abs_sources.kafka.attempt_filter import decided_until, reader_of
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, resolve
 from abs_sources.kafka.client import log
 from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
@@ -20,7 +21,6 @@ from abs_sources.kafka.lookup import Lookup, lookup
 from abs_sources.kafka.offsets import Partition, Place, Range
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges
-from abs_sources.kafka.verdicts import decided_until, reader_of
 
 
 @dataclass(frozen=True)

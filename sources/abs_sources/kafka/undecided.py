@@ -18,11 +18,11 @@ from abs_clients.kafka.attempts import HEADER, Winners, attempt_of
 from abs_core.model import HandleName
 from abs_core.patience import DEFAULT_SECONDS
 from abs_core.source import Limit
+from abs_sources.kafka.attempt_filter import attempt_filter
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.reader import KafkaReader, rest_of
 from abs_sources.kafka.source import KafkaSource
-from abs_sources.kafka.verdicts import verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def undecided(
     how = {"startingOffsets": "earliest", "includeHeaders": "true", "failOnDataLoss": "false"}
     how["patience"] = f"{patience:g}"
     options = KafkaSourceOptions.parse({**given, **fixed, **how})
-    judge = verdicts(options, topic)
+    judge = attempt_filter(options, topic)
     decided: Winners | None = None
     found: dict[HandleName, Undecided] = {}
     for batch in _batches(KafkaSource(options)):

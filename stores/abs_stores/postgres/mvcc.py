@@ -134,13 +134,3 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
             translate_errors("deleting a failed checkpoint's state"),
         ):
             connection.execute(query, self._values(version=checkpoint))
-
-    def _values(self, **others: object) -> dict[str, object]:
-        groups = self.place.groups
-        return {
-            "scope": self.scope,
-            "generation": self.place.generation,
-            "start": groups.start,
-            "stop": groups.stop,
-            **others,
-        }

@@ -109,11 +109,4 @@ select key, sub, case when checkpoint <= %(committed)s then value else before en
         """Its values never count: the previous ones do, until they are overwritten."""
 
     def _values(self, **others: object) -> dict[str, object]:
-        groups = self.place.groups
-        return {
-            "scope": self.scope,
-            "committed": self._committed,
-            "start": groups.start,
-            "stop": groups.stop,
-            **others,
-        }
+        return super()._values(committed=self._committed, **others)

@@ -76,6 +76,15 @@ class StateTables:
     def close(self) -> None:
         """Connections belong to the process and stay open."""
 
+    def _values(self, **others: object) -> dict[str, object]:
+        return {
+            "scope": self.scope,
+            "generation": self.place.generation,
+            "start": self.place.groups.start,
+            "stop": self.place.groups.stop,
+            **others,
+        }
+
     def _select(self, narrow: LiteralString, **values: object) -> list[tuple[Entry, bytes]]:
         query = self.sql(
             "select key, sub, value from (" + self.source + ") s where value is not null",

@@ -104,7 +104,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
     def persist(self, checkpoint: int, changes: Changes) -> tuple[tuple[str, str], ...]:
         place = self.place
         gid = f"abs-state:{self.scope}:{place.generation}:{checkpoint}:{secrets.token_hex(6)}"
-        values = {**self._values(checkpoint), "gid": gid, **self.columns(changes)}
+        values = {**self._values(checkpoint=checkpoint), "gid": gid, **self.columns(changes)}
         mark: LiteralString = (
             "insert into {schema}.keyed_2pc_marker values"
             " (%(gid)s, %(scope)s, %(checkpoint)s, %(start)s)"
@@ -119,7 +119,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
     def commit(self, checkpoint: int) -> None:
         self._end("COMMIT PREPARED {}")
         with leased(self.server) as connection, translate_errors("deleting older markers"):
-            connection.execute(self.sql(_UNMARK), self._values(checkpoint))
+            connection.execute(self.sql(_UNMARK), self._values(checkpoint=checkpoint))
 
     def abort(self, checkpoint: int) -> None:
         self._end("ROLLBACK PREPARED {}")
@@ -144,16 +144,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
 
     def _empty(self, connection: Connection[Any]) -> None:
         for statement in (_EMPTY, _UNMARK):
-            connection.execute(self.sql(statement), self._values(1 << 62))
-
-    def _values(self, checkpoint: int) -> dict[str, object]:
-        groups = self.place.groups
-        return {
-            "scope": self.scope,
-            "checkpoint": checkpoint,
-            "start": groups.start,
-            "stop": groups.stop,
-        }
+            connection.execute(self.sql(statement), self._values(checkpoint=1 << 62))
 
 
 def _end(connection: Connection[Any], statement: LiteralString, gid: str) -> None:

@@ -19,11 +19,11 @@ from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.reader import KafkaReader, attempt_header, rest_of
 
 
-class Verdicts:
+class AttemptFilter:
     """Filters the records of one topic; reads on in its side topic at an undecided one.
 
-    Thread-safe. Use ``verdicts``: a process then reads the side topic once, not once per split. The
-    side topic is created before the first attempt writes: attempts without one are an error.
+    Thread-safe. Use ``attempt_filter``: a process then reads the side topic once, not per split.
+    The side topic is created before the first attempt writes: attempts without one are an error.
 
     Args:
         topic: the data's.
@@ -89,9 +89,11 @@ class Verdicts:
         return self._winners
 
 
-def verdicts(options: KafkaSourceOptions, topic: str) -> Verdicts:
+def attempt_filter(options: KafkaSourceOptions, topic: str) -> AttemptFilter:
     """The process's only filter of a topic; a forked process has its own."""
-    return cluster(options.client).kept(("verdicts", topic), lambda: Verdicts(options, topic))
+    return cluster(options.client).kept(
+        ("attempt filter", topic), lambda: AttemptFilter(options, topic)
+    )
 
 
 def reader_of(
@@ -101,7 +103,7 @@ def reader_of(
 
     Args, Raises: as ``KafkaReader``.
     """
-    judge = verdicts(options, part.topic).judge if options.winners else None
+    judge = attempt_filter(options, part.topic).judge if options.winners else None
     return KafkaReader(options, part, judge, waits=waits)
 
 
