@@ -30,7 +30,7 @@ from abs_demo.killing import Killing
 from abs_demo.machine import check_machine
 from abs_demo.settings import FILES_PER_EPOCH, DemoSettings, Result
 from abs_demo.watch import watching
-from abs_services import chosen_way, fresh_database, in_database, services
+from abs_services import chosen_provider, fresh_database, in_database, services
 from abs_services.lasting import bring_up
 from abs_services.reaper import LEASH
 
@@ -92,8 +92,8 @@ def lasting_place(route: Route, engine: Engine = Engine.SPARK) -> Place:
     Raises ConfigError if a requirement is missing.
     """
     check_machine(engine)
-    way = chosen_way()
-    running = bring_up("postgres", way).running
+    provider = chosen_provider()
+    running = bring_up("postgres", provider).running
     name = f"abs_demo_{secrets.token_hex(4)}"
     with _connected(running.env["ABS_POSTGRES_ADMIN_URL"]) as admin:
         owner = urlsplit(running.env["ABS_POSTGRES_URL"]).username or "abs"
@@ -103,7 +103,7 @@ def lasting_place(route: Route, engine: Engine = Engine.SPARK) -> Place:
     url = in_database(running.env["ABS_POSTGRES_URL"], name)
     if route is Route.DIRECT:
         return Place(folder, Places(url))
-    further = [bring_up(kind, way).running.env for kind in ("kafka", "s3")]
+    further = [bring_up(kind, provider).running.env for kind in ("kafka", "s3")]
     return Place(folder, further_places(url, {**further[0], **further[1]}))
 
 

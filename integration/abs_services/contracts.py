@@ -1,6 +1,6 @@
 """Protocols of a service: native process, container, or external server.
 
-Three kinds (PostgreSQL, Kafka, S3) and three providers (:class:`Way`). Tests and the command line
+Three kinds (PostgreSQL, Kafka, S3) and three providers (:class:`Provider`). Tests and the command line
 use only these protocols, so the same test runs on each provider.
 
 Every method raises :class:`abs_core.errors.ConfigError` if a requirement is missing (the message
@@ -22,7 +22,7 @@ Kind = Literal["postgres", "kafka", "s3"]
 KINDS: tuple[Kind, ...] = ("postgres", "kafka", "s3")
 
 
-class Way(StrEnum):
+class Provider(StrEnum):
     """The provider of servers. Chosen by the environment variable ``ABS_SERVICES``."""
 
     NATIVE = "native"
@@ -42,7 +42,7 @@ class Running:
     """
 
     kind: Kind
-    way: Way
+    provider: Provider
     env: Mapping[str, str] = field(repr=False)
     process: ProcessId | None = None
     container: str | None = None
@@ -148,7 +148,7 @@ class Services(Protocol):
     """One provider. ``postgres``, ``kafka``, ``s3`` return new services, not started yet."""
 
     @property
-    def way(self) -> Way: ...
+    def provider(self) -> Provider: ...
 
     def postgres(self) -> PostgresService: ...
 

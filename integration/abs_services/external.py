@@ -20,7 +20,7 @@ import psycopg
 
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
 from abs_services.buckets import BUCKET, REGION, s3_env, takes_objects
-from abs_services.contracts import KafkaService, Kind, PostgresService, Running, S3Service, Way
+from abs_services.contracts import KafkaService, Kind, PostgresService, Provider, Running, S3Service
 
 _CONNECT_DEADLINE_S = 10
 
@@ -59,7 +59,7 @@ class ExternalService(ABC):
 
     @property
     def running(self) -> Running:
-        return Running(self.kind, Way.EXTERNAL, self.env)
+        return Running(self.kind, Provider.EXTERNAL, self.env)
 
     def stop(self) -> None:  # noqa: B027
         """Does nothing."""
@@ -174,7 +174,7 @@ class ExternalS3(ExternalService):
 class ExternalServices:
     """:class:`abs_services.Services` by environment variables."""
 
-    way = Way.EXTERNAL
+    provider = Provider.EXTERNAL
 
     def postgres(self) -> PostgresService:
         return ExternalPostgres()

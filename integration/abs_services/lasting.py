@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from abs_services.contracts import Kind, Running, Way, service_of
+from abs_services.contracts import Kind, Provider, Running, service_of
 from abs_services.providers import services
 from abs_services.state import changing_state, read_state
 
@@ -26,7 +26,7 @@ class Status:
     is_up: bool
 
 
-def bring_up(kind: Kind, way: Way) -> Brought:
+def bring_up(kind: Kind, provider: Provider) -> Brought:
     """Start a service that outlives this process.
 
     A running one is left as it is, whatever its provider. A native service comes back with its data
@@ -35,9 +35,9 @@ def bring_up(kind: Kind, way: Way) -> Brought:
     """
     with changing_state() as state:
         found = state.get(kind)
-        if found is not None and services(found.way).is_up(found):
+        if found is not None and services(found.provider).is_up(found):
             return Brought(found, started_now=False)
-        service = service_of(kind, services(way, lasting=True))
+        service = service_of(kind, services(provider, lasting=True))
         service.start()
         if not service.controllable:
             return Brought(service.running, started_now=False)
@@ -56,11 +56,11 @@ def take_down(kinds: Sequence[Kind], *, delete_data: bool = False) -> Iterator[S
         with changing_state() as state:
             found = state.get(kind)
             if found is not None:
-                was_up = services(found.way).is_up(found)
-                services(found.way).end(found)
+                was_up = services(found.provider).is_up(found)
+                services(found.provider).end(found)
                 del state[kind]
             if delete_data:
-                services(found.way if found else Way.NATIVE).delete_data(kind)
+                services(found.provider if found else Provider.NATIVE).delete_data(kind)
         if found is not None:
             yield Status(found, is_up=was_up)
 
@@ -68,6 +68,6 @@ def take_down(kinds: Sequence[Kind], *, delete_data: bool = False) -> Iterator[S
 def statuses() -> list[Status]:
     """The recorded services, and whether each is still up."""
     return [
-        Status(running, is_up=services(running.way).is_up(running))
+        Status(running, is_up=services(running.provider).is_up(running))
         for running in read_state().values()
     ]

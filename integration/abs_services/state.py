@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from abs_core.errors import ConfigError
 from abs_core.strictjson import fields, parse, version
-from abs_services.contracts import Kind, Running, Way
+from abs_services.contracts import Kind, Provider, Running
 from abs_services.paths import cache_folder
 from abs_services.processes import ProcessId
 
@@ -67,7 +67,7 @@ def _write(path: Path, state: State) -> None:
 
 def _to_json(running: Running) -> dict[str, Any]:
     return {
-        "way": str(running.way),
+        "way": str(running.provider),
         "env": dict(running.env),
         "process": asdict(running.process) if running.process else None,
         "container": running.container,
@@ -79,7 +79,7 @@ def _from_json(kind: str, value: Mapping[str, Any]) -> Running:
     process, folder = value["process"], value["folder"]
     return Running(
         kind=cast(Kind, kind),
-        way=Way(value["way"]),
+        provider=Provider(value["way"]),
         env=dict(value["env"]),
         process=ProcessId(**process) if process else None,
         container=value["container"],

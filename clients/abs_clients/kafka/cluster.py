@@ -65,7 +65,7 @@ class Cluster:
             self._learnt[key] = value
 
     def forget(self, *keys: Hashable) -> None:
-        """Clear the cached answers."""
+        """Clear the cached answers under these keys."""
         with self._lock:
             for key in keys:
                 self._learnt.pop(key, None)

@@ -198,7 +198,7 @@ def check(name: str, text: str, role: Role, problems: Problems) -> None:
 
 
 def check_own_certificate(pairs: Mapping[str, str], problems: Problems) -> None:
-    """Note a certificate without a key: librdkafka silently ignores it, and authentication fails."""
+    """Note a certificate without its key, or the reverse: librdkafka silently ignores both."""
     shown = {"ssl.certificate.location", "ssl.certificate.pem"} & pairs.keys()
     held = {"ssl.key.location", "ssl.key.pem"} & pairs.keys()
     if bool(shown) != bool(held):

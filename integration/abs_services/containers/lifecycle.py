@@ -11,7 +11,7 @@ from tenacity import RetryError, retry, retry_if_result, stop_after_delay, wait_
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.containers.engine import engine, find_image, owner_label, remove
-from abs_services.contracts import Kind, Running, Way
+from abs_services.contracts import Kind, Provider, Running
 from abs_services.processes import free_port
 from abs_services.reaper import LEASH
 
@@ -91,7 +91,7 @@ class DockerService(ABC):
 
     @property
     def running(self) -> Running:
-        return Running(self.kind, Way.DOCKER, self.env, container=self.container.id)
+        return Running(self.kind, Provider.DOCKER, self.env, container=self.container.id)
 
     def start(self) -> None:
         """Start the container, anew or again, and wait until the server serves.

@@ -14,7 +14,7 @@ from abs_core.errors import ConfigError
 from abs_services.buckets import BUCKET, REGION, new_keys, s3_env, takes_objects
 from abs_services.containers.engine import is_container_running, remove, remove_orphans
 from abs_services.containers.lifecycle import DockerService
-from abs_services.contracts import KafkaService, Kind, PostgresService, Running, S3Service, Way
+from abs_services.contracts import KafkaService, Kind, PostgresService, Provider, Running, S3Service
 from abs_services.native.kafka import new_cluster_id
 from abs_services.roles import DATABASE, ROLE, ensure_role, postgres_url
 from abs_services.settings import (
@@ -183,7 +183,7 @@ class DockerS3(DockerService):
 class DockerServices:
     """:class:`abs_services.Services` in containers; removed with this process unless ``lasting``."""
 
-    way = Way.DOCKER
+    provider = Provider.DOCKER
     _swept = False
 
     def __init__(self, *, lasting: bool = False) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from abs_core.errors import ConfigError
-from abs_services.contracts import Kind, Running, Way
+from abs_services.contracts import Kind, Provider, Running
 from abs_services.native.server import ServerProcess
 from abs_services.paths import Account, delete, temporary_folder
 from abs_services.processes import ProcessId
@@ -101,7 +101,7 @@ class NativeService(ABC):
 
     @property
     def running(self) -> Running:
-        return Running(self.kind, Way.NATIVE, self.env, self.process_id, folder=self.folder)
+        return Running(self.kind, Provider.NATIVE, self.env, self.process_id, folder=self.folder)
 
     def start(self) -> None:
         """Prepare, launch, and wait until the server serves.

@@ -246,7 +246,7 @@ class KafkaReader:
         return pieces[0] if len(pieces) == 1 else table.combine_chunks().to_batches()[0]
 
     def _heed(self, event: Message) -> None:
-        """Handle an error event of librdkafka."""
+        """Handle an event of librdkafka: a partition's end, or an error."""
         error = event.error()
         assert error is not None
         code = error.code()
