@@ -27,10 +27,7 @@ PARTS = 4
 
 
 class Tally:
-    """Counts elements that are put and not yet processed. Zero, once inputs are shut, is final.
-
-    At zero it calls ``woken``.
-    """
+    """Counts unprocessed elements; calls ``woken`` at zero, which is final once inputs are shut."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -109,10 +106,7 @@ class Channel:
             tally.done()
 
     def overtake(self, checkpoint: int) -> None:
-        """Put a barrier before all waiting data, but after earlier barriers.
-
-        The barrier carries the overtaken data: in the snapshot it is still in the channel.
-        """
+        """Put a barrier before all waiting data, which it then carries, but after earlier barriers."""
         with self._overtaking:
             waiting = list(self.queue)
             earlier = [place for place, e in enumerate(waiting) if type(e) is Barrier]

@@ -46,10 +46,7 @@ class Lease:
     _state: JobState | None = None
 
     def acquire(self, stop: Event) -> bool:
-        """Wait until this process leads; False if the job is done, or ``stop`` is set.
-
-        Raises TargetError if the register does not answer within ``patience``.
-        """
+        """Wait for leadership; False if the job is done or ``stop`` is set. Raises TargetError."""
         fresh = JobState(secrets.token_hex(8), self._key, FREE, "lease", 0, "", frontier=0)
         seen: Version | None = None
         since = time.monotonic()

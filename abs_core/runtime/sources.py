@@ -127,10 +127,7 @@ class SourceOperator(Operator):
         return all(reading.finished for reading in self._readings)
 
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        """Note what is left to read: opened again, it yields exactly the rest.
-
-        Raises AbsError, see ``Checking``.
-        """
+        """Note what is left to read: opened again, it yields exactly the rest."""
         left = []
         for reading in self._readings:
             reader = reading.reader
@@ -278,10 +275,7 @@ def _resume(
 
 
 def _position(entry: str | bytes) -> tuple[Split, int | None, int]:
-    """A split, the latest event time that was read of it, and the number of rows to skip.
-
-    Raises CorruptionError if the entry is no position.
-    """
+    """A split, its latest event time, and the number of rows to skip; raises CorruptionError."""
     try:
         name, start, end, latest, *skip = of(list, parse(entry))
         if len(skip) > 1:

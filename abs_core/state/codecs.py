@@ -57,10 +57,7 @@ class ByFunctions(Generic[T]):
 
 @dataclass(frozen=True)
 class OfArrays(ByFunctions[T]):
-    """Values of an Arrow type as in an Arrow array: text, binary, or 8 bytes each.
-
-    ``raw`` is the bytes type of the same width.
-    """
+    """Values as in an Arrow array: text, binary, or 8 bytes each; ``raw`` is their bytes type."""
 
     type: pa.DataType = None
     raw: pa.DataType = None

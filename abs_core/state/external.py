@@ -32,10 +32,7 @@ _NONE: dict[bytes, bytes | None] = {}
 
 
 class ExternalState(Protocol):
-    """One operator's state in another system. Thread-safe.
-
-    Reads see committed entries: up to the last ``restore`` or ``commit``.
-    """
+    """One operator's state in another system, thread-safe; reads see committed entries."""
 
     @property
     def format(self) -> str: ...
@@ -56,10 +53,7 @@ class ExternalState(Protocol):
         ...
 
     def persist(self, checkpoint: int, changes: Changes) -> tuple[tuple[str, str], ...]:
-        """Pre-commit the changes; returns the ``extra`` of the handle.
-
-        Raises FencedError if a higher generation is active.
-        """
+        """Pre-commit the changes; returns the ``extra`` of the handle. Raises FencedError."""
         ...
 
     def commit(self, checkpoint: int) -> None: ...

@@ -189,10 +189,7 @@ class Base:
 
 
 class HeapSnapshot:
-    """The frozen layers of each table, over the base. See ``Snapshot``.
-
-    ``base`` has the blobs of the tables' bases; None: write all.
-    """
+    """Each table's frozen layers over ``base`` (None: write all). See ``Snapshot``."""
 
     def __init__(self, backend: HeapBackend, checkpoint: int, base: Base | None) -> None:
         self._backend = backend

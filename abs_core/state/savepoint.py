@@ -62,10 +62,7 @@ class Entries:
 
 
 def blob_prefix(checkpoint: int, place: Place) -> str:
-    """The blobs' prefix of one attempt of one subtask (I6: never shared).
-
-    Raises ConfigError if the operator's id cannot be part of a name.
-    """
+    """The blobs' prefix of one attempt of one subtask (I6: never shared)."""
     if OPERATOR_ID.fullmatch(place.operator) is None:
         raise ConfigError(
             f"{place.operator!r} is no operator id.",
@@ -81,10 +78,7 @@ def write(
     states: tuple[tuple[str, str], ...],
     chunks: Iterable[Entries],
 ) -> StateHandle:
-    """Write entries as few blobs of bounded size; holds one of them in memory.
-
-    Raises ConfigError for keys of another subtask's groups.
-    """
+    """Write few blobs of bounded size; holds one in memory. ConfigError for another's keys."""
     prefix = blob_prefix(checkpoint, place)
     refs: list[BlobRef] = []
     batches: list[pa.RecordBatch] = []
@@ -104,10 +98,7 @@ def write(
 
 
 def read(store: SnapshotStore, blobs: Iterable[BlobRef], groups: GroupRange) -> Iterator[Entries]:
-    """The entries of these key groups, in the order of application.
-
-    Raises CorruptionError if a blob is damaged or gone.
-    """
+    """The entries of these key groups, in the order of application; raises CorruptionError."""
     for ref in blobs:
         for batch in ipc_table(store.get(ref), ref.key).to_batches():
             group = batch["group"]
@@ -126,10 +117,7 @@ def read(store: SnapshotStore, blobs: Iterable[BlobRef], groups: GroupRange) -> 
 def overlapping(
     handles: Sequence[StateHandle], place: Place, formats: Sequence[str]
 ) -> list[StateHandle]:
-    """The handles with key groups of this subtask.
-
-    Raises ConfigError if key groups are missing or there twice, or a format cannot be read here.
-    """
+    """The handles with groups of this subtask; ConfigError if they do not cover each once."""
     mine = sorted((h for h in handles if h.groups.overlaps(place.groups)), key=lambda h: h.groups)
     edges = [handle.groups for handle in mine]
     joined = all(left.stop == right.start for left, right in pairwise(edges))

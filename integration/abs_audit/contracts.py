@@ -13,10 +13,7 @@ from abs_audit.report import LeftBehind
 
 
 class Relation(Protocol):
-    """Named columns and records that can be read completely, more than once.
-
-    Each read starts anew and sees the current records up to the end.
-    """
+    """Named columns and records; each read starts anew and sees the present records."""
 
     @property
     def name(self) -> str:

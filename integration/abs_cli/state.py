@@ -120,10 +120,7 @@ class Registers:
         return stored.state
 
     def unknown(self, job: str) -> ConfigError:
-        """The error for a job without a register here; it names those that have one.
-
-        Raises as ``jobs``.
-        """
+        """The error for a job without a register here; it names those that have one."""
         known = ", ".join(stored.state.job for stored in self.jobs())
         return ConfigError(
             f"There is no register of job {job!r} here.",
@@ -138,10 +135,7 @@ class Registers:
         return list({doubt.handle: doubt for doubt in told}.values())
 
     def committer(self, state: JobState | None) -> Committer:
-        """The committer of a job's handles in every named system.
-
-        Raises ConfigError if the file's sink of a name is not the register's.
-        """
+        """The committer of a job's handles in every named system; raises ConfigError."""
         from abs_core.several.composite import CompositeCommitter
         from abs_core.several.together import side_by_side
 
@@ -170,10 +164,7 @@ class Registers:
             )
 
     def coordinator(self, state: JobState) -> Coordinator:
-        """A coordinator in the present generation: it raises none and fences nobody.
-
-        Raises ConfigError as ``check_whole``.
-        """
+        """A coordinator in the present generation, which fences nobody; raises ConfigError."""
         self.check_whole(state)
         from abs_core.coordinator import Coordinator
 

@@ -52,10 +52,7 @@ class Retirement:
 
 
 def plan(job: BatchJob, moment: datetime) -> Retirement:
-    """The tokens that were last noted before the moment and have no open decision.
-
-    Raises ConfigError if the job has no parent record, which holds the tokens' times.
-    """
+    """The tokens last noted before the moment, without open decisions; raises ConfigError."""
     from abs_core.births.parent import before, token_of
 
     if job.parent is None:

@@ -47,10 +47,7 @@ class Killing:
         self._moved_at = time.monotonic()
 
     def run(self) -> tuple[tuple[Killed, ...], float]:
-        """Run the job to its end; returns the kills, and the duration in seconds.
-
-        Raises UnavailableError if the job ends before it is done, or makes no progress.
-        """
+        """Run the job; returns kills and seconds. UnavailableError if it ends early or hangs."""
         process = self._start()
         try:
             while not process.has_ended:

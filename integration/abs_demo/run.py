@@ -69,10 +69,7 @@ def run(settings: DemoSettings, display: Display, place: Place) -> Result:
 
 @contextlib.contextmanager
 def temporary_place(route: Route, engine: Engine = Engine.SPARK) -> Iterator[Place]:
-    """A place that is deleted afterwards with its servers, also if this process is killed.
-
-    Raises ConfigError if a requirement is missing.
-    """
+    """A place that is deleted with its servers, also if this process is killed."""
     check_machine(engine)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_folder())
@@ -87,10 +84,7 @@ def temporary_place(route: Route, engine: Engine = Engine.SPARK) -> Iterator[Pla
 
 
 def lasting_place(route: Route, engine: Engine = Engine.SPARK) -> Place:
-    """A place that stays: a new database in the server of ``abs up postgres``, and so on.
-
-    Raises ConfigError if a requirement is missing.
-    """
+    """A place that stays: a new database in the server of ``abs up postgres``."""
     check_machine(engine)
     provider = chosen_provider()
     running = bring_up("postgres", provider).running
@@ -118,10 +112,7 @@ def _folder() -> Iterator[Path]:
 
 
 def create_table(url: str, *, unique: bool) -> None:
-    """Create the table, without a constraint that would hide a duplicate unless upserts need it.
-
-    Raises UnavailableError if the database does not answer.
-    """
+    """Create the table; no constraint that would hide a duplicate unless for upserts."""
     types = {pa.int32(): "integer", pa.string(): "text", pa.timestamp("us", "UTC"): "timestamptz"}
     columns = [f"{field.name} {types[field.type]}" for field in SCHEMA]
     if unique:

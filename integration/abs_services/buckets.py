@@ -59,10 +59,7 @@ def s3_client(service: S3Service) -> Any:
 
 
 def takes_objects(service: S3Service) -> bool:
-    """Whether an object can be put now; creates the bucket if it is missing.
-
-    A gateway answers long before its volumes take data, so this puts one and deletes it.
-    """
+    """Whether an object can be put and deleted (gateways answer earlier); makes the bucket."""
     client = s3_client(service)
     from botocore.exceptions import BotoCoreError, ClientError
 

@@ -1,7 +1,4 @@
-"""Maps errors of both clients to the project's own, by the table of ``codes``.
-
-No message of either contains a record or a secret.
-"""
+"""Maps both clients' errors by the table of ``codes``, without records and secrets."""
 
 from __future__ import annotations
 

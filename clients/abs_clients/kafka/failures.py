@@ -48,10 +48,7 @@ class Failures:
             self._first = error, named
 
     def raise_any(self, producer: Producer) -> None:
-        """Raise the project's error for the first undelivered record, if any.
-
-        ``producer`` is asked for the reason if only its consequence was reported.
-        """
+        """Raise the first undelivered record's error; ``producer`` may know the reason."""
         if self._first is None:
             return
         error, named = self._first

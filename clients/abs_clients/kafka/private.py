@@ -81,10 +81,7 @@ def run(client: KafkaAdminClient, work: Work[T], seconds: float) -> T:
 
 
 def begin(client: KafkaAdminClient, work: Work[None]) -> None:
-    """Run a coroutine on the client's thread without waiting.
-
-    Raises RuntimeError if the client's loop has ended.
-    """
+    """Start a coroutine on the client's thread; RuntimeError if its loop has ended."""
     client._manager.call_soon(work, client._manager)
 
 

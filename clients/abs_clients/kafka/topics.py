@@ -104,10 +104,7 @@ def forget(settings: Settings, name: str) -> None:
 
 
 def configs_in_time(settings: Settings, name: str) -> dict[str, str]:
-    """The settings of an existing topic, defaults included.
-
-    Raises SchemaError if it does not exist, RefusedError if they may not be read.
-    """
+    """A topic's settings with defaults; SchemaError if it is missing, RefusedError."""
     known = cluster(settings)
 
     def look() -> dict[str, str] | None:

@@ -42,10 +42,7 @@ _JDBC_ONLY = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server and a database, with credentials.
-
-    ``parameters`` are libpq's, sorted, and hidden from ``repr``.
-    """
+    """A server and a database, with credentials (hidden from ``repr``), by libpq's parameters."""
 
     parameters: tuple[tuple[str, str], ...] = field(repr=False)
 

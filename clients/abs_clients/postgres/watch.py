@@ -37,10 +37,7 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """How long a server may be silent.
-
-    ``seconds``: after these a server that cannot be asked counts as gone; 0: never.
-    """
+    """After these ``seconds`` a server that cannot be asked counts as gone; 0: never."""
 
     seconds: float
 
@@ -51,10 +48,7 @@ class Silence:
 
 
 class WatchedConnection(Connection[Any]):
-    """A connection whose every wait ends when the server is found gone.
-
-    ``watch`` is called once it is made; until then it waits as psycopg does.
-    """
+    """A connection whose waits end when the server is gone, once ``watch`` is called."""
 
     _silence = Silence(0)
     _ask: Callable[[], Doing] | None = None

@@ -173,10 +173,7 @@ class SeenLog:
         return found
 
     def committed(self, end: int) -> None:
-        """Note that all files before this number are committed; fold and forget if due.
-
-        Raises UnavailableError or RefusedError without a loss.
-        """
+        """Note that files before this number are committed; fold and forget if due."""
         if not self.fold_is_due:
             return
         self.refresh()
@@ -197,10 +194,7 @@ class SeenLog:
         return entries >= _FOLD_ANYWAY or (entries >= _FOLD_AFTER and 8 * files >= self._folded[1])
 
     def fold(self) -> None:
-        """Write all that is seen into one cell; concurrent folds write the same content.
-
-        Raises UnavailableError or RefusedError without a loss.
-        """
+        """Write all that is seen into one cell; an error loses nothing."""
         table = pa.table({"path": [*self._seen], "stamp": [*self._seen.values()]})
         table = table.replace_schema_metadata({"files": str(self._total)})
         content = io.BytesIO()

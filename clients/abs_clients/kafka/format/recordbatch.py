@@ -40,10 +40,7 @@ _KEPT = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The producer id and epoch that InitProducerId gave.
-
-    Without ``transactional_id`` it is an idempotent producer outside transactions.
-    """
+    """The producer id and epoch of InitProducerId; without transactional id: idempotent only."""
 
     transactional_id: str | None
     producer_id: int
