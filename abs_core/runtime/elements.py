@@ -47,10 +47,7 @@ END_OF_TIME = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """No data follows. Barriers still do: the last checkpoint commits the last data.
-
-    Ends and watermarks are in no snapshot: a restored source sends them again.
-    """
+    """No data follows, but barriers do. It is in no snapshot: a restored source sends it again."""
 
 
 END = End()

@@ -314,10 +314,7 @@ class Task:
             channel.put(element)
 
     def _advance(self) -> None:
-        """Advance event time to the least of all inputs that have not ended and are not idle.
-
-        If all are idle it is the furthest one's. It never enters a loop.
-        """
+        """Advance to the least time of open, active inputs (all idle: the furthest), not in loops."""
         if self._numbers.back or not self._open:
             return
         active = self._open - self._idle

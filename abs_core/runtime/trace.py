@@ -1,8 +1,4 @@
-"""Records a run's events: every barrier, copy, acknowledgement, decision and commit.
-
-A ``Trace`` can be a job's ``observe``. ``timeline`` prepares one checkpoint's picture; ``abs
-trace`` draws it.
-"""
+"""Records a run's events in a ``Trace`` (a job's ``observe``); ``abs trace`` draws a ``timeline``."""
 
 from __future__ import annotations
 

@@ -46,10 +46,7 @@ class Watch(Protocol):
         ...
 
     def settled(self) -> Sight:
-        """The state after a kill, once no session of the job is busy in the server any more.
-
-        The server carries out a statement that had reached it, although its client is dead.
-        """
+        """The state after a kill, once the server has ended the statements of dead sessions."""
         ...
 
     def rows(self) -> int:
@@ -61,10 +58,7 @@ class Watch(Protocol):
 def watching(
     protocol: str, url: str, checkpoint: Path, engine: Engine = Engine.SPARK
 ) -> Iterator[Watch]:
-    """A watch on the demo's job, with a connection of its own.
-
-    Errors of the database inside become UnavailableError: the demo does nothing that it may refuse.
-    """
+    """A watch with its own connection; database errors inside become UnavailableError."""
     try:
         with psycopg.connect(url, autocommit=True, application_name="abs-demo watch") as connection:
             if protocol == UNSAFE:

@@ -1,7 +1,4 @@
-"""One Kafka cluster in this process: its connections and cached answers.
-
-Sinks and sources are made anew for each task; connections and answers outlive them.
-"""
+"""One Kafka cluster in this process: connections and cached answers, which outlive tasks."""
 
 from __future__ import annotations
 

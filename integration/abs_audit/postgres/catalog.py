@@ -41,11 +41,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table or view.
-
-    Args:
-        oids: of the relation and of all that it reads: partitions, children, a view's tables.
-    """
+    """A table or view; ``oids`` include all that it reads: partitions, children, tables."""
 
     schema: str
     name: str

@@ -21,11 +21,7 @@ _REMEDY = "start one (docker/engine.sh start does, for root), or set ABS_SERVICE
 
 @contextlib.contextmanager
 def engine() -> Iterator[Any]:
-    """A docker client for testcontainers' engine; closed at the end.
-
-    Raises ConfigError if testcontainers is not installed, UnavailableError if no engine answers or
-    if it refuses.
-    """
+    """A docker client, closed at the end; raises ConfigError or UnavailableError."""
     # Ryuk would remove what `abs up` leaves running, and its image is not to be had everywhere. The
     # leash removes containers, and `remove_orphans` those whose leash died as well.
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
@@ -49,10 +45,7 @@ def engine() -> Iterator[Any]:
 
 
 def _knock(host: str) -> None:
-    """Raise UnavailableError if nothing listens at a unix socket.
-
-    The docker client would find out, but would leave a socket open for the collector.
-    """
+    """Raise UnavailableError if no engine listens: the docker client would leave a socket open."""
     scheme, _, path = host.partition("://")
     if scheme != "unix":
         return

@@ -1,7 +1,4 @@
-"""Converts types that Arrow's JSON reader does not know from text.
-
-Dates are ISO 8601 text, binary is Base64, as Spark writes them.
-"""
+"""Converts text to types that Arrow's JSON reader lacks: ISO 8601 dates, Base64, as Spark."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Encodes columns of numbers in zigzag and base 128, as in Kafka's records.
-
-Source: "Varint" in the manual's chapter on message formats, which follows Protocol Buffers.
-"""
+"""Encodes columns of numbers in zigzag and base 128. Source: manual, "Varint" (Protocol Buffers)."""
 
 from __future__ import annotations
 
