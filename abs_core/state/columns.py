@@ -245,7 +245,7 @@ class ColumnTable(Table):
         self.name = name
         self.store = Store(max_parallelism)
         self.base = self._close()
-        """What the last completed checkpoint holds."""
+        """As of the last completed checkpoint."""
 
     # One key at a time is what a function pays for each of its rows: no arrays, if it can be helped.
 
