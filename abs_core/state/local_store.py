@@ -86,7 +86,7 @@ def another_record(checkpoint: int) -> ProtocolError:
 
 
 class LocalSnapshotStore:
-    """Survives power loss; for one machine, or a shared POSIX folder (made if absent)."""
+    """Survives power loss; ``blobs/`` and ``complete/`` of a folder, local or shared POSIX."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
