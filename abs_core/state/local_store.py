@@ -86,7 +86,7 @@ def another_record(checkpoint: int) -> ProtocolError:
 
 
 class LocalSnapshotStore:
-    """Survives power loss; ``blobs/`` and ``complete/`` of a folder, local or shared POSIX."""
+    """Survives power loss; for one machine, or a shared POSIX folder (made if absent)."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)

@@ -13,7 +13,7 @@ from abs_audit.report import LeftBehind
 
 
 class Relation(Protocol):
-    """Named columns and records; each read starts anew and sees all present records."""
+    """Named columns and records; each read starts anew and sees the present records."""
 
     @property
     def name(self) -> str:

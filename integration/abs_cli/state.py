@@ -133,7 +133,7 @@ class Registers:
         return list({doubt.handle: doubt for doubt in told}.values())
 
     def committer(self, state: JobState | None) -> Committer:
-        """The committer of a job in every named system; ConfigError for a wrong file."""
+        """The committer of a job's handles in every named system; raises ConfigError."""
         from abs_core.several.composite import CompositeCommitter
         from abs_core.several.together import side_by_side
 

@@ -48,7 +48,7 @@ def delete(path: Path) -> None:
 
 
 def shared_folder() -> Path:
-    """Root's lasting folder that every user can pass (PostgreSQL never runs as root)."""
+    """A lasting folder of root's that every user can pass through, unlike root's cache."""
     folder = Path(tempfile.gettempdir()) / f"abs-sinks-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o711)

@@ -170,7 +170,7 @@ class Admin:
         return self.ask(f"looking at topics {', '.join(wanted)}", call, seconds)
 
     def configs(self, name: str, seconds: float = timeouts.REQUEST_SECONDS) -> dict[str, str]:
-        """A topic's settings with defaults; raises SchemaError (unknown topic) or RefusedError."""
+        """A topic's settings, defaults included; raises SchemaError or RefusedError."""
         resource = ConfigResource(ResourceType.TOPIC, name)
 
         def call(client: AdminClient, seconds: float) -> dict[str, Any]:

@@ -46,7 +46,7 @@ class Cells(Protocol):
 
 @dataclass(frozen=True)
 class FolderCells:
-    """One file per cell, flushed aside, then hard-linked under its name."""
+    """One file per cell, flushed aside, then hard-linked: fails if the name exists."""
 
     folder: Path
 
@@ -79,7 +79,6 @@ class FolderCells:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
-                # Fails if the name exists, on POSIX and on network file systems alike.
                 (self.folder / name).hardlink_to(aside)
             except FileExistsError:
                 return self.get(name) == content

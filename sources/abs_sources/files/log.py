@@ -173,7 +173,7 @@ class SeenLog:
         return found
 
     def committed(self, end: int) -> None:
-        """Note files before this number as committed; fold and forget if due. Errors lose nothing."""
+        """Note that files before this number are committed; fold and forget if due."""
         if not self.fold_is_due:
             return
         self.refresh()
