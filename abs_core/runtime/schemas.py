@@ -17,7 +17,7 @@ from abs_core.errors import SchemaError
 Schema: TypeAlias = "pa.Schema | None"
 """None: not known yet."""
 Schemas = Callable[[Sequence[Schema]], Schema]
-"""An operator's output schema by its inputs'; raises ``SchemaError`` if it cannot take them."""
+"""What an operator emits, by what its inputs have. Raises ``SchemaError`` where it cannot take them."""
 
 
 def unknown(inputs: Sequence[Schema]) -> Schema:

@@ -100,7 +100,7 @@ FLOAT64: ArrayCodec[float] = _fixed("float64", "<d", pa.float64())
 TEXT: ArrayCodec[str] = OfArrays("text", str.encode, bytes.decode, pa.string(), pa.binary())
 BYTES: ArrayCodec[bytes] = OfArrays("bytes", bytes, bytes, pa.binary(), pa.binary())
 JSON: Codec[Any] = ByFunctions("json", _to_json, json.loads)
-"""JSON values; a tuple comes back as a list; NaN, and keys that are not text, are refused."""
+"""What JSON can say; a tuple comes back as a list; NaN, and keys that are no text, are refused."""
 
 PICKLE: Codec[Any] = ByFunctions("pickle", pickle.dumps, pickle.loads)
 """Any Python object. Reading runs code: a job needs consent (``trust_pickles``) where others can write

@@ -245,7 +245,7 @@ class ColumnTable(Table):
         self.name = name
         self.store = Store(max_parallelism)
         self.base = self._close()
-        """As of the last completed checkpoint."""
+        """What the last completed checkpoint holds."""
 
     # One key at a time is what a function pays for each of its rows: no arrays, if it can be helped.
 

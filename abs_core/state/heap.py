@@ -38,7 +38,7 @@ CHAIN_MAX = 20
 """A snapshot that would need more increments than this is written whole."""
 
 ABSENT: Literal[False] = False
-"""Stands for an entry that a layer lacks; None is one that it deletes."""
+"""What a layer does not have; None is an entry that it deletes."""
 
 Layer = dict[Any, bytes | None]
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class Mode(StrEnum):
-    """A restored list of a subtask: its share, or all."""
+    """What a restore gives to a subtask: its share, or all."""
 
     SPLIT = "split"
     UNION = "union"

@@ -45,7 +45,7 @@ from abs_core.state.shapes import Shapes, nests
 
 ROCKS = "rocksdb"
 _OTHERS = "files.zip"
-"""RocksDB's other files: small ones that are new in each snapshot."""
+"""What RocksDB needs besides its tables: small files that are new in each snapshot."""
 
 
 @dataclass(frozen=True, slots=True)

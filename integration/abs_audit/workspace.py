@@ -20,7 +20,7 @@ from abs_audit.plan import Plan
 from abs_core.errors import AbsError, ConfigError, RowError, UnavailableError
 
 MIB_PER_THREAD = 128
-"""Memory for one thread of duckdb (duckdb's guide on its environment: 125 MB)."""
+"""What one thread of duckdb needs to work well (duckdb's guide on its environment: 125 MB)."""
 
 
 @contextlib.contextmanager

@@ -140,7 +140,7 @@ class Admin:
         *,
         operations: bool = False,
     ) -> dict[str, Any]:
-        """``TopicDescription`` of known topics, with ``operations`` if asked; raises RefusedError."""
+        """``TopicDescription`` of known topics, with ``operations`` if asked; RefusedError."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -170,7 +170,7 @@ class Admin:
         return self.ask(f"looking at topics {', '.join(wanted)}", call, seconds)
 
     def configs(self, name: str, seconds: float = timeouts.REQUEST_SECONDS) -> dict[str, str]:
-        """A topic's settings, defaults included; raises SchemaError or RefusedError."""
+        """A topic's settings, defaults included; SchemaError if it is unknown, RefusedError."""
         resource = ConfigResource(ResourceType.TOPIC, name)
 
         def call(client: AdminClient, seconds: float) -> dict[str, Any]:

@@ -137,7 +137,7 @@ _NO_WORD = [
 CONSEQUENCES = frozenset(
     {KafkaError._STATE, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT, KafkaError._FATAL}
 )
-"""Consequences of a producer's failure, never its reason."""
+"""What follows when a producer has failed, and never why it did."""
 
 MEANINGS: Mapping[str, Meaning] = {
     # No answer, or none yet.

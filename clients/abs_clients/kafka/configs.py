@@ -14,7 +14,7 @@ from abs_clients.kafka.settings import Settings
 from abs_core.errors import OptionError
 
 QUEUE_KBYTES = 65_536
-"""Most that a producer holds unsent; more costs memory and gains nothing (measured)."""
+"""What a producer holds unsent at most; more costs memory and gains nothing (measured)."""
 
 CERTIFICATES_REMEDY = (
     "check kafka.ssl.ca.location, kafka.ssl.certificate.location, kafka.ssl.key.location and "

@@ -23,7 +23,7 @@ AWAY = (
     kafka.errors.KafkaTimeoutError,
     kafka.errors.RequestTimedOutError,
 )
-"""kafka-python's errors if no broker has answered."""
+"""What kafka-python raises where no broker has answered."""
 
 _REFUSING_ALERTS = (40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 116)
 """TLS alerts by which a broker refuses a client: no certificate, or none that it knows or takes."""

@@ -1,8 +1,8 @@
-"""Producer ids: taking one over fences its holder; and the state that partitions have of one.
+"""Producer ids: taking one over, which fences who holds it, and what partitions know of one.
 
 Ends what is open under a transactional id, by taking the id over (InitProducerId). Never by
-EndTxn(abort): the producer that holds the id may be alive, would go on in the same epoch, and part
-of its records would become visible (seen). InitProducerId fences it first. It does not check which
+EndTxn(abort): the producer that holds the id may be alive, would go on in the same epoch, and part of
+its records would become visible (seen). InitProducerId fences it first. It does not look which
 transaction it ends, so it is for ids whose transaction no decision can name (I4).
 """
 
@@ -37,12 +37,12 @@ TAKEN_OVER = -1, -1
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
-    """A partition's state of one producer id.
+    """What a partition has from one producer id.
 
     Args:
         epoch: the newest it has seen.
         last_sequence: number of the last record under that epoch, from 0 on.
-        start_offset: of the first record of its open transaction; -1 if none is open.
+        start_offset: of the first record of its open transaction; -1 where none is open.
     """
 
     epoch: int
@@ -134,7 +134,11 @@ def try_init_producer_id(
 def describe_producers(
     settings: Settings, partitions: Sequence[tuple[str, int]], producer_id: int
 ) -> dict[tuple[str, int], ProducerState | None]:
-    """Each partition's state of a producer id, if any. Needs READ, else raises RefusedError."""
+    """What each partition has from a producer id; None where nothing. Needs READ on the topics.
+
+    Raises:
+        RefusedError: the principal may not.
+    """
 
     async def work(manager: Any) -> dict[tuple[str, int], ProducerState | None]:
         active = await active_producers(manager, partitions)

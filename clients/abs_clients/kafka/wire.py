@@ -39,7 +39,7 @@ class Connection:
         self._settings = settings
         self._lock = threading.Lock()
         self._turn = threading.Lock()
-        """Connecting blocks only users of the same connection."""
+        """Who connects keeps waiting only those who want the same connection."""
         self._client: KafkaAdminClient | None = None
         self._alone_since: float | None = None
         """Since when the client has reached nobody; None where it has answers."""

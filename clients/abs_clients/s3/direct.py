@@ -29,7 +29,7 @@ from urllib3.exceptions import HTTPError
 
 _PROBE = "k"
 _EXPRESS = "--x-s3"
-"""Suffix of directory buckets: their requests are signed by a session's key."""
+"""What names of directory buckets end in: their requests are signed by a session's key."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,7 +51,7 @@ BY_CODE: dict[str, _Translation] = {
     "XAmzContentSHA256Mismatch": (UnavailableError, "the data was damaged on the way."),
     "XMinioStorageFull": (RefusedError, "the server's disk is full: make room, then restart."),
 }
-"""The meaning of each code; one that is not here goes by its status."""
+"""What each code means to sinks, sources and stores alike. One that is not here goes by its status."""
 
 _UNREACHED = (
     OSError,

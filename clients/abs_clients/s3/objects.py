@@ -1,4 +1,4 @@
-"""Calls on whole objects, with each documented outcome as a value."""
+"""Calls on whole objects, each with its documented outcomes as values."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Body:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """An object's metadata.
+    """What the server says of an object.
 
     Args:
-        crc64nvme: of the whole object, as 16 hex digits; None if the server keeps none.
-        metadata: given when the object was made, names in lower case.
+        crc64nvme: of the whole object, as 16 hex digits; None where the server keeps none.
+        metadata: as it was given when the object was made, names in lower case.
     """
 
     size: int
@@ -67,7 +67,7 @@ class Objects:
         self._encryption = bucket.encryption
 
     def put(self, key: str, data: bytes, *, metadata: Mapping[str, str] | None = None) -> str:
-        """Put it unconditionally; returns its ETag."""
+        """Put it, whatever was there; its ETag."""
         with translate_errors(f"putting {self._name(key)}"):
             answer = client(self._server).put_object(
                 **self._content(key, data), Metadata=dict(metadata or {})
@@ -90,7 +90,14 @@ class Objects:
         return _etag_of(answer, self._name(key))
 
     def get(self, key: str, most: int | None = None) -> Body | None:
-        """Its content and version, or None; CorruptionError if it has more than ``most`` bytes."""
+        """Its content and version; None where it is not there.
+
+        Args:
+            most: bytes that it can have; what is larger is not read into memory.
+
+        Raises:
+            CorruptionError: it has more.
+        """
         with translate_errors(f"getting {self._name(key)}"):
             try:
                 answer = client(self._server).get_object(Bucket=self._bucket, Key=key)
@@ -109,7 +116,7 @@ class Objects:
             return Body(answer["Body"].read(), str(answer["ETag"]))
 
     def get_range(self, key: str, first: int, end: int, etag: str) -> bytes | None:
-        """Bytes ``first`` up to, excluding, ``end``; None if the object is gone or changed."""
+        """The bytes from ``first`` to before ``end``; None where another object is there, or none."""
         with translate_errors(f"getting a part of {self._name(key)}"):
             try:
                 answer = client(self._server).get_object(
@@ -122,7 +129,7 @@ class Objects:
             return bytes(answer["Body"].read())
 
     def chunks(self, key: str, size: int = 8 << 20) -> Iterator[bytes] | None:
-        """Its content in pieces, to be read to the end; None if it does not exist."""
+        """Its content, piece by piece; None where it is not there. Read it to the end."""
         with translate_errors(f"getting {self._name(key)}"):
             try:
                 answer = client(self._server).get_object(Bucket=self._bucket, Key=key)
@@ -137,7 +144,7 @@ class Objects:
             yield from body.iter_chunks(size)
 
     def head(self, key: str) -> Head | None:
-        """Its metadata; None if it does not exist."""
+        """What the server says of it; None where it is not there."""
         with translate_errors(f"looking at {self._name(key)}"):
             try:
                 answer = client(self._server).head_object(
@@ -170,7 +177,7 @@ class Objects:
             client(self._server).list_objects_v2(Bucket=self._bucket, Prefix=prefix, MaxKeys=1)
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete the objects that exist."""
+        """Delete them; one that is not there is none to worry about."""
         wanted = list(keys)
         for at in range(0, len(wanted), DELETE_MAX):
             self._delete(wanted[at : at + DELETE_MAX])
@@ -209,7 +216,7 @@ def _etag_of(answer: Mapping[str, Any], name: str) -> str:
 
 
 def checksum_header(crc: int) -> str:
-    """In S3's format: base64 of the big-endian bytes."""
+    """As S3 writes it: base64 of the big-endian bytes."""
     return base64.b64encode(crc.to_bytes(8, "big")).decode()
 
 

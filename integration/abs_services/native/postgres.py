@@ -32,7 +32,7 @@ _SOCKET_PATH_LIMIT = 103
 
 @dataclass(frozen=True)
 class Identity:
-    """Constant over restarts; kept in the server's folder, readable by its owner only."""
+    """What stays the same over restarts; kept in the server's folder, readable by its owner only."""
 
     port: int
     admin_password: str
@@ -83,7 +83,7 @@ class NativePostgres(NativeService):
 
     @property
     def socket_folder(self) -> Path:
-        """The unix socket's folder: the ``host`` of a libpq connection through it."""
+        """The folder of the unix socket: the ``host`` of a libpq connection that uses it."""
         return self.folder / "socket"
 
     @property

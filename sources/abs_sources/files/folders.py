@@ -9,7 +9,7 @@ import pyarrow as pa
 from abs_core.errors import RowError
 
 NULL = "__HIVE_DEFAULT_PARTITION__"
-"""Folder value of a null (Spark: ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+"""What stands for null (Spark: ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
 
 
 def folder_values(path: str) -> dict[str, str | None]:

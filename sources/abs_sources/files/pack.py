@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from abs_sources.files.model import Piece, Pin
 
 OPEN_COST = 4 << 20
-"""Cost of opening a file, in bytes (``spark.sql.files.openCostInBytes``)."""
+"""What opening a file counts for, in bytes (``spark.sql.files.openCostInBytes``)."""
 
 
 def pack(

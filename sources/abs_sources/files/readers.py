@@ -22,7 +22,7 @@ from abs_sources.files.model import Piece, Pin, Store, pin_from_json
 from abs_sources.files.options import FileOptions
 
 NOTHING = '{"at": null, "pieces": []}'
-"""The end of a split of pieces."""
+"""Where a split of pieces ends: nothing is left of it."""
 
 
 def split_of(pieces: Sequence[Piece], store: Store) -> Split:

@@ -17,7 +17,7 @@ DATA_LOSS_REMEDY = (
     "if these records are not needed, set failOnDataLoss=false for one start; else restore the topic. "
     "With a new checkpoint the job begins at startingOffsets, and may write rows a second time."
 )
-"""The remedy if unread records are gone."""
+"""What to do where records are gone that are still to be read."""
 
 
 @dataclass(frozen=True, slots=True)
