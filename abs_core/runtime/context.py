@@ -1,4 +1,8 @@
-"""A task's state for its operator: keyed state (made at its first use), and lists."""
+"""A task's state for its operator: keyed state in a backend, and the operator's own lists.
+
+The backend is made at the first use of keyed state, so stateless operators cost nothing in a
+snapshot.
+"""
 
 from __future__ import annotations
 

@@ -47,7 +47,10 @@ END_OF_TIME = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """No data follows, but barriers do. It is in no snapshot: a restored source sends it again."""
+    """No data follows. Barriers still do: the last checkpoint commits the last data.
+
+    Ends and watermarks are in no snapshot: a restored source sends them again.
+    """
 
 
 END = End()

@@ -121,7 +121,11 @@ class Graph:
         return self.add(node)
 
     def add(self, node: Node) -> Stream:
-        """Add an operator; OptionError for a wrong id, parallelism or input."""
+        """Add an operator.
+
+        Raises OptionError for an id that is taken or invalid, a wrong parallelism, or an input of
+        another graph.
+        """
         if not OPERATOR_ID.fullmatch(node.id) or node.id in self.nodes:
             raise OptionError(
                 f"The operator id {node.id!r} is there twice, or has something else in it than "

@@ -64,7 +64,11 @@ class Lease:
         return False
 
     def renew(self) -> None:
-        """Renew the lease; FencedError if another process has taken over. Raises TargetError."""
+        """Renew the lease.
+
+        Raises FencedError if another process has taken over, TargetError if the register does not
+        answer.
+        """
         assert self._state is not None, "acquire it first"
         self._swap(self._version, replace(self._state, frontier=(self._state.frontier or 0) + 1))
 

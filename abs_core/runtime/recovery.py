@@ -314,7 +314,11 @@ class StoreKeeper:
 
 
 def sinks_before(store: SnapshotStore, state: JobState, restore: Restore) -> Mapping[str, str]:
-    """All sinks of the job, in partition order, and their targets; raises CorruptionError."""
+    """All sinks of the job, in the order of their partitions, and their targets.
+
+    Raises CorruptionError if the last decided completion record is damaged or gone, without consent
+    to go back to another one.
+    """
     if state.last_decided is None:
         return {}
     try:

@@ -314,7 +314,10 @@ class Task:
             channel.put(element)
 
     def _advance(self) -> None:
-        """Advance to the least time of open, active inputs (all idle: the furthest), not in loops."""
+        """Advance event time to the least of all inputs that have not ended and are not idle.
+
+        If all are idle it is the furthest one's. It never enters a loop.
+        """
         if self._numbers.back or not self._open:
             return
         active = self._open - self._idle

@@ -1,4 +1,8 @@
-"""Records a run's events in a ``Trace`` (a job's ``observe``); ``abs trace`` draws a ``timeline``."""
+"""Records a run's events: every barrier, copy, acknowledgement, decision and commit.
+
+A ``Trace`` can be a job's ``observe``. ``timeline`` prepares one checkpoint's picture; ``abs
+trace`` draws it.
+"""
 
 from __future__ import annotations
 

@@ -105,7 +105,11 @@ def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray
 
 
 def encode_keys(columns: Sequence[pa.Array]) -> list[bytes]:
-    """Each row's key as canonical bytes; SchemaError for a wrong type, RowError for a null."""
+    """The canonical bytes of each row's key.
+
+    Raises SchemaError for a type that cannot be a key (floats, nested types), or no column;
+    RowError for a null.
+    """
     if not columns:
         raise SchemaError("A key needs at least one column.")
     encoded = [_bytes_of(_plain(column)) for column in columns]
@@ -126,7 +130,10 @@ def encode_key(*values: int | str | bytes | bool) -> bytes:
 
 
 def decode_keys(keys: Sequence[bytes], types: Sequence[pa.DataType]) -> list[pa.Array]:
-    """The inverse of ``encode_keys``; dictionaries come back as plain values."""
+    """The inverse of ``encode_keys`` for columns of these types.
+
+    A dictionary is decoded to its values: its indices could be too narrow for these keys.
+    """
     if len(types) == 1:
         return [_array_of(list(keys), types[0])]
     parts: list[list[bytes]] = [[] for _ in types]

@@ -1,4 +1,7 @@
-"""Arrow's newer layouts, which old pyarrow of Spark runtimes (before 16) does not have."""
+"""Arrow's newer layouts of text, bytes and lists, which pyarrow before 16 does not have.
+
+Spark runtimes bring their own pyarrow. Without a layout, no array has it.
+"""
 
 from __future__ import annotations
 

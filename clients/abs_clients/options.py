@@ -157,7 +157,10 @@ GIVE_ONCE = "give it once; names differ by more than the case of their letters."
 
 
 def is_text(name: str, value: str, problems: Problems) -> bool:
-    """Note and return whether both are valid for UTF-8 and C: no lone surrogate, no zero byte."""
+    """Whether an option's name and value are valid text; notes the problem.
+
+    A lone surrogate has no UTF-8, and a zero byte ends a text in C libraries.
+    """
     for what in (name, value):
         try:
             what.encode()

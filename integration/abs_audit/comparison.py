@@ -90,7 +90,10 @@ def _judge(connection: DuckDBPyConnection, expected: str, actual: str, plan: Pla
 
 
 def _scale_only(connection: DuckDBPyConnection, plan: Plan) -> dict[str, int]:
-    """Per untyped column, the absent records that differ only in trailing zeros (1.5, 1.50)."""
+    """Per column, the number of absent records that differ only in trailing zeros of a decimal.
+
+    Only columns that have a type on neither side count: there, 1.50 and 1.5 are different texts.
+    """
     untyped = [
         index
         for index, pair in enumerate(plan.pairs)

@@ -1,4 +1,7 @@
-"""Parses a Spark SQL schema (its manual, "Data Types") to an Arrow schema, without Spark."""
+"""Parses a Spark SQL schema, such as ``id BIGINT, amount DECIMAL(12,2)``, to an Arrow schema.
+
+Type names are those of the Spark SQL manual ("Data Types"). Spark itself is not needed.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Parses a file that describes a job's sinks, as the arguments of ``abs_spark.epoch`` do.
+"""The sinks of a job, as a file tells commands: what ``abs_spark.epoch`` is told in the job's program.
 
     job = "orders"
-    register = "payments"             # the sink whose system has the register; default: the first
+    register = "payments"             # in whose system the register lies; default: the first
     checkpointLocation = "/checkpoints/orders"
 
     [sinks.payments]
@@ -13,7 +13,7 @@
     options = { "kafka.bootstrap.servers" = "broker:9092", topic = "alerts" }
     audit = { expected = "orders.parquet", key = "id" }
 
-It may contain passwords: nothing of it is shown.
+It may hold passwords: nothing of it is shown.
 """
 
 from __future__ import annotations

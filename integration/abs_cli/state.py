@@ -1,13 +1,15 @@
-"""Finds registers and handles for the commands, by a URL or by a sinks file.
+"""Where registers and handles are, for the commands that look after them.
 
-- ``kafka://host:port,host:port/topic`` names a register's topic (default ``abs-register``), with
-  librdkafka's settings as its query (``?security.protocol=ssl&ssl.ca.location=...``), or in a
+A register lies in its sink's own system: a URL says which.
+
+- ``kafka://host:port,host:port/topic`` names a register's topic (``abs-register`` where none is given),
+  with librdkafka's settings as its query (``?security.protocol=ssl&ssl.ca.location=...``), or in a
   file of lines ``name=value`` (``?config=FILE``), where passwords belong;
 - ``s3://bucket/path`` is the sink's option path, its query other options of the sink
-  (``?endpoint=http://host:port&region=...&statepath=...``); credentials: boto3's chain;
-- ``postgresql://...``, ``jdbc:postgresql://...`` and libpq's keywords name a database.
+  (``?endpoint=http://host:port&region=...&statepath=...``); credentials come by boto3's chain;
+- ``postgresql://...``, ``jdbc:postgresql://...`` and libpq's keywords name a PostgreSQL database.
 
-For a job with several sinks a file names all of them, see ``abs_cli.sinksfile``.
+Of a job with several sinks a file names all of them, see ``abs_cli.sinksfile``.
 """
 
 from __future__ import annotations

@@ -71,7 +71,11 @@ def read_flights() -> pa.Table:
 
 
 def write_files(flights: pa.Table, folder: Path, *, days: int = DAYS) -> int:
-    """Write a file per day, a second apart so that Spark keeps the order; returns the rows."""
+    """Write a Parquet file for each of the first ``days`` days; returns the number of rows.
+
+    Modification times follow the days, one second apart, so that Spark takes the files in this
+    order.
+    """
     folder.mkdir(parents=True)
     rows = 0
     for index, day in enumerate(_by_day(flights)):

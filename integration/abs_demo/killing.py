@@ -20,7 +20,11 @@ STALLED_AFTER_S = 300.0
 
 
 class Killing:
-    """One demo's job, over all of its runs; ``rows`` are expected in the table."""
+    """One demo's job, over all of its runs.
+
+    Args:
+        rows: expected in the table.
+    """
 
     def __init__(
         self,

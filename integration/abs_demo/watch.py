@@ -46,7 +46,10 @@ class Watch(Protocol):
         ...
 
     def settled(self) -> Sight:
-        """The state after a kill, once the server has ended the statements of dead sessions."""
+        """The state after a kill, once no session of the job is busy in the server any more.
+
+        The server carries out a statement that had reached it, although its client is dead.
+        """
         ...
 
     def rows(self) -> int:
@@ -58,7 +61,10 @@ class Watch(Protocol):
 def watching(
     protocol: str, url: str, checkpoint: Path, engine: Engine = Engine.SPARK
 ) -> Iterator[Watch]:
-    """A watch with its own connection; database errors inside become UnavailableError."""
+    """A watch on the demo's job, with a connection of its own.
+
+    Errors of the database inside become UnavailableError: the demo does nothing that it may refuse.
+    """
     try:
         with psycopg.connect(url, autocommit=True, application_name="abs-demo watch") as connection:
             if protocol == UNSAFE:

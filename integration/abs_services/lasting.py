@@ -48,7 +48,10 @@ def bring_up(kind: Kind, provider: Provider) -> Brought:
 
 
 def take_down(kinds: Sequence[Kind], *, delete_data: bool = False) -> Iterator[Status]:
-    """End recorded services (by pid and start time); yields how each was found."""
+    """End the services of these kinds that ``bring_up`` started; yields how each was found.
+
+    A process is ended only if pid and start time are the recorded ones.
+    """
     for kind in kinds:
         with changing_state() as state:
             found = state.get(kind)

@@ -48,7 +48,10 @@ def delete(path: Path) -> None:
 
 
 def shared_folder() -> Path:
-    """A lasting folder of root's that every user can pass through, unlike root's cache."""
+    """A lasting folder of root's that every user can pass through; made if absent.
+
+    Root's home and cache are closed to others, and PostgreSQL refuses to run as root.
+    """
     folder = Path(tempfile.gettempdir()) / f"abs-sinks-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o711)

@@ -140,7 +140,11 @@ class Admin:
         *,
         operations: bool = False,
     ) -> dict[str, Any]:
-        """``TopicDescription`` of known topics, with ``operations`` if asked; RefusedError."""
+        """``TopicDescription`` of the topics that this broker knows.
+
+        With ``operations``, also what the principal may do. Raises RefusedError if one may not be
+        described.
+        """
         wanted = sorted(set(names))
         if not wanted:
             return {}
@@ -170,7 +174,12 @@ class Admin:
         return self.ask(f"looking at topics {', '.join(wanted)}", call, seconds)
 
     def configs(self, name: str, seconds: float = timeouts.REQUEST_SECONDS) -> dict[str, str]:
-        """A topic's settings, defaults included; SchemaError if it is unknown, RefusedError."""
+        """The settings of a topic that have a value, defaults included.
+
+        Raises:
+            SchemaError: this broker does not know the topic.
+            RefusedError: they may not be read.
+        """
         resource = ConfigResource(ResourceType.TOPIC, name)
 
         def call(client: AdminClient, seconds: float) -> dict[str, Any]:
@@ -199,7 +208,7 @@ class Admin:
     def create(
         self, name: str, partitions: int, configs: Mapping[str, str], *, dry: bool = False
     ) -> None:
-        """Create a topic if absent; ``dry`` only asks. Raises RefusedError."""
+        """Create a topic if absent, with default replicas; ``dry`` only asks. RefusedError."""
         new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(configs))
 
         def call(client: AdminClient, seconds: float) -> None:

@@ -1,4 +1,7 @@
-"""One Kafka cluster in this process: connections and cached answers, which outlive tasks."""
+"""One Kafka cluster in this process: its connections and cached answers.
+
+Sinks and sources are made anew for each task; connections and answers outlive them.
+"""
 
 from __future__ import annotations
 

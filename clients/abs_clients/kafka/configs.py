@@ -84,7 +84,11 @@ def producer_settings(
 
 
 def admin_settings(settings: Settings) -> dict[str, Any]:
-    """Configuration of librdkafka's admin client, which does not log failing connections."""
+    """Configuration of librdkafka's client for topics and offsets, without consumer settings.
+
+    It does not log failing connections: they are retried ten times a second, and a final failure is
+    an error.
+    """
     own = {"allow.auto.create.topics": "false", "log_level": "2", "logger": librdkafka_log}
     return {k: v for k, v in settings.pairs if not k.startswith(_CONSUMER_ONLY)} | own
 

@@ -92,7 +92,11 @@ def init_producer_id(
 
 
 def new_producer_id(settings: Settings) -> tuple[int, int]:
-    """A new producer id and epoch for idempotence without transactions; raises TargetError."""
+    """A producer id of one's own and its epoch, for an idempotent producer without transactions.
+
+    Raises:
+        TargetError: the broker refuses, or has none to give just now.
+    """
 
     async def work(manager: Any) -> tuple[int, int]:
         request = InitProducerIdRequest(

@@ -30,7 +30,10 @@ _USER_INFO = re.compile(r"://[^/@\s]*@")
 
 
 def without_secrets(text: str, settings: Settings | None = None) -> str:
-    """A client's message without quoted secrets (I9), as of ``sasl.oauthbearer.config``."""
+    """A client's message without quoted settings that may be secret (I9).
+
+    librdkafka quotes ``sasl.oauthbearer.config`` and the URL of a token's endpoint.
+    """
     for name, value in () if settings is None else settings.pairs:
         if is_secret(name) and len(value) > 2:
             text = text.replace(value, "***")

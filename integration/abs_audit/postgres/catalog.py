@@ -41,7 +41,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table or view; ``oids`` include all that it reads: partitions, children, tables."""
+    """A table or view.
+
+    Args:
+        oids: of the relation and of all that it reads: partitions, children, a view's tables.
+    """
 
     schema: str
     name: str

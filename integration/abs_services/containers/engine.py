@@ -21,7 +21,11 @@ _REMEDY = "start one (docker/engine.sh start does, for root), or set ABS_SERVICE
 
 @contextlib.contextmanager
 def engine() -> Iterator[Any]:
-    """A docker client, closed at the end; raises ConfigError or UnavailableError."""
+    """A docker client for testcontainers' engine; closed at the end.
+
+    Raises ConfigError if testcontainers is not installed, UnavailableError if no engine answers or
+    if it refuses.
+    """
     # Ryuk would remove what `abs up` leaves running, and its image is not to be had everywhere. The
     # leash removes containers, and `remove_orphans` those whose leash died as well.
     os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
@@ -45,7 +49,10 @@ def engine() -> Iterator[Any]:
 
 
 def _knock(host: str) -> None:
-    """Raise UnavailableError if no engine listens: the docker client would leave a socket open."""
+    """Raise UnavailableError if nothing listens at a unix socket.
+
+    The docker client would find out, but would leave a socket open for the collector.
+    """
     scheme, _, path = host.partition("://")
     if scheme != "unix":
         return

@@ -18,7 +18,10 @@ RELEASES = {18: "pginstall18", 16: "pginstall"}
 
 
 def find_binaries(account: Account | None, major: int = 18) -> Path:
-    """The folder of ``initdb`` and ``postgres``, which ``account`` can run; raises ConfigError."""
+    """The folder of ``initdb`` and ``postgres``, where ``account`` can run them.
+
+    Raises ConfigError where the wheel is not installed.
+    """
     release = RELEASES[major]
     spec = find_spec(_WHEEL)
     if spec is None or not spec.submodule_search_locations:

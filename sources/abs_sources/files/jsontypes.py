@@ -1,4 +1,7 @@
-"""Converts text to types that Arrow's JSON reader lacks: ISO 8601 dates, Base64, as Spark."""
+"""Converts types that Arrow's JSON reader does not know from text.
+
+Dates are ISO 8601 text, binary is Base64, as Spark writes them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Packs files into splits as Spark's scans do; pure, so a range is always cut the same way."""
+"""Packs files into splits as Spark's scans do: small files together, a big file over several.
+
+A pure function of the pins and options: the same range is always cut in the same way.
+"""
 
 from __future__ import annotations
 

@@ -96,7 +96,10 @@ class FileSource:
         return self._schema
 
     def initial(self) -> Offsets:
-        """Before the first file. Creates the log if it is missing, or raises AbsError."""
+        """Before the first file. Creates the log if it is missing.
+
+        Raises IdentityError, RefusedError or UnavailableError if the log cannot be used.
+        """
         return self._place(0)
 
     def latest(self, start: Offsets, limit: Limit) -> Offsets:

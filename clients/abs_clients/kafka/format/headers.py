@@ -1,4 +1,7 @@
-"""Encodes record headers by column. Source: manual, "Record Header" (KIP-82). No I/O."""
+"""Encodes the headers of records column by column. No I/O.
+
+Source: chapter "Record Header" of the manual (KIP-82).
+"""
 
 from __future__ import annotations
 

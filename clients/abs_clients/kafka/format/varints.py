@@ -1,4 +1,7 @@
-"""Encodes columns of numbers in zigzag and base 128. Source: manual, "Varint" (Protocol Buffers)."""
+"""Encodes columns of numbers in zigzag and base 128, as in Kafka's records.
+
+Source: "Varint" in the manual's chapter on message formats, which follows Protocol Buffers.
+"""
 
 from __future__ import annotations
 
