@@ -81,7 +81,10 @@ class Assembly:
 
 
 def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
-    """Build and restore the tasks of some operators, or raise an AbsError and close all."""
+    """Build and restore the tasks of some operators: all, or nothing is left open.
+
+    Raises ConfigError or CorruptionError if the state cannot be restored.
+    """
     logged = any(part.log for id_ in operators for part in parts.get(id_, ()))
     draining = Tally() if logged else None
     wired, in_flight = wire(

@@ -27,7 +27,10 @@ PARTS = 4
 
 
 class Tally:
-    """Counts unprocessed elements; calls ``woken`` at zero, which is final once inputs are shut."""
+    """Counts elements that are put and not yet processed. Zero, once inputs are shut, is final.
+
+    At zero it calls ``woken``.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -106,7 +109,10 @@ class Channel:
             tally.done()
 
     def overtake(self, checkpoint: int) -> None:
-        """Put a barrier before all waiting data, which it then carries, but after earlier barriers."""
+        """Put a barrier before all waiting data, but after earlier barriers.
+
+        The barrier carries the overtaken data: in the snapshot it is still in the channel.
+        """
         with self._overtaking:
             waiting = list(self.queue)
             earlier = [place for place, e in enumerate(waiting) if type(e) is Barrier]

@@ -37,11 +37,17 @@ class Keeper(Protocol):
     """Stores completion records, and decides."""
 
     def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
-        """Make the completion record durable; returns its fingerprint. Errors fail the checkpoint."""
+        """Make the completion record durable; returns its fingerprint.
+
+        Raises TargetError or ProtocolError if it is not written; the checkpoint has then failed.
+        """
         ...
 
     def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
-        """Decide and commit exactly these handles; after an AbsError only a recovery may look."""
+        """Decide the checkpoint by exactly these handles, and commit them.
+
+        Raises AbsError if the outcome is unknown; only a recovery may find out.
+        """
         ...
 
     def retain(self, checkpoint: int) -> None:
@@ -104,7 +110,10 @@ class CheckpointCoordinator:
         self.sinks = frozenset(ends)
 
     def step(self, now: float) -> bool:
-        """Do what is due, if anything; an AbsError means that the job must recover."""
+        """Do what is due; returns whether there was anything.
+
+        Raises AbsError if the job has to be recovered.
+        """
         complete = rules.decidable(self.state, self.tasks)
         if complete is not None:
             self._decide(complete, now)

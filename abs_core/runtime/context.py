@@ -171,7 +171,10 @@ class TaskContext:
 
 
 def settle_unclaimed(graph: str, contexts: Sequence[TaskContext], *, drop: bool) -> None:
-    """Drop unclaimed state by consent, else raise ConfigError: it may be a renamed state."""
+    """Drop unclaimed state, or raise ConfigError without consent.
+
+    A renamed state would otherwise silently begin anew.
+    """
     found = sorted({(each.task.operator, name) for each in contexts for name in each.unclaimed()})
     if not found:
         return

@@ -68,7 +68,10 @@ FOLDS: dict[str, Callable[..., pa.Array]] = {
 
 
 def folding(fold: str, column: str | None) -> Callable[..., pa.Array]:
-    """The function that combines results over batches; raises OptionError for a wrong fold."""
+    """The function that combines the fold's results over batches.
+
+    Raises OptionError for an unknown fold, or a missing column.
+    """
     if fold not in FOLDS or (fold != "count" and column is None):
         raise OptionError(
             f"There is no fold {fold!r} of {column!r}.",

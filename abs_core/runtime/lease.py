@@ -46,7 +46,10 @@ class Lease:
     _state: JobState | None = None
 
     def acquire(self, stop: Event) -> bool:
-        """Wait for leadership; False if the job is done or ``stop`` is set. Raises TargetError."""
+        """Wait until this process leads; False if the job is done, or ``stop`` is set.
+
+        Raises TargetError if the register does not answer within ``patience``.
+        """
         fresh = JobState(secrets.token_hex(8), self._key, FREE, "lease", 0, "", frontier=0)
         seen: Version | None = None
         since = time.monotonic()

@@ -62,7 +62,10 @@ BROADCAST = Whole("broadcast", lambda width, sender, turn: range(width))
 
 @dataclass(frozen=True, slots=True)
 class ByKey:
-    """To the owner of the group of the key ``columns``: integers, text or binary, without nulls."""
+    """To the task that owns the key's group, by the rule of the state.
+
+    ``columns`` are the key: integers, text or binary; without nulls.
+    """
 
     columns: Sequence[str]
     max_parallelism: int

@@ -142,7 +142,10 @@ class Record:
 
 
 def read_record(content: bytes) -> Record:
-    """The record without its handles (they are in the register); raises CorruptionError."""
+    """The record without its handles, which are in the register.
+
+    Raises CorruptionError for other content, or an unknown version.
+    """
     try:
         value = parsed_fields(parse(content))
         version(value["version"], VERSION)
@@ -187,7 +190,10 @@ def fingerprint(content: bytes) -> str:
 
 
 def load(record: Record, store: SnapshotStore) -> dict[str, list[Part]]:
-    """The parts of a snapshot; backends read keyed state later. Raises CorruptionError."""
+    """The parts of a snapshot for tasks to restore; backends read keyed state later.
+
+    Raises CorruptionError, with the blob's key, if a blob is damaged or gone.
+    """
 
     def log(part: DurablePart) -> list[tuple[int, pa.RecordBatch]]:
         return [

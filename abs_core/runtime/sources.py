@@ -127,7 +127,10 @@ class SourceOperator(Operator):
         return all(reading.finished for reading in self._readings)
 
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        """Note what is left to read: opened again, it yields exactly the rest."""
+        """Note what is left to read: opened again, it yields exactly the rest.
+
+        Raises AbsError, see ``Checking``.
+        """
         left = []
         for reading in self._readings:
             reader = reading.reader
@@ -275,7 +278,10 @@ def _resume(
 
 
 def _position(entry: str | bytes) -> tuple[Split, int | None, int]:
-    """A split, its latest event time, and the number of rows to skip; raises CorruptionError."""
+    """A split, the latest event time that was read of it, and the number of rows to skip.
+
+    Raises CorruptionError if the entry is no position.
+    """
     try:
         name, start, end, latest, *skip = of(list, parse(entry))
         if len(skip) > 1:

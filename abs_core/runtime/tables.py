@@ -1,4 +1,7 @@
-"""A source over Arrow tables in memory, replayable if they are the same at each start."""
+"""A source over Arrow tables in memory, for tests, examples and small jobs.
+
+Replayable if the tables are the same at each start.
+"""
 
 from __future__ import annotations
 

@@ -244,7 +244,10 @@ class Execution:
         return self.job.graph.nodes[task.operator].sink is not None
 
     def _check_sinks_ended(self, region: Region) -> None:
-        """Raise HungError if a sink still runs: it could write in this generation."""
+        """Raise HungError if a sink's task did not end its step with the region.
+
+        It could still write in this generation, which a restore keeps.
+        """
         for task in sorted(filter(self._is_sink, region.assembly.left)):
             what = (
                 f"Its call has not come back for {self.job.hang_after:g} s, while another failed."

@@ -92,7 +92,10 @@ def checkpoints(moments: Iterable[Moment]) -> list[int]:
 
 
 def timeline(moments: Iterable[Moment], checkpoint: int) -> Timeline:
-    """One checkpoint, tasks in the order of their first barrier; DataError if it is missing."""
+    """One checkpoint in the trace, tasks in the order of their first barrier.
+
+    Raises DataError if the trace does not contain it.
+    """
     mine = [m for m in moments if m.checkpoint == checkpoint]
     if not mine:
         raise DataError(f"The trace holds nothing of checkpoint {checkpoint}.")

@@ -57,7 +57,10 @@ class ByFunctions(Generic[T]):
 
 @dataclass(frozen=True)
 class OfArrays(ByFunctions[T]):
-    """Values as in an Arrow array: text, binary, or 8 bytes each; ``raw`` is their bytes type."""
+    """Values of an Arrow type as in an Arrow array: text, binary, or 8 bytes each.
+
+    ``raw`` is the bytes type of the same width.
+    """
 
     type: pa.DataType = None
     raw: pa.DataType = None

@@ -251,7 +251,10 @@ class StateBackend(Protocol):
 
     @property
     def committed(self) -> int | None:
-        """The checkpoint of committed reads; -1: none, None: it advances. Thread-safe."""
+        """The checkpoint that committed reads see; -1 before the first. Thread-safe.
+
+        None while it advances: a read may then be of either.
+        """
         ...
 
     def is_private(self) -> bool:
@@ -259,7 +262,10 @@ class StateBackend(Protocol):
         ...
 
     def table(self, name: str, shape: str) -> Table:
-        """The state of this name, new or restored; ConfigError if its shape was another."""
+        """The state of this name, empty if it is new; nested if its shape says so.
+
+        Raises ConfigError if it was restored, or requested before, with another shape.
+        """
         ...
 
     def states(self) -> Sequence[tuple[str, str]]:
@@ -304,7 +310,10 @@ class StateBackend(Protocol):
         ...
 
     def read(self, name: str, keys: Keys, version: Version) -> Values:
-        """A table's present or past values for a query, thread-safe; ConfigError for another."""
+        """A table's values for a query, thread-safe; each value is one that it once had.
+
+        Raises ConfigError for an unknown or nested table.
+        """
         ...
 
     def close(self) -> None:

@@ -32,7 +32,10 @@ _NONE: dict[bytes, bytes | None] = {}
 
 
 class ExternalState(Protocol):
-    """One operator's state in another system, thread-safe; reads see committed entries."""
+    """One operator's state in another system. Thread-safe.
+
+    Reads see committed entries: up to the last ``restore`` or ``commit``.
+    """
 
     @property
     def format(self) -> str: ...
@@ -53,7 +56,10 @@ class ExternalState(Protocol):
         ...
 
     def persist(self, checkpoint: int, changes: Changes) -> tuple[tuple[str, str], ...]:
-        """Pre-commit the changes; returns the ``extra`` of the handle. Raises FencedError."""
+        """Pre-commit the changes; returns the ``extra`` of the handle.
+
+        Raises FencedError if a higher generation is active.
+        """
         ...
 
     def commit(self, checkpoint: int) -> None: ...

@@ -189,7 +189,10 @@ class Base:
 
 
 class HeapSnapshot:
-    """Each table's frozen layers over ``base`` (None: write all). See ``Snapshot``."""
+    """The frozen layers of each table, over the base. See ``Snapshot``.
+
+    ``base`` has the blobs of the tables' bases; None: write all.
+    """
 
     def __init__(self, backend: HeapBackend, checkpoint: int, base: Base | None) -> None:
         self._backend = backend

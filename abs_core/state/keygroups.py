@@ -57,7 +57,10 @@ class GroupRange:
 
     @classmethod
     def of(cls, subtask: int, parallelism: int, max_parallelism: int) -> GroupRange:
-        """The groups whose ``owner`` is ``subtask``; ConfigError for a wrong parallelism."""
+        """The groups whose ``owner`` is ``subtask``.
+
+        Raises ConfigError if the parallelism is not between 1 and ``max_parallelism``.
+        """
         check_parallelism(parallelism, max_parallelism)
         start = -(-subtask * max_parallelism // parallelism)
         return cls(start, -(-(subtask + 1) * max_parallelism // parallelism))
@@ -122,7 +125,10 @@ def encode_keys(columns: Sequence[pa.Array]) -> list[bytes]:
 
 
 def encode_key(*values: int | str | bytes | bool) -> bytes:
-    """The canonical bytes of one key of Python values; raises as ``encode_keys``."""
+    """The canonical bytes of one key, given as Python values, one per key column.
+
+    Raises as ``encode_keys``, also for an integer beyond 64 bits.
+    """
     try:
         return encode_keys([pa.array([value]) for value in values])[0]
     except (OverflowError, pa.ArrowInvalid) as error:

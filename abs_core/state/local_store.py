@@ -86,7 +86,10 @@ def another_record(checkpoint: int) -> ProtocolError:
 
 
 class LocalSnapshotStore:
-    """Survives power loss; for one machine, or a shared POSIX folder (made if absent)."""
+    """Survives power loss; for one machine, or a shared POSIX folder.
+
+    ``folder`` is made if absent, with ``blobs/`` and ``complete/``.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)

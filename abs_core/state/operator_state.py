@@ -92,7 +92,10 @@ class OperatorState:
         self._unclaimed = set(self._lists)
 
     def list(self, name: str, codec: Codec[T], mode: Mode = Mode.SPLIT) -> OperatorList[T]:
-        """The list of this name, new or restored; ConfigError if its mode was another."""
+        """The list of this name, empty if it is new.
+
+        Raises ConfigError if it was restored with another mode.
+        """
         self._declared(name, codec)
         self._unclaimed.discard(name)
         known, items = self._lists.setdefault(name, (mode, []))

@@ -62,7 +62,10 @@ class Entries:
 
 
 def blob_prefix(checkpoint: int, place: Place) -> str:
-    """The blobs' prefix of one attempt of one subtask (I6: never shared)."""
+    """The blobs' prefix of one attempt of one subtask (I6: never shared).
+
+    Raises ConfigError if the operator's id cannot be part of a name.
+    """
     if OPERATOR_ID.fullmatch(place.operator) is None:
         raise ConfigError(
             f"{place.operator!r} is no operator id.",
@@ -78,7 +81,10 @@ def write(
     states: tuple[tuple[str, str], ...],
     chunks: Iterable[Entries],
 ) -> StateHandle:
-    """Write few blobs of bounded size; holds one in memory. ConfigError for another's keys."""
+    """Write entries as few blobs of bounded size; holds one of them in memory.
+
+    Raises ConfigError for keys of another subtask's groups.
+    """
     prefix = blob_prefix(checkpoint, place)
     refs: list[BlobRef] = []
     batches: list[pa.RecordBatch] = []
@@ -98,7 +104,10 @@ def write(
 
 
 def read(store: SnapshotStore, blobs: Iterable[BlobRef], groups: GroupRange) -> Iterator[Entries]:
-    """The entries of these key groups, in the order of application; raises CorruptionError."""
+    """The entries of these key groups, in the order of application.
+
+    Raises CorruptionError if a blob is damaged or gone.
+    """
     for ref in blobs:
         for batch in ipc_table(store.get(ref), ref.key).to_batches():
             group = batch["group"]
@@ -117,7 +126,10 @@ def read(store: SnapshotStore, blobs: Iterable[BlobRef], groups: GroupRange) -> 
 def overlapping(
     handles: Sequence[StateHandle], place: Place, formats: Sequence[str]
 ) -> list[StateHandle]:
-    """The handles with groups of this subtask; ConfigError if they do not cover each once."""
+    """The handles with key groups of this subtask.
+
+    Raises ConfigError if key groups are missing or there twice, or a format cannot be read here.
+    """
     mine = sorted((h for h in handles if h.groups.overlaps(place.groups)), key=lambda h: h.groups)
     edges = [handle.groups for handle in mine]
     joined = all(left.stop == right.start for left, right in pairwise(edges))

@@ -24,7 +24,10 @@ _log = logging.getLogger("abs_core.state")
 
 
 class ScratchFolder:
-    """A new folder in ``parent``, this process's own until ``remove`` or its end."""
+    """A new folder in ``parent``, this process's own until ``remove`` or its end.
+
+    Raises RefusedError or UnavailableError, see ``disk_errors``.
+    """
 
     def __init__(self, parent: Path, prefix: str) -> None:
         name = f"{prefix}{secrets.token_hex(8)}"

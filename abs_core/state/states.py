@@ -146,7 +146,10 @@ class MapState(Generic[K, T]):
 
 
 class ListState(Generic[T]):
-    """A list for each key, as (index -> item) and, under an empty sub-key, its length."""
+    """A list for each key; an append costs the same at any length.
+
+    Stored as (index -> item), and the number of items under an empty sub-key.
+    """
 
     def __init__(self, backend: StateBackend, name: str, codec: Codec[T]) -> None:
         self._table = backend.table(name, f"list:{codec.name}")

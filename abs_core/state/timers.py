@@ -17,7 +17,10 @@ _OFFSET = 1 << 63
 
 
 class Timers:
-    """(time, key) pairs, each at most once, in this order; ``name`` is their state's."""
+    """(time, key) pairs, each at most once, in the order of time, then key.
+
+    ``name`` is the state's; event time and processing time need two.
+    """
 
     def __init__(self, backend: StateBackend, name: str = "timers") -> None:
         self._table = backend.table(name, "timers")

@@ -40,7 +40,10 @@ def bytes_of(array: pa.Array) -> Array:
 def binaries(
     data: Array, lengths: Array, like: pa.Array, arrow: pa.DataType | None = None
 ) -> pa.Array:
-    """Binaries of these lengths, concatenated in ``data``, below 2 GiB; null where ``like`` is."""
+    """Binaries of these lengths, concatenated in ``data``; null where ``like`` is.
+
+    Raises pyarrow.ArrowCapacityError for 2 GiB or more.
+    """
     ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     if ends[-1] >= 2**31:
         raise pa.ArrowCapacityError("binary values of 2 GiB or more in one batch")

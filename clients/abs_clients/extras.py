@@ -29,7 +29,10 @@ EXTRAS = {
 
 
 def missing(error: ImportError, what: str) -> ConfigError | None:
-    """The error that ``what`` needs an extra; None if another module is missing."""
+    """The error for an extra that is not installed; None if another module is missing.
+
+    ``what`` needs it, as the beginning of a sentence.
+    """
     module = (error.name or "").split(".")[0]
     extra = EXTRAS.get(module)
     if extra is None or not isinstance(error, ModuleNotFoundError):

@@ -62,7 +62,10 @@ def _by_field(values: type) -> dict[str, Option]:
 
 
 class Problems:
-    """Collects the problems of the options of ``format`` (a sink or source) for one report."""
+    """Collects the problems of a job's options for one report.
+
+    ``format`` is the sink's or source's name, for the message.
+    """
 
     def __init__(self, format: str) -> None:  # noqa: A002 - as Spark users call it
         self._format = format

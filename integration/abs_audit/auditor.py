@@ -29,7 +29,6 @@ from duckdb import DuckDBPyConnection
 from abs_audit.carry import types_of
 from abs_audit.comparison import compare, moved
 from abs_audit.contracts import Inspectable, Relation
-from abs_audit.families import Type
 from abs_audit.plan import Plan, plan
 from abs_audit.report import LeftBehind, Report
 from abs_audit.workspace import load, prepare, workspace
@@ -75,7 +74,7 @@ def audit(
         left_behind: finds what is in doubt; default: the target's own inspection, if it has one.
         settle: seconds to go on until the target is stable. 0: two reads.
         samples: most identities to name for each kind of difference.
-        memory_mib: limit of duckdb; the rest is spilled.
+        memory_mib: memory limit of duckdb; the rest is spilled.
         temp_directory: for spilling; needs room for twice the target and once expected.
 
     Raises:
@@ -88,9 +87,16 @@ def audit(
     start = time.monotonic()
     look = left_behind or (actual.left_behind if isinstance(actual, Inspectable) else None)
     with workspace(memory_mib, temp_directory) as connection:
-        sides = expected.columns(connection), actual.columns(connection)
-        declared = None if schema is None else _types(connection, schema)
-        matched = plan(*sides, key=key, columns=columns, declared=declared)
+        declared = None
+        if schema is not None:
+            declared = types_of(connection.from_arrow(schema.empty_table()), "the schema")
+        matched = plan(
+            expected.columns(connection),
+            actual.columns(connection),
+            key=key,
+            columns=columns,
+            declared=declared,
+        )
         prepare(connection, matched)
         load(connection, "expected", expected, matched, actual=False)
         latest, reads, last_move, looks = _read_until_still(
@@ -109,10 +115,6 @@ def audit(
         looks=looks,
         seconds=time.monotonic() - start,
     )
-
-
-def _types(connection: DuckDBPyConnection, schema: pa.Schema) -> dict[str, Type]:
-    return types_of(connection.from_arrow(schema.empty_table()), "the schema")
 
 
 def _read_until_still(

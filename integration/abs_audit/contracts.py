@@ -13,7 +13,10 @@ from abs_audit.report import LeftBehind
 
 
 class Relation(Protocol):
-    """Named columns and records; each read starts anew and sees the present records."""
+    """Named columns and records that can be read completely, more than once.
+
+    Each read starts anew and sees the current records up to the end.
+    """
 
     @property
     def name(self) -> str:

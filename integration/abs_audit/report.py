@@ -21,7 +21,10 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """A staging table; ``rows`` up to ``counted_up_to``, None if it could not be read."""
+    """A staging table in the state schema.
+
+    ``rows`` is counted up to ``counted_up_to``; None if it could not be read.
+    """
 
     table: str
     rows: int | None

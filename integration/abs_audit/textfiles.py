@@ -76,7 +76,10 @@ def json_batches(files: Iterable[Path], names: Sequence[str]) -> Iterator[pa.Rec
 
 
 def json_objects(lines: Sequence[bytes], where: str) -> list[dict[str, Any]]:
-    """One object per line, fractions with every digit; DataError for another line."""
+    """One object per line; fractional numbers keep every written digit.
+
+    Raises DataError for a line that is not one JSON object.
+    """
     try:
         records: list[Any] = json.loads(
             b"[" + b",".join(lines) + b"]",
@@ -95,7 +98,10 @@ def json_objects(lines: Sequence[bytes], where: str) -> list[dict[str, Any]]:
 
 
 def as_text(records: Sequence[dict[str, Any]], schema: pa.Schema, where: str) -> pa.RecordBatch:
-    """The columns of ``text_schema`` (absent: NULL); DataError for too deep nesting."""
+    """The columns of ``text_schema`` from objects; NULL for an absent one.
+
+    Raises DataError for a value that is nested too deep.
+    """
     try:
         columns = [_text_array([record.get(name) for record in records]) for name in schema.names]
     except RecursionError as error:

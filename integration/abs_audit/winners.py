@@ -26,7 +26,10 @@ class Judge:
     _waiting: dict[int, tuple[int, HandleName]] = field(default_factory=dict)
 
     def counted(self, partition: int, records: Sequence[Any]) -> list[Any]:
-        """The records that count, in offset order; CorruptionError for a deleted decision."""
+        """The records that count, of a partition's next records in offset order.
+
+        Raises CorruptionError if a winners record that is needed was deleted.
+        """
         if partition in self._waiting:
             return []
         judged = self.winners.judge(pa.array(map(_attempt, records), pa.binary()))

@@ -43,7 +43,10 @@ def fate_of_attempt(state: JobState | None, handle: HandleName) -> str:
 
 
 def topics_with_winners(url: str | None) -> Sequence[str]:
-    """Visible topics of ``protocol=idempotent``; empty without a Kafka URL."""
+    """The visible topics of a cluster that ``protocol=idempotent`` has written to.
+
+    Empty without a Kafka URL. Raises as ``undecided_attempts``.
+    """
     if url is None or scheme_of(url) != "kafka":
         return []
     from abs_clients.kafka.attempts import side_topic

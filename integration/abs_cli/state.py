@@ -120,7 +120,10 @@ class Registers:
         return stored.state
 
     def unknown(self, job: str) -> ConfigError:
-        """The error for a job without a register here; it names those that have one."""
+        """The error for a job without a register here; it names those that have one.
+
+        Raises as ``jobs``.
+        """
         known = ", ".join(stored.state.job for stored in self.jobs())
         return ConfigError(
             f"There is no register of job {job!r} here.",
@@ -135,7 +138,10 @@ class Registers:
         return list({doubt.handle: doubt for doubt in told}.values())
 
     def committer(self, state: JobState | None) -> Committer:
-        """The committer of a job's handles in every named system; raises ConfigError."""
+        """The committer of a job's handles in every named system.
+
+        Raises ConfigError if the file's sink of a name is not the register's.
+        """
         from abs_core.several.composite import CompositeCommitter
         from abs_core.several.together import side_by_side
 
@@ -164,7 +170,10 @@ class Registers:
             )
 
     def coordinator(self, state: JobState) -> Coordinator:
-        """A coordinator in the present generation, which fences nobody; raises ConfigError."""
+        """A coordinator in the present generation: it raises none and fences nobody.
+
+        Raises ConfigError as ``check_whole``.
+        """
         self.check_whole(state)
         from abs_core.coordinator import Coordinator
 

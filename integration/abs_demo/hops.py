@@ -77,7 +77,10 @@ class Places:
 
 
 def further_places(url: str, found: Mapping[str, str]) -> Places:
-    """A new topic and S3 folder beside the database, by the variables of ``found``."""
+    """A new topic and an S3 folder of the demo's own, beside the database.
+
+    ``found`` are the environment variables of the broker and the S3 server.
+    """
     from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
         AdminClient,
         NewTopic,

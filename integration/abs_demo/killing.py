@@ -47,7 +47,10 @@ class Killing:
         self._moved_at = time.monotonic()
 
     def run(self) -> tuple[tuple[Killed, ...], float]:
-        """Run the job; returns kills and seconds. UnavailableError if it ends early or hangs."""
+        """Run the job to its end; returns the kills, and the duration in seconds.
+
+        Raises UnavailableError if the job ends before it is done, or makes no progress.
+        """
         process = self._start()
         try:
             while not process.has_ended:

@@ -48,7 +48,10 @@ class Picture:
         return time.monotonic() - self._began
 
     def update(self, sight: Sight, process: JobProcess, *, aiming: bool) -> None:
-        """Show the new state unless the last is fresh; ``aiming``: without slow queries."""
+        """Show the new state, unless the last picture is fresh.
+
+        ``aiming``: a kill may be due within milliseconds, so slow queries are left out.
+        """
         if time.monotonic() - self._shown_at < REFRESH_S:
             return
         if not aiming:

@@ -69,7 +69,10 @@ def run(settings: DemoSettings, display: Display, place: Place) -> Result:
 
 @contextlib.contextmanager
 def temporary_place(route: Route, engine: Engine = Engine.SPARK) -> Iterator[Place]:
-    """A place that is deleted with its servers, also if this process is killed."""
+    """A place that is deleted afterwards with its servers, also if this process is killed.
+
+    Raises ConfigError if a requirement is missing.
+    """
     check_machine(engine)
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(_folder())
@@ -84,7 +87,10 @@ def temporary_place(route: Route, engine: Engine = Engine.SPARK) -> Iterator[Pla
 
 
 def lasting_place(route: Route, engine: Engine = Engine.SPARK) -> Place:
-    """A place that stays: a new database in the server of ``abs up postgres``."""
+    """A place that stays: a new database in the server of ``abs up postgres``, and so on.
+
+    Raises ConfigError if a requirement is missing.
+    """
     check_machine(engine)
     provider = chosen_provider()
     running = bring_up("postgres", provider).running
@@ -112,7 +118,10 @@ def _folder() -> Iterator[Path]:
 
 
 def create_table(url: str, *, unique: bool) -> None:
-    """Create the table; no constraint that would hide a duplicate unless for upserts."""
+    """Create the table, without a constraint that would hide a duplicate unless upserts need it.
+
+    Raises UnavailableError if the database does not answer.
+    """
     types = {pa.int32(): "integer", pa.string(): "text", pa.timestamp("us", "UTC"): "timestamptz"}
     columns = [f"{field.name} {types[field.type]}" for field in SCHEMA]
     if unique:

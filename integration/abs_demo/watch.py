@@ -1,4 +1,7 @@
-"""Watches the job only from outside: its checkpoint folder and the database."""
+"""Watches the running job from outside: its checkpoint folder and the database.
+
+The demo's output is based on this, so nothing comes from the job itself.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,10 @@ class Watch(Protocol):
         ...
 
     def look(self, *, closely: bool = True) -> Sight:
-        """The visible state, in about 1 ms; ``closely`` adds the queries for aiming a kill."""
+        """The visible state; takes about a millisecond.
+
+        Without ``closely`` it leaves out slower queries that only aiming a kill needs.
+        """
         ...
 
     def settled(self) -> Sight:

@@ -59,7 +59,10 @@ def s3_client(service: S3Service) -> Any:
 
 
 def takes_objects(service: S3Service) -> bool:
-    """Whether an object can be put and deleted (gateways answer earlier); makes the bucket."""
+    """Whether an object can be put now; creates the bucket if it is missing.
+
+    A gateway answers long before its volumes take data, so this puts one and deletes it.
+    """
     client = s3_client(service)
     from botocore.exceptions import BotoCoreError, ClientError
 

@@ -51,7 +51,10 @@ class Running:
 
 @runtime_checkable
 class Service(Protocol):
-    """One server, empty at first, which keeps data and address over ``kill`` and ``start``."""
+    """One server. It starts empty, and keeps data and address over ``kill`` and ``start``.
+
+    As a context manager it is started on entry and closed on exit.
+    """
 
     @property
     def kind(self) -> Kind: ...

@@ -1,4 +1,7 @@
-"""Processes by pid and start time: all ending of processes goes through :class:`ProcessId`."""
+"""Processes, identified by pid and start time, so that a reused pid is never mistaken.
+
+All ending of processes in this package goes through :class:`ProcessId`.
+"""
 
 from __future__ import annotations
 
@@ -112,7 +115,10 @@ def _has_ended(process: psutil.Process) -> bool:
 
 
 def free_port(*, also: int = 0) -> int:
-    """A random free TCP port (sessions must differ), not reserved; so is the one ``also`` above."""
+    """A free TCP port of 127.0.0.1, whose offset ``also`` is free, too.
+
+    Random, so that concurrent sessions get different ones; it is not reserved.
+    """
     # Not the seeded generator: tests seed that one, and would all get the same port.
     draw = random.SystemRandom()
     for _ in range(200):

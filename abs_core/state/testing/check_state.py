@@ -44,7 +44,10 @@ Rule = Callable[[StateCase], None]
 
 
 def check_state(subject: StateSubject, rules: Sequence[Rule] | None = None) -> list[str]:
-    """Run every rule on a job of its own; returns their names, or raises AssertionError."""
+    """Run every rule on a job of its own; returns the rules' names.
+
+    Raises AssertionError with the name of a broken rule.
+    """
     chosen = applicable(subject) if rules is None else rules
     for rule in chosen:
         case = StateCase(subject, f"job{secrets.token_hex(6)}")

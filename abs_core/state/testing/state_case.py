@@ -62,7 +62,10 @@ class StateSubject:
 
 
 class StateCase:
-    """Consecutive runs of the job with this key, as a runtime would drive them."""
+    """Consecutive runs of the job, as a runtime would drive them.
+
+    ``job`` is the job's key; external backends keep its state under it.
+    """
 
     def __init__(self, subject: StateSubject, job: str, parallelism: int = 2) -> None:
         self.subject = subject

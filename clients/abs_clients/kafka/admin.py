@@ -118,7 +118,10 @@ class Admin:
             self._client = None
 
     def until_heard(self, look: Callable[[], T], misses: Callable[[T], bool]) -> T:
-        """Repeat a look, by a new client each time, while it misses an expected thing."""
+        """The result of a look, repeated while something is missing that should exist.
+
+        A client may stay with one broker, so each further look uses a new client.
+        """
         found = look()
         for pause in timeouts.UNHEARD_PAUSES:
             if not misses(found):
@@ -208,7 +211,10 @@ class Admin:
     def create(
         self, name: str, partitions: int, configs: Mapping[str, str], *, dry: bool = False
     ) -> None:
-        """Create a topic if absent, with default replicas; ``dry`` only asks. RefusedError."""
+        """Create a topic with the brokers' default of replicas, if absent; raises RefusedError.
+
+        With ``dry`` it only asks whether the topic may be created.
+        """
         new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(configs))
 
         def call(client: AdminClient, seconds: float) -> None:
@@ -239,7 +245,10 @@ class Admin:
     def offsets(
         self, asked: Mapping[Partition, OffsetSpec], seconds: float = timeouts.REQUEST_SECONDS
     ) -> dict[Partition, int]:
-        """Offsets of partitions; under ``read_committed`` the end is the last stable offset."""
+        """Offsets of partitions; the end is that of the settings' isolation level.
+
+        Under ``read_committed`` this is the last stable offset.
+        """
         if not asked:
             return {}
         given = {TopicPartition(topic, number): spec for (topic, number), spec in asked.items()}

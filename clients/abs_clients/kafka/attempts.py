@@ -72,7 +72,10 @@ def header_of(handle: HandleName) -> tuple[str, bytes]:
 
 
 def attempt_of(value: bytes | None) -> HandleName | None:
-    """The attempt in a header's value, None without one; CorruptionError for other text."""
+    """The attempt in a header's value; None without a header.
+
+    Raises CorruptionError if it is not a handle's name.
+    """
     if value is None:
         return None
     handle = HandleName.parse(value.decode("ascii", errors="replace"))
@@ -131,7 +134,10 @@ class Decided:
 
     @classmethod
     def from_bytes(cls, value: bytes | None) -> Decided:
-        """Parse a winners record; CorruptionError, also for a newer version."""
+        """Parse a winners record.
+
+        Raises CorruptionError for other content, or a version that this release does not know.
+        """
         try:
             found = fields(parse(value or b""))
             version(found["version"], VERSION)
@@ -215,7 +221,10 @@ class Winners:
         insort(places, _Place(decided.generation, decided.epoch, decided.after))
 
     def counts(self, handle: HandleName) -> bool | None:
-        """Whether the attempt counts, None: undecided; CorruptionError if that was deleted."""
+        """Whether records of this attempt count; None while undecided.
+
+        Raises CorruptionError if its winners record, or the side topic, is deleted.
+        """
         if handle in self._names:
             return True
         if not self.there:

@@ -71,7 +71,10 @@ class Cluster:
                 self._learnt.pop(key, None)
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """A user's object, closed with the cluster; ``make`` must not use the cluster (lock)."""
+        """A user's own object, made at the first request, closed with the cluster.
+
+        ``make`` is called under a lock, so it must not use the cluster.
+        """
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = make()

@@ -55,7 +55,10 @@ class ClusterFacts:
 
 
 def cluster_id(settings: Settings) -> str:
-    """The id from the cluster's formatting, cached; RefusedError before Kafka 0.10.1."""
+    """The id from the cluster's formatting; cached per process.
+
+    Raises RefusedError if the brokers have none (older than 0.10.1).
+    """
     known = cluster(settings)
     if learnt := known.learnt(_ID):
         return str(learnt)

@@ -1,4 +1,7 @@
-"""Configurations of librdkafka (writes) and kafka-python (coordinators), from ``kafka.*``."""
+"""Configurations of both clients: librdkafka writes, kafka-python talks to coordinators.
+
+Both are made from the same ``kafka.*`` settings, which are librdkafka's.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +97,10 @@ def admin_settings(settings: Settings) -> dict[str, Any]:
 
 
 def control_settings(settings: Settings) -> dict[str, Any]:
-    """Configuration of kafka-python's admin client; OptionError if unsupported."""
+    """Configuration of kafka-python's admin client, from librdkafka's settings.
+
+    Raises OptionError for an authentication that kafka-python does not support.
+    """
     given = dict(settings.pairs)
     found: dict[str, Any] = {
         "bootstrap_servers": [s.strip() for s in settings.bootstrap.split(",") if s.strip()],
@@ -107,7 +113,10 @@ def control_settings(settings: Settings) -> dict[str, Any]:
 
 
 def access_settings(settings: Settings) -> dict[str, Any]:
-    """Protocol, password and certificates for kafka-python; OptionError if unsupported."""
+    """Protocol, password and certificates for any client of kafka-python.
+
+    Raises OptionError for an authentication that kafka-python does not support.
+    """
     given = dict(settings.pairs)
     protocol = given.get("security.protocol", "plaintext").upper()
     found: dict[str, Any] = {"security_protocol": protocol}
@@ -140,7 +149,10 @@ def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:
-    """The TLS context; OptionError if a file cannot be read, or a password is wrong."""
+    """The TLS context for librdkafka's settings.
+
+    Raises OptionError if a file cannot be read, or the key's password is wrong.
+    """
     try:
         context = ssl.create_default_context(
             cafile=given.get("ssl.ca.location"), cadata=given.get("ssl.ca.pem")

@@ -1,4 +1,7 @@
-"""Maps both clients' errors by the table of ``codes``, without records and secrets."""
+"""Maps errors of both clients to the project's own, by the table of ``codes``.
+
+No message of either contains a record or a secret.
+"""
 
 from __future__ import annotations
 

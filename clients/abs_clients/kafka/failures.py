@@ -48,7 +48,10 @@ class Failures:
             self._first = error, named
 
     def raise_any(self, producer: Producer) -> None:
-        """Raise the first undelivered record's error; ``producer`` may know the reason."""
+        """Raise the project's error for the first undelivered record, if any.
+
+        ``producer`` is asked for the reason if only its consequence was reported.
+        """
         if self._first is None:
             return
         error, named = self._first

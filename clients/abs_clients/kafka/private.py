@@ -81,7 +81,10 @@ def run(client: KafkaAdminClient, work: Work[T], seconds: float) -> T:
 
 
 def begin(client: KafkaAdminClient, work: Work[None]) -> None:
-    """Start a coroutine on the client's thread; RuntimeError if its loop has ended."""
+    """Run a coroutine on the client's thread without waiting.
+
+    Raises RuntimeError if the client's loop has ended.
+    """
     client._manager.call_soon(work, client._manager)
 
 

@@ -1,4 +1,7 @@
-"""Settings of the Kafka client (``kafka.*``) by librdkafka's names; see ``setting_rules``."""
+"""Settings of the Kafka client (``kafka.*``) by librdkafka's names, checked, never shown in full.
+
+Sinks and sources read them by the same rules (``setting_rules``).
+"""
 
 from __future__ import annotations
 
@@ -126,7 +129,10 @@ class Settings:
 
 
 def from_file(path: Path, bootstrap: str) -> Settings:
-    """Settings from a file of lines ``name=value``, as passwords need; raises OptionError."""
+    """Settings from a file of lines ``name=value``, to keep passwords off command lines.
+
+    Raises OptionError if it cannot be read, or a setting is wrong.
+    """
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
     except (OSError, ValueError) as error:

@@ -104,7 +104,10 @@ def forget(settings: Settings, name: str) -> None:
 
 
 def configs_in_time(settings: Settings, name: str) -> dict[str, str]:
-    """A topic's settings with defaults; SchemaError if it is missing, RefusedError."""
+    """The settings of an existing topic, defaults included.
+
+    Raises SchemaError if it does not exist, RefusedError if they may not be read.
+    """
     known = cluster(settings)
 
     def look() -> dict[str, str] | None:

@@ -63,7 +63,10 @@ class Connection:
             return self._client
 
     def close(self, client: KafkaAdminClient | None = None) -> None:
-        """Close the client if it is still ``client`` (threads); the next use reconnects."""
+        """Close the client, if any; the next use connects anew.
+
+        Only if it is still ``client``: another thread may have replaced it.
+        """
         with self._lock:
             there = self._client
             if there is None or client not in (None, there):

@@ -42,7 +42,10 @@ _JDBC_ONLY = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server and a database, with credentials (hidden from ``repr``), by libpq's parameters."""
+    """A server and a database, with credentials.
+
+    ``parameters`` are libpq's, sorted, and hidden from ``repr``.
+    """
 
     parameters: tuple[tuple[str, str], ...] = field(repr=False)
 

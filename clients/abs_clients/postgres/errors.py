@@ -98,7 +98,10 @@ _COPY_CONTEXT = re.compile(r"COPY .+?, line (?P<line>\d+)(?:, column (?P<column>
 
 
 def to_abs_error(error: psycopg.Error, doing: str) -> AbsError:
-    """The project's error; ``doing`` ends a sentence: ``copying rows into public.t``."""
+    """The project's error for one of the driver's.
+
+    ``doing``: the action, as the end of a sentence: ``copying rows into public.t``.
+    """
     return _translated(error, doing).of(SYSTEM)
 
 

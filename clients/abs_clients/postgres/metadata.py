@@ -50,7 +50,10 @@ COMMENT ON TABLE {schema}.marker IS
 
 
 class MetadataSchema:
-    """The state schema (option ``stateschema``): its names, and its creation."""
+    """The state schema's names, and its creation.
+
+    ``name`` is the option ``stateschema``.
+    """
 
     def __init__(self, server: Server, name: str) -> None:
         self.name = name
@@ -75,7 +78,10 @@ class MetadataSchema:
         return found is not None and found[0] == 2
 
     def ensure(self, connection: Connection[Any]) -> None:
-        """Create it if absent, outside a transaction; RefusedError has the statements."""
+        """Create it if absent (outside a transaction); queries the server once per process.
+
+        Raises RefusedError with the statements if this role may not create it.
+        """
         if pool(self._server).learnt(self._known):
             return
         with translate_errors(f"looking for the schema {self.name}"):

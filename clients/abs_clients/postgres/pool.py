@@ -47,7 +47,10 @@ class Pool:
         self._learnt: dict[Hashable, Any] = {}
 
     def take(self, tag: Tag | None = None) -> Connection[Any]:
-        """A live connection, to be given back or closed; with any name if ``tag`` is None."""
+        """A live connection, to be given back or closed.
+
+        With ``tag`` None, any name that the session already has will do.
+        """
         while (idle := self._pop(tag)) is not None:
             if not _is_alive(idle):
                 idle.connection.close()

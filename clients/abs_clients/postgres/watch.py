@@ -37,7 +37,10 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """After these ``seconds`` a server that cannot be asked counts as gone; 0: never."""
+    """How long a server may be silent.
+
+    ``seconds``: after these a server that cannot be asked counts as gone; 0: never.
+    """
 
     seconds: float
 
@@ -48,7 +51,10 @@ class Silence:
 
 
 class WatchedConnection(Connection[Any]):
-    """A connection whose waits end when the server is gone, once ``watch`` is called."""
+    """A connection whose every wait ends when the server is found gone.
+
+    ``watch`` is called once it is made; until then it waits as psycopg does.
+    """
 
     _silence = Silence(0)
     _ask: Callable[[], Doing] | None = None

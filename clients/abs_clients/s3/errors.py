@@ -86,7 +86,10 @@ def message_of(error: boto.ClientError) -> str:
 
 
 def to_abs_error(error: Exception, doing: str) -> AbsError:
-    """The project's error; ``doing`` ends a sentence: ``uploading a part of s3://b/k``."""
+    """The project's error for one of botocore's.
+
+    ``doing``: the action, as the end of a sentence: ``uploading a part of s3://b/k``.
+    """
     return _translated(error, doing).of(SYSTEM)
 
 

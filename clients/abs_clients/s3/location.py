@@ -20,14 +20,20 @@ _URL = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A folder in a bucket, printed as its URL; ``prefix`` is without slashes at its ends."""
+    """A folder in a bucket. Prints as the URL that parses to it.
+
+    ``prefix`` has no slashes at its ends; it is empty for the bucket itself.
+    """
 
     bucket: str
     prefix: str
 
     @classmethod
     def parse(cls, url: str) -> Location:
-        """Parse ``s3://bucket/prefix`` (or s3a, s3n); OptionError, also for a hidden folder."""
+        """Parse ``s3://bucket/prefix``; Hadoop's ``s3a:`` and ``s3n:`` mean the same.
+
+        Raises OptionError for another URL, or a folder that readers skip.
+        """
         found = _URL.fullmatch(url.strip())
         if found is None:
             raise OptionError(f"{url!r} is no place in S3.", remedy="write s3://bucket/prefix.")

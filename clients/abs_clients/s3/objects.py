@@ -75,7 +75,10 @@ class Objects:
         return _etag_of(answer, self._name(key))
 
     def put_if(self, key: str, data: bytes, expected: str | None) -> str | None:
-        """Put if the object is ``expected`` (None: absent), else None. Never sent twice."""
+        """Put it where the object is still ``expected`` (None: not there); None where it is not.
+
+        Sent once: where the reply is lost, the caller looks.
+        """
         condition = {"IfNoneMatch": "*"} if expected is None else {"IfMatch": expected}
         with translate_errors(f"putting {self._name(key)} on a condition"):
             try:

@@ -58,7 +58,10 @@ class Table:
 
 
 def find_table(connection: Connection[Any], name: TableName) -> Table:
-    """Find the relation with columns, or raise OptionError; driver errors pass unmapped."""
+    """Find the relation; the driver's errors pass through unmapped.
+
+    Raises OptionError if there is none of this name, or if it has no columns.
+    """
     found = connection.execute(_RELATION, {"name": str(name)}).fetchone()
     columns = connection.execute(_COLUMNS, {"name": str(name)}).fetchall()
     if found is None or not columns:

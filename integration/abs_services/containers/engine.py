@@ -67,7 +67,10 @@ def _knock(host: str) -> None:
 
 
 def why_unusable() -> str:
-    """Why containers cannot be used here, else empty; an image to pull counts as missing."""
+    """Why containers cannot be used here, as a reason for a skipped test; else empty.
+
+    An image that is not pulled counts as missing: a test run pulls nothing.
+    """
     try:
         with engine() as client:
             client.ping()

@@ -35,7 +35,10 @@ def archive_flags(java: Path) -> Sequence[str]:
 
 
 def make_class_archive(dump: Callable[[Path], None]) -> None:
-    """``make_once`` by a broker that ``dump`` runs; a failure is only logged."""
+    """Make the archive if absent, see ``make_once``; a failure is logged, and no error.
+
+    ``dump`` runs a broker that writes the archive to a file, and ends it.
+    """
     try:
         make_once(class_archive(find_java()), "kafka-classes.lock", dump)
     except (AbsError, OSError) as error:

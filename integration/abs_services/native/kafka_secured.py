@@ -23,7 +23,10 @@ _STORE = "broker.p12"
 
 
 def make_certificate(java: Path, folder: Path) -> str:
-    """Make key and certificate for 127.0.0.1; returns the key store's password."""
+    """Make key and certificate for 127.0.0.1 in the folder; returns the key store's password.
+
+    Raises UnavailableError if Java's keytool fails.
+    """
     password = secrets.token_urlsafe(16)
     store = ("-keystore", str(folder / _STORE), "-storetype", "PKCS12", "-alias", "broker")
     make = (

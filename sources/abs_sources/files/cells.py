@@ -46,7 +46,10 @@ class Cells(Protocol):
 
 @dataclass(frozen=True)
 class FolderCells:
-    """One file per cell, flushed aside, then hard-linked: fails if the name exists."""
+    """One file per cell, written aside, flushed to disk, then linked under its name.
+
+    A hard link fails if the name exists, on POSIX and on network file systems.
+    """
 
     folder: Path
 

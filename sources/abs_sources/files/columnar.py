@@ -51,7 +51,10 @@ def parquet_schema(content: pa.NativeFile, name: str) -> pa.Schema:
 def read_parquet(
     content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, rows: int, name: str
 ) -> Iterator[Step]:
-    """Batches of at most ``rows`` rows from ``at``; raises RowError or SchemaError."""
+    """Batches of at most ``rows`` rows, from the position ``at``.
+
+    Raises RowError or SchemaError if the file does not have the schema's columns.
+    """
     with malformed(name):
         file = pq.ParquetFile(content, pre_buffer=True, coerce_int96_timestamp_unit="us")
         columns = match(schema.names, file.schema_arrow.names, name)

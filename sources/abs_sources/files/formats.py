@@ -60,7 +60,10 @@ class FileReader:
         self._steps = _steps(options, self._file, inside, piece, at, name)
 
     def read(self) -> pa.RecordBatch | None:
-        """The next batch, None at the end; ReplayMismatchError if the file has changed."""
+        """The next batch; None at the end of the piece.
+
+        Raises ReplayMismatchError if the file is not the pinned one.
+        """
         try:
             batch, at = next(self._steps, (None, self.at))
         except Exception:

@@ -70,7 +70,10 @@ def is_compressed(path: str) -> bool:
 def read_json(
     content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, chunk: int, name: str
 ) -> Iterator[Step]:
-    """One JSON object per line; fields outside of the schema are ignored. Raises RowError."""
+    """One JSON object per line; fields that are not in the schema are ignored.
+
+    Raises RowError for a line that is not an object, or a value that does not fit.
+    """
     options = pyarrow.json.ParseOptions(
         explicit_schema=json_schema(schema), unexpected_field_behavior="ignore"
     )

@@ -173,7 +173,10 @@ class SeenLog:
         return found
 
     def committed(self, end: int) -> None:
-        """Note that files before this number are committed; fold and forget if due."""
+        """Note that all files before this number are committed; fold and forget if due.
+
+        Raises UnavailableError or RefusedError without a loss.
+        """
         if not self.fold_is_due:
             return
         self.refresh()
@@ -194,7 +197,10 @@ class SeenLog:
         return entries >= _FOLD_ANYWAY or (entries >= _FOLD_AFTER and 8 * files >= self._folded[1])
 
     def fold(self) -> None:
-        """Write all that is seen into one cell; an error loses nothing."""
+        """Write all that is seen into one cell; concurrent folds write the same content.
+
+        Raises UnavailableError or RefusedError without a loss.
+        """
         table = pa.table({"path": [*self._seen], "stamp": [*self._seen.values()]})
         table = table.replace_schema_metadata({"files": str(self._total)})
         content = io.BytesIO()

@@ -99,13 +99,19 @@ def attempt_filter(options: KafkaSourceOptions, topic: str) -> AttemptFilter:
 def reader_of(
     options: KafkaSourceOptions, part: Range, *, waits: bool | None = None
 ) -> KafkaReader:
-    """A ``KafkaReader`` of the range that leaves out losing attempts with ``winners``."""
+    """A reader of the range that leaves out losing attempts with ``winners``.
+
+    Args, Raises: as ``KafkaReader``.
+    """
     judge = attempt_filter(options, part.topic).judge if options.winners else None
     return KafkaReader(options, part, judge, waits=waits)
 
 
 def decided_until(options: KafkaSourceOptions, part: Range) -> int:
-    """The offset of a range's first undecided record, or the range's end."""
+    """The offset of a range's first undecided record, or the range's end.
+
+    Raises as a reader's ``read``.
+    """
     reader = reader_of(options, part, waits=True)
     try:
         for _ in rest_of(reader):

@@ -35,7 +35,10 @@ class Compression:
 
     @classmethod
     def parse(cls, name: str | None, level: str | None) -> Compression:
-        """From librdkafka's compression.type and .level (-1: default); raises ValueError."""
+        """From librdkafka's compression.type and compression.level; -1 is the default.
+
+        Raises ValueError for an unknown codec or level.
+        """
         codec = (name or "none").lower()
         if codec not in CODECS:
             raise ValueError(f"it is none of {', '.join(CODECS)}")

@@ -40,7 +40,10 @@ _KEPT = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The producer id and epoch of InitProducerId; without transactional id: idempotent only."""
+    """The producer id and epoch that InitProducerId gave.
+
+    Without ``transactional_id`` it is an idempotent producer outside transactions.
+    """
 
     transactional_id: str | None
     producer_id: int

@@ -99,7 +99,10 @@ class Outbox:
             self.unfinished += 1
 
     def take(self, most_bytes: int) -> list[Batch]:
-        """Batches to send now, at most one per partition; the first whatever its size."""
+        """Batches for one request, now in flight: at most one per partition (protocol).
+
+        The first is taken whatever its size.
+        """
         taken: list[Batch] = []
         room = most_bytes
         for lane in self._lanes.values():

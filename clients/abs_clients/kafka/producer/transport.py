@@ -58,7 +58,10 @@ class Answer:
 
 
 class Transport:
-    """Sends one producer's batches from one thread; ``unanswered`` counts open ones."""
+    """Sends one producer's batches to one topic; used by one thread.
+
+    ``unanswered`` counts sent batches whose answer was not taken yet.
+    """
 
     def __init__(self, settings: Settings, who: Identity, topic: str) -> None:
         self._settings = settings
@@ -68,7 +71,10 @@ class Transport:
         self.unanswered = 0
 
     def leaders(self, partitions: Iterable[int]) -> dict[int, int]:
-        """The leader's node of each partition; TargetError if one has none."""
+        """The leader's node of each partition.
+
+        Raises TargetError if one has no leader, or no broker answers.
+        """
         places = [(self._topic, partition) for partition in partitions]
 
         async def work(manager: Any) -> dict[int, int]:
@@ -197,7 +203,10 @@ def producing(who: Identity, topic: str, batches: Sequence[Batch]) -> Any:
 
 @cache
 def lacking_to_produce() -> str | None:
-    """Why the installed kafka-python cannot send records; None if it can. No I/O."""
+    """Why the installed kafka-python cannot send records; None if it can.
+
+    Checked before connecting, and so before a job begins.
+    """
     missing = private.lacking_to_produce()
     if missing:
         return f"it has no {', '.join(missing)}"
