@@ -50,6 +50,26 @@ Schema = Annotated[
         "for Spark ('id BIGINT, amount DECIMAL(12,2)'), a file with such DDL, or a Parquet file.",
     ),
 ]
+ExpectedTable = Annotated[
+    str | None, typer.Option(help="Table of the expected records, if --expected is a database.")
+]
+Key = Annotated[
+    str, typer.Option(help="Columns that identify a record, separated by commas. Default: all.")
+]
+Columns = Annotated[
+    str, typer.Option(help="Columns to compare, in addition to the key. Default: all.")
+]
+Null = Annotated[str | None, typer.Option(help="Text that means NULL in CSV files, such as NA.")]
+Settle = Annotated[
+    float, typer.Option(help="How many seconds to read again until the target stops changing.")
+]
+Samples = Annotated[int, typer.Option(help="How many records to show for each kind of difference.")]
+StateSchema = Annotated[
+    str, typer.Option(help="PostgreSQL: the schema of registers and staging tables.")
+]
+Temporary = Annotated[
+    Path | None, typer.Option(help="Folder for data that does not fit into memory.")
+]
 
 
 def audit(
@@ -58,32 +78,16 @@ def audit(
     expected: Expected = None,
     actual: Actual = None,
     table: Annotated[str | None, typer.Option(help="Table of the target.")] = None,
-    expected_table: Annotated[
-        str | None, typer.Option(help="Table of the expected records, if --expected is a database.")
-    ] = None,
-    key: Annotated[
-        str, typer.Option(help="Columns that identify a record, separated by commas. Default: all.")
-    ] = "",
-    columns: Annotated[
-        str, typer.Option(help="Columns to compare, in addition to the key. Default: all.")
-    ] = "",
+    expected_table: ExpectedTable = None,
+    key: Key = "",
+    columns: Columns = "",
     schema: Schema = None,
-    null: Annotated[
-        str | None, typer.Option(help="Text that means NULL in CSV files, such as NA.")
-    ] = None,
-    settle: Annotated[
-        float, typer.Option(help="How many seconds to read again until the target stops changing.")
-    ] = 0.0,
-    samples: Annotated[
-        int, typer.Option(help="How many records to show for each kind of difference.")
-    ] = 10,
-    state_schema: Annotated[
-        str, typer.Option(help="PostgreSQL: the schema of registers and staging tables.")
-    ] = "abs",
+    null: Null = None,
+    settle: Settle = 0.0,
+    samples: Samples = 10,
+    state_schema: StateSchema = "abs",
     memory: Annotated[int, typer.Option(help="MiB of memory; the rest goes to disk.")] = 1024,
-    temporary: Annotated[
-        Path | None, typer.Option(help="Folder for data that does not fit into memory.")
-    ] = None,
+    temporary: Temporary = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare a target with the expected records, record by record.

@@ -133,10 +133,7 @@ def _pairs(given: list[str]) -> dict[str, str]:
 
 
 def _columns(sample: Path | None, schema: str | None) -> pa.Schema | None:
-    """The input's columns; the schema takes precedence over the sample.
-
-    Raises ConfigError for columns of the sample that are not in the schema.
-    """
+    """The input's columns; ``schema`` takes precedence but must have all of ``sample``'s."""
     from abs_audit.ddl import schema_of
 
     shown = None if sample is None else _schema(sample)
