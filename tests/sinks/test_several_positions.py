@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from queue import SimpleQueue
 
 import pytest
 
 from abs_core.contracts import Sink, Writer
 from abs_core.testing.fault_injection import Wire
-from abs_services import KafkaService, S3Service
+from abs_services import KafkaService, PostgresService, S3Service, fresh_database
 from abs_sinks.postgres.testing import Variant as TableVariant
 from abs_sinks.postgres.testing import open_table
 from abs_sinks.s3.testing import open_folder
@@ -36,9 +37,19 @@ EACH_DAY = 4
 """Positions of a protocol that the everyday test tries."""
 
 
+@pytest.fixture(scope="module")
+def databases(postgres: PostgresService) -> Iterator[SimpleQueue[str]]:
+    """Those that no query uses now: a harness takes what is prepared in its database for its own."""
+    free: SimpleQueue[str] = SimpleQueue()
+    with ExitStack() as held:
+        for _ in range(AT_ONCE):
+            free.put(held.enter_context(fresh_database(postgres)))
+        yield free
+
+
 @pytest.fixture
 def opened(
-    shared_database: str, kafka: KafkaService, store: S3Service, prefix: str, protocol: str
+    databases: SimpleQueue[str], kafka: KafkaService, store: S3Service, prefix: str, protocol: str
 ) -> Opened:
     """Opens a table, which has the register, a topic and a folder, all empty."""
     kafka.start()
@@ -49,8 +60,10 @@ def opened(
     @contextmanager
     def world() -> Iterator[World]:
         with ExitStack() as held:
+            database = databases.get()
+            held.callback(databases.put, database)
             variant = TableVariant(protocol, "append", own_register=False)
-            table = held.enter_context(open_table(shared_database, variant))
+            table = held.enter_context(open_table(database, variant))
             log = held.enter_context(topic(kafka.bootstrap, TopicVariant(protocol, False)))
             folder = held.enter_context(open_folder(path, given))
 
