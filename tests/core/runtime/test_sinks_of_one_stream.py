@@ -12,8 +12,8 @@ import pytest
 
 from abs_core.crash import VARIABLE, CrashPoint
 from abs_core.errors import OptionError
+from abs_core.fakes import FakeTarget
 from abs_core.runtime import Sinks
-from abs_core.testing.fakes import FakeTarget
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import expected, graph
 from tests.core.runtime.jobs.into_two import NAMES

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.registers.file import FileRegister
 from abs_core.runtime import Job, Settings, Sinks
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing.fakes import FakeSink, FakeTarget
 from tests.core.runtime.jobs.counting import graph
 
 NAMES = ("left", "right")
