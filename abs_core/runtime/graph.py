@@ -22,6 +22,7 @@ from abs_core.runtime.keyed import Process, ProcessFunction, Reducing, TimerFunc
 from abs_core.runtime.operators import Operator, Row, Stateless, event_times, passing
 from abs_core.runtime.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Partition
 from abs_core.runtime.schemas import Schemas, checked, declared, folding, same, unknown
+from abs_core.several.sinks import Sinks, unfolded
 from abs_core.source import Source
 from abs_core.state.codecs import INT64, JSON
 from abs_core.state.contracts import ArrayCodec, Codec
@@ -335,12 +336,17 @@ class Stream:
         self.graph.nodes[id_].inputs.append(Edge(tail.id, 1, FORWARD, back=True))
         return leaving
 
-    def sink(self, id_: str, sink: Sink, *, parallelism: int | None = None) -> None:
-        """Write to a target, exactly once by the sink's protocol."""
+    def sink(self, id_: str, sink: Sink | Sinks, *, parallelism: int | None = None) -> None:
+        """Write to a target, exactly once: the sink's protocol decides how.
+
+        To several (``Sinks``): each is a sink of the graph with the id ``ID.NAME``, and a checkpoint
+        decides for all of them.
+        """
         default = self.graph.nodes[self.id].parallelism
-        node = Node(id_, "sink", default if parallelism is None else parallelism, sink=sink)
-        node.inputs = [self.edge_to(0, node.parallelism)]
-        self.graph.add(node)
+        for one_id, one in unfolded(id_, sink).items():
+            node = Node(one_id, "sink", default if parallelism is None else parallelism, sink=one)
+            node.inputs = [self.edge_to(0, node.parallelism)]
+            self.graph.add(node)
 
     def edge_to(self, port: int, parallelism: int) -> Edge:
         """One to one if possible; else in turn."""

@@ -107,6 +107,10 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
         return
     for report in (result.report, *result.others.values()):
         show(report, people)
+    if result.epochs:
+        from abs_audit.render import show_epochs
+
+        show_epochs(result.epochs, people)
     figures = (
         f"{result.settings.epochs} epochs, {len(result.kills)} x SIGKILL, "
         f"{result.job_seconds:.0f} s; {seconds:.0f} s in total"

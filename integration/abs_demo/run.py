@@ -16,13 +16,14 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from abs_audit import Files, Report, audit
+from abs_audit import EpochFound, Files, Relation, Report, audit
 from abs_audit.postgres import PostgresTable
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
 from abs_core.errors import UnavailableError
 from abs_demo.display import Display
 from abs_demo.engine import Engine
+from abs_demo.epochs import audited_epochs
 from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
 from abs_demo.hops import Places, Route, further_places
 from abs_demo.job import TABLE, JobSettings
@@ -63,8 +64,15 @@ def run(settings: DemoSettings, display: Display, place: Place) -> Result:
     with watching(settings.protocol, url, job.checkpoint, settings.engine) as watch, display:
         killing = Killing(settings, job, place.places, watch, display, rows)
         kills, seconds = killing.run()
-    others = {} if settings.route is Route.DIRECT else audited_further(job.input, place.places)
-    return Result(settings, rows, kills, seconds, audited(job.input, url), others)
+        frontier = watch.look().finished
+    further = {} if settings.route is Route.DIRECT else further_targets(place.places)
+    files = Files((str(job.input),))
+    others = {name: audit(files, t, key=KEY, settle=SETTLE_S) for name, t in further.items()}
+    epochs: list[EpochFound] = []
+    if settings.route is Route.EPOCH:
+        targets = {"table": table_of(url), **further}
+        epochs = audited_epochs(job.checkpoint, targets, frontier)
+    return Result(settings, rows, kills, seconds, audited(job.input, url), others, tuple(epochs))
 
 
 @contextlib.contextmanager
@@ -130,28 +138,32 @@ def create_table(url: str, *, unique: bool) -> None:
         connection.execute(f"CREATE TABLE {TABLE} ({', '.join(columns)})".encode())
 
 
-def audited_further(expected: Path, places: Places) -> dict[str, Report]:
-    """Compare topic and bucket with the files, each read by another client than the sink's."""
+def further_targets(places: Places) -> dict[str, Relation]:
+    """Topic and bucket, each read by another client than the sink's."""
     # Their clients come with extras that a direct demo does without.
     from abs_audit.kafka import KafkaTopic
     from abs_audit.s3 import S3Files
 
-    files = Files((str(expected),))
     bucket, _, prefix = places.path.removeprefix("s3://").partition("/")
-    topic = KafkaTopic(places.bootstrap, places.topic, fields=tuple(SCHEMA.names))
-    objects = S3Files(
-        bucket, prefix, places.store["endpoint"], places.store["region"], secrets=places.secrets
-    )
     return {
-        "topic": audit(files, topic, key=KEY, settle=SETTLE_S),
-        "bucket": audit(files, objects, key=KEY, settle=SETTLE_S),
+        "topic": KafkaTopic(places.bootstrap, places.topic, fields=tuple(SCHEMA.names)),
+        "bucket": S3Files(
+            bucket,
+            prefix,
+            places.store["endpoint"],
+            places.store["region"],
+            secrets=places.secrets,
+        ),
     }
+
+
+def table_of(url: str) -> PostgresTable:
+    return PostgresTable(Address.parse(url), TableName.parse(TABLE))
 
 
 def audited(expected: Path, url: str) -> Report:
     """Compare the table with the files, record by record."""
-    table = PostgresTable(Address.parse(url), TableName.parse(TABLE))
-    return audit(Files((str(expected),)), table, key=KEY, settle=SETTLE_S)
+    return audit(Files((str(expected),)), table_of(url), key=KEY, settle=SETTLE_S)
 
 
 @contextlib.contextmanager

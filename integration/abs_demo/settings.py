@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from abs_audit import Report
+from abs_audit import EpochFound, Report
 from abs_core.errors import OptionError
 from abs_demo.engine import Engine
 from abs_demo.flights import DAYS, ROWS
@@ -131,6 +131,7 @@ class Result:
         job_seconds: from the job's first start to its end, kills and restarts included.
         report: the audit of the table.
         others: the audits of further targets, by name.
+        epochs: what each target has of each epoch, where one query writes to several.
     """
 
     settings: DemoSettings
@@ -139,6 +140,7 @@ class Result:
     job_seconds: float
     report: Report
     others: Mapping[str, Report] = field(default_factory=dict)
+    epochs: tuple[EpochFound, ...] = ()
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
@@ -146,6 +148,7 @@ class Result:
         found = list(self.report.reasons)
         for name, report in self.others.items():
             found += [f"{name}: {reason}" for reason in report.reasons]
+        found += [each.shortcoming for each in self.epochs if each.shortcoming]
         left = self.report.left_behind
         if left is not None and (left.prepared or left.staging or left.decisions):
             found.append(
@@ -175,4 +178,5 @@ class Result:
             "job_seconds": round(self.job_seconds, 3),
             "audit": self.report.to_dict(),
             "audits": {name: report.to_dict() for name, report in self.others.items()},
+            "by_epoch": [found.to_dict() for found in self.epochs],
         }
