@@ -19,7 +19,7 @@ TASKS = 2
 CHECKPOINTS = 2
 """So many are decided while the answer is made; each task hears of each in its own time."""
 LOOKS = 7
-"""Of one try: both are asked for their checkpoint, for values, and for their checkpoint again; and 0."""
+"""Moments about one try: both are asked for their checkpoint, for values, and for it again."""
 
 
 @dataclass
