@@ -11,7 +11,8 @@ program that only wants the errors does not wait for Arrow.)
   ``wal`` for one that logs; ``aborting``, ``codec``, ``crash``, ``inventory`` and ``formats`` as in
   docs/how-to/write-a-sink.md. To prove it: ``testing``.
 - To write a source: ``source``.
-- To run a job in one process: ``runtime``, with ``state`` and ``registers``.
+- To run a job in one process: ``runtime``, with ``state`` and ``registers``; ``fakes`` are sinks for
+  trying it without a server.
 - To write an engine: ``coordinator``, ``protocol``, ``events``, ``patience``.
 
 The other modules serve the packages of this project, and may change; those that begin with ``_`` serve
@@ -26,6 +27,7 @@ __all__ = [
     "crash",
     "errors",
     "events",
+    "fakes",
     "formats",
     "inventory",
     "model",

@@ -330,6 +330,25 @@ def is_known_empty(sink: object) -> bool:
     return isinstance(sink, Emptiable) and sink.is_empty()
 
 
+@runtime_checkable
+class Reachable(Protocol):
+    """A sink, or what it writes to, that tells whether this process gets there."""
+
+    def reach(self) -> None:
+        """Ask the target, with this process's credentials: a small request at most, and no change.
+
+        Raises:
+            TargetError: it does not answer, or it refuses.
+        """
+        ...
+
+
+def reach(sink: object) -> None:
+    """Ask the target, where the sink is one that can."""
+    if isinstance(sink, Reachable):
+        sink.reach()
+
+
 class Sink(Protocol):
     """A target with its options, ready to write to. Cheap to build; connects when first used."""
 

@@ -13,6 +13,8 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from abs_core.patience import Patience
+
 Offsets = str
 """A place in the whole source, as JSON text with sorted keys: equal places are equal texts."""
 
@@ -188,6 +190,16 @@ class Checking(Protocol):
                 the last check may count.
             UnavailableError: the source does not tell now.
         """
+        ...
+
+
+@runtime_checkable
+class Patient(Protocol):
+    """What a source may offer besides: to say how long its system is waited for."""
+
+    @property
+    def patience(self) -> Patience:
+        """With the system, which it names."""
         ...
 
 

@@ -33,6 +33,7 @@ from benchmarks.s3_folder import Folder, fresh_folder
 HANDLES = 1_000
 PREPARING = 8
 OURS, BARE = "inspect and commit", "boto3: bare Complete"
+COMMIT = "commit"
 INSPECT, BARE_LIST = "inspect", "boto3: bare ListParts"
 _CLIENT = "client CPU"
 BAR = Bar(low=0.9)
@@ -44,6 +45,7 @@ def run(service: S3Service, *, pairs: int, tell: Tell, handles: int = HANDLES) -
     """Ratios in interleaved rounds, and the seconds of an epoch."""
     acts: dict[str, Act] = {
         OURS: _ours,
+        COMMIT: _commit,
         BARE: partial(_by_boto3, _complete),
         INSPECT: _inspect,
         BARE_LIST: partial(_by_boto3, _list_parts),
@@ -54,7 +56,11 @@ def run(service: S3Service, *, pairs: int, tell: Tell, handles: int = HANDLES) -
         name="s3_commit",
         unit="handles",
         samples=samples,
-        comparisons=[Comparison(OURS, BARE, BAR), Comparison(INSPECT, BARE_LIST)],
+        comparisons=[
+            Comparison(OURS, BARE, BAR),
+            Comparison(COMMIT, BARE),
+            Comparison(INSPECT, BARE_LIST),
+        ],
         facts={
             "handles": handles,
             "threads": THREADS,
@@ -108,6 +114,10 @@ def _inspect(options: S3Options, prepared: Sequence[Committable]) -> None:
 
 def _ours(options: S3Options, prepared: Sequence[Committable]) -> None:
     _inspect(options, prepared)
+    _commit(options, prepared)
+
+
+def _commit(options: S3Options, prepared: Sequence[Committable]) -> None:
     assert set(TwoPhaseCommitter(options).commit(prepared).values()) == {Outcome.COMMITTED}
 
 

@@ -139,6 +139,8 @@ SECTIONS: Sections = (
             "winners": "whether side topics are read; see [topics that `protocol=idempotent` "
             "wrote](kafka-source.md#topics-that-protocolidempotent-wrote)",
             "batchsize": "rows of an Arrow batch, at most; large records make smaller batches",
+            "patience": "how long to wait for brokers that do not answer, and for the next record of a "
+            "range: like the sinks' `patience`",
         },
     ),
     (

@@ -7,8 +7,9 @@ order of the systems: what happens next does not depend on which of them was fas
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextvars import copy_context
+from functools import partial
 from typing import Protocol, TypeVar
 
 from abs_core.errors import AbsError
@@ -38,10 +39,9 @@ def side_by_side(calls: Sequence[Callable[[], T]], /) -> list[T | Exception]:
     if len(calls) < 2:
         return in_turn(calls)
     with ThreadPoolExecutor(len(calls) - 1, thread_name_prefix="abs-system") as pool:
-        # Each in a copy: a context can be entered by one thread at a time.
-        others = [pool.submit(copy_context().run, _any_outcome, call) for call in calls[1:]]
+        others = [_begun(pool, call) for call in calls[1:]]
         first = _any_outcome(calls[0])
-    return [first, *(other.result() for other in others)]
+    return [first, *(other() for other in others)]
 
 
 def answers(outcomes: Iterable[T | Exception]) -> list[T]:
@@ -67,6 +67,16 @@ def noted(error: Exception, others: Iterable[Exception]) -> Exception:
     for other in others:
         error.add_note(f"Beside it: {type(other).__name__}: {other}")
     return error
+
+
+def _begun(pool: Executor, call: Callable[[], T]) -> Callable[[], T | Exception]:
+    """Begin a call in a thread of its own; what gives its outcome."""
+    # In a copy: a context can be entered by one thread at a time.
+    outcome = partial(copy_context().run, _any_outcome, call)
+    try:
+        return pool.submit(outcome).result
+    except RuntimeError:  # the program is ending, and no pool takes work any more: then in this one
+        return outcome
 
 
 def _outcome(call: Callable[[], T]) -> T | Exception:

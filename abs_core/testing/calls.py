@@ -120,10 +120,16 @@ class ContractCalls:
         """See ``check_repeats.Repeating``."""
         self.arm(1, None)
         self._wire.again = first, before
+        self._wire.ends = self.ends
 
     def ends(self, name: str) -> bool:
         """See there."""
         return name not in (*_READS, *_WRITERS)
+
+    @property
+    def repeated(self) -> bool:
+        """See there."""
+        return self._wire.repeated
 
     def reads(self, name: str) -> bool:
         """Whether a call of this name changes nothing."""

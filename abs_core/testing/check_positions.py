@@ -129,15 +129,24 @@ def check_positions(
     failures = [f"{position}: {end.failure}" for position, end in together if end.failure]
     assert not failures, f"{len(failures)} of {len(chosen)} positions:\n" + "\n".join(failures)
     missed = tuple(position for position, end in together if not end.met)
-    most = max(len(chosen) // OF_MISSED, min(len(chosen) - 1, FEW_MISSED))
-    assert len(missed) <= most, (
-        f"{len(missed)} of {len(chosen)} positions were not met: what was to lose them loses nothing"
-    )
+    enough_met(len(chosen), len(missed), "positions")
     return Tried(
         calls,
         chosen,
         missed,
         tuple(position for position, end in together if end.waited),
+    )
+
+
+def enough_met(chosen: int, missed: int, what: str) -> None:
+    """A carrier of faults that meets few of the calls that it was to meet proves nothing.
+
+    Raises:
+        AssertionError: too many were not met.
+    """
+    most = max(chosen // OF_MISSED, min(chosen - 1, FEW_MISSED))
+    assert missed <= most, (
+        f"{missed} of {chosen} {what} were not met: what was to bring the fault brings none"
     )
 
 

@@ -18,7 +18,14 @@ from typing import Protocol
 from abs_core.errors import AbsError
 from abs_core.testing.calls import Calls
 from abs_core.testing.case import Case
-from abs_core.testing.check_positions import EPOCHS, LIVES, Job, expected, without_a_fault
+from abs_core.testing.check_positions import (
+    EPOCHS,
+    LIVES,
+    Job,
+    enough_met,
+    expected,
+    without_a_fault,
+)
 from abs_core.testing.harness import Harness
 
 
@@ -28,8 +35,15 @@ class Repeating(Calls, Protocol):
     def repeat(self, first: int, before: int) -> None:
         """Count anew from now on: the call at ``first`` comes again just before the one at ``before``.
 
-        Both take effect as they can; the second is answered to nobody.
+        Both take effect as they can; the second is answered to nobody. Calls of several threads come in
+        another order now and then: where the call at ``first`` ends nothing it is the next that does,
+        and the second comes as many calls after it.
         """
+        ...
+
+    @property
+    def repeated(self) -> bool:
+        """Whether a call has come again."""
         ...
 
     def ends(self, name: str) -> bool:
@@ -67,18 +81,20 @@ def check_repeats(
         at_once: how many jobs run at the same time, each in a thread.
 
     Returns:
-        what was tried.
+        what was tried, and came again.
 
     Raises:
         AssertionError: a row is missing, there twice, something is left behind, or the job does not get
-            to its end; one line for each repeat.
+            to its end; one line for each repeat. Or too few calls came again.
     """
     chosen = tuple(choose(repeats(opener, without_a_fault(opener))))
     with ThreadPoolExecutor(at_once) as pool:
         ends = list(pool.map(partial(_try, opener), chosen))
-    failures = [f"{each}: {failure}" for each, failure in zip(chosen, ends, strict=True) if failure]
+    together = list(zip(chosen, ends, strict=True))
+    failures = [f"{each}: {failure}" for each, (failure, _) in together if failure]
     assert not failures, f"{len(failures)} of {len(chosen)} repeats:\n" + "\n".join(failures)
-    return chosen
+    enough_met(len(chosen), sum(not met for _, (_, met) in together), "repeats")
+    return tuple(each for each, (_, met) in together if met)
 
 
 def repeats(opener: RepeatOpener, calls: Sequence[str]) -> list[Repeat]:
@@ -97,19 +113,20 @@ def repeats(opener: RepeatOpener, calls: Sequence[str]) -> list[Repeat]:
     return found
 
 
-def _try(opener: RepeatOpener, repeat: Repeat) -> str:
+def _try(opener: RepeatOpener, repeat: Repeat) -> tuple[str, bool]:
+    """What failed, if anything did; and whether a call came again."""
     with opener() as (harness, calls):
         case = Case(harness)
         try:
             calls.repeat(repeat.first, repeat.before)
             _live(case)
         except AssertionError as broken:
-            return str(broken)
+            return str(broken), calls.repeated
         except Exception as broken:  # noqa: BLE001 - whatever ends the job is this repeat's failure
-            return f"{type(broken).__name__}: {broken}"
+            return f"{type(broken).__name__}: {broken}", calls.repeated
         finally:
             case.close()
-        return ""
+        return "", calls.repeated
 
 
 def _live(case: Case) -> None:

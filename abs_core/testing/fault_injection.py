@@ -55,7 +55,11 @@ class Wire:
         """Names of the calls so far, in order."""
         self.again: tuple[int, int] | None = None
         """The number of a call that is made again, and of the one that it comes just before."""
+        self.ends: Callable[[str], bool] = lambda name: True
+        """Which calls may be made again: where the one of that number is none, the next that is."""
+        self.repeated = False
         self._kept: Callable[[], object] | None = None
+        self._kept_at = 0
         self.delayed: list[Callable[[], object]] = []
         self._overtake = overtake
 
@@ -71,8 +75,8 @@ class Wire:
     def write(self, name: str, call: Callable[[], T]) -> T:
         """A call that changes something."""
         fault = self._next(name)
-        if self.again is not None and self.again[0] == len(self.seen):
-            self._kept = call
+        if self._kept is None and self._may_come_again(name):
+            self._kept, self._kept_at = call, len(self.seen)
         if fault is Fault.DELAYED:
             self.delayed.append(call)
         if fault in (Fault.UNANSWERED, Fault.ENDED):
@@ -92,9 +96,17 @@ class Wire:
         with suppress(AbsError):  # its caller has long given up
             call()
 
+    def _comes_again(self) -> bool:
+        assert self.again is not None
+        return len(self.seen) - self._kept_at == self.again[1] - self.again[0]
+
+    def _may_come_again(self, name: str) -> bool:
+        return self.again is not None and self.again[0] <= len(self.seen) and self.ends(name)
+
     def _next(self, name: str) -> Fault:
         self.seen.append(name)
-        if self.again is not None and self.again[1] == len(self.seen) and self._kept is not None:
+        if self._kept is not None and self._comes_again():
+            self.repeated = True
             with suppress(AbsError):  # nobody hears it
                 self._kept()
         fault = self.planned.popleft() if self.planned else Fault.NONE

@@ -43,6 +43,10 @@ class FolderSegments:
     def url(self) -> str:
         return self._folder.as_uri()
 
+    def reach(self) -> None:
+        """See ``Reachable``: where the folder has an id, this process must see that folder."""
+        self._check_id()
+
     def create(self, handle: HandleName) -> FolderFile:
         self._check_id()
         with self._mapped("creating a segment"):

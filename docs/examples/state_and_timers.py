@@ -7,6 +7,7 @@ from tempfile import mkdtemp
 
 import pyarrow as pa
 
+from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.runtime import EventTime, Graph, Job
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.keyed import KeyedContext
@@ -14,7 +15,6 @@ from abs_core.runtime.operators import Row
 from abs_core.runtime.tables import TableSource
 from abs_core.state.codecs import INT64, JSON, TEXT
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing.fakes import FakeSink, FakeTarget
 
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else mkdtemp())
 target = FakeTarget(folder / "target.db")

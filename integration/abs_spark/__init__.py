@@ -4,7 +4,8 @@ Spark finds the formats by itself where the distribution is installed for the Py
 Imported before the session is made, this module makes that Python the one which runs the program, where
 nothing names another (see ``abs_spark.interpreter``). Where discovery is switched off,
 ``abs_spark.register(spark)`` makes the formats known. Where a job imports it, an error of a sink that
-ends the job is told again in the last line, below Spark's traceback.
+ends the job is told again in the last line, below Spark's traceback; and queries of ours are stopped
+before their session or the program ends (see ``abs_spark.stopping``).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from abs_core.errors import ConfigError
 from abs_spark.interpreter import check_python, name_this_python
 from abs_spark.lastline import show_last
+from abs_spark.stopping import stop_queries_first
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,6 +28,7 @@ __all__ = ["epoch", "explain", "register", "sink"]
 
 name_this_python()
 show_last()
+stop_queries_first()
 
 
 def register(spark: SparkSession) -> None:

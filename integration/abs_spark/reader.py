@@ -20,7 +20,19 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 
 from abs_core.errors import ConfigError, UnavailableError
-from abs_core.source import Bounded, Forgetful, Limit, Offsets, Source, Split, Watched
+from abs_core.patience import Patience
+from abs_core.patience.told_writer import writing
+from abs_core.source import (
+    Bounded,
+    Forgetful,
+    Limit,
+    Offsets,
+    Patient,
+    Reader,
+    Source,
+    Split,
+    Watched,
+)
 from abs_spark.executor import on_executor
 from abs_spark.limits import (
     HAS_LIMITS,
@@ -33,8 +45,9 @@ from abs_spark.logs import show_logs
 from abs_spark.schema import present
 
 _WAIT_SECONDS = 1.0
-_PATIENCE_SECONDS = 300.0
-"""How long a task waits for the next batch of a range that has an end, and so is there already."""
+PATIENCE_SECONDS = 300.0
+"""How long a task waits for the next batch of a range that has an end, and so is there already, where
+the source does not say."""
 
 
 class SplitPartition(InputPartition):
@@ -90,6 +103,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             AbsError: the query stops with its text.
         """
+        show_logs()
         begin = _text(start) if start is not None else self._reached or self._source.initial()
         if self._is_last:
             self._last = self._last or self._source.latest(begin, Limit())
@@ -183,20 +197,40 @@ def _batches(
     split: Split = partition.value
     reader = source.open(split)
     try:
-        give_up = time.monotonic() + _PATIENCE_SECONDS
+        patience = _patience(source, split)
         while not reader.finished:
-            batch = reader.read(_WAIT_SECONDS)
-            if batch is not None and batch.num_rows:
+            with writing(patience):
+                batch = _next(reader, split, patience.seconds)
+            if batch is not None:
                 yield present(batch, schema)
-                give_up = time.monotonic() + _PATIENCE_SECONDS
-            elif time.monotonic() > give_up and not reader.finished:
-                raise UnavailableError(
-                    f"{split.source}: nothing came in {_PATIENCE_SECONDS:.0f} s of a range that "
-                    f"ends at {split.end}; the last place was {reader.position.start}.",
-                    remedy="look at the source system; the epoch is read again with the next start.",
-                )
     finally:
         reader.close()
+
+
+def _patience(source: Source, split: Split) -> Patience:
+    if isinstance(source, Patient):
+        return source.patience
+    return Patience(PATIENCE_SECONDS, system=split.source)
+
+
+def _next(reader: Reader, split: Split, seconds: float) -> pa.RecordBatch | None:
+    """The next rows of a range; None where there are none left.
+
+    Raises:
+        UnavailableError: none came for so long.
+    """
+    give_up = time.monotonic() + seconds
+    while not reader.finished:
+        batch = reader.read(_WAIT_SECONDS)
+        if batch is not None and batch.num_rows:
+            return batch
+        if time.monotonic() > give_up and not reader.finished:
+            raise UnavailableError(
+                f"{split.source}: nothing came in {seconds:.0f} s of a range that ends at {split.end}; "
+                f"the last place was {reader.position.start}.",
+                remedy="look at the source system; the epoch is read again with the next start.",
+            )
+    return None
 
 
 def _value(offsets: Offsets) -> dict[str, Any]:

@@ -17,13 +17,15 @@ from abs_core.births.parent_certificates import ParentCertificates
 from abs_core.contracts import Sink, is_known_empty
 from abs_core.coordinator import Coordinator
 from abs_core.events import Event, Started
-from abs_core.model import JobState
+from abs_core.model import JobState, job_key
 from abs_core.patience import Patience
 from abs_core.preflight import check
 from abs_core.protocol import Identity, Skip, Write, has_started
-from abs_spark.certificates import CheckpointCertificates
+from abs_spark.certificates import CheckpointCertificates, location
+from abs_spark.checkpoint import query_id
+from abs_spark.executor import check_reached
 from abs_spark.kept import Kept
-from abs_spark.names import RunName
+from abs_spark.names import RunName, is_run_of
 from abs_spark.progress import observer
 from abs_spark.target import Target
 
@@ -64,6 +66,7 @@ class Run:
         self._identity = identity
         self._tell = observer(sink.guarantee().protocol)
         self._checked = False
+        self._reached = False
         self._epoch = -1
         self._started_in = -1
         self.coordinator = self._coordinate(patience)
@@ -84,6 +87,16 @@ class Run:
             self._checked = True
         self._epoch = epoch
         return self.coordinator.begin(epoch, origin=origin)
+
+    def reach(self) -> None:
+        """In a task, before its first row: whether this executor gets to the target. Asks once.
+
+        Raises:
+            TargetError: it does not.
+        """
+        if not self._reached:
+            check_reached(self.sink, self.patience)
+            self._reached = True
 
     def has_started_in(self, epoch: int) -> bool:
         """Whether ``begin(epoch)`` in this process was what raised the generation."""
@@ -155,19 +168,59 @@ def end(target: Target, name: RunName, *, tasks_may_run: bool) -> None:
     )
 
 
-def give_up(job: str, coordinator: Callable[[], Coordinator], *, tasks_may_run: bool) -> None:
+def end_unreported(target: Target, driver: str | None) -> None:
+    """The same, where no task has reported and so nothing but the register tells the run.
+
+    Does nothing where the run that holds the generation is another query's or another driver's.
+
+    Args:
+        driver: this one, see ``driver.driver_id``.
+    """
+    lineage = query_id(target.options.common.checkpoint)
+    if driver is None or lineage is None:
+        return
+    job = job_key(target.options.common.job or lineage)
+
+    def coordinator() -> Coordinator | None:
+        name = _find(target, job, lineage, driver)
+        if name is None:  # a task that is being stopped may be about to start it
+            time.sleep(KILL_SECONDS)
+            name = _find(target, job, lineage, driver)
+        return None if name is None else attach(target, name, in_haste=True).in_haste()
+
+    give_up(job, coordinator, tasks_may_run=True)
+
+
+def _find(target: Target, job: str, lineage: str, driver: str) -> RunName | None:
+    """The run of this driver's query that holds the generation."""
+    sink = target.sink()
+    try:
+        patience = hasty(replace(target.options.patience, job=job))
+        stored = patience.retry(lambda: sink.register().load(job))
+    finally:
+        sink.close()
+    state = None if stored is None else stored.state
+    if state is None or state.lineage != lineage or not is_run_of(state.run, driver):
+        return None
+    return RunName(job, lineage, state.run, location(target.options.common.checkpoint))
+
+
+def give_up(
+    job: str, coordinator: Callable[[], Coordinator | None], *, tasks_may_run: bool
+) -> None:
     """End what a run has open: it is committed or aborted.
 
     Logs errors and raises none: the error that led here is the one that people must see. What was not
     done, the next start does.
 
     Args:
-        coordinator: with little patience; it may have to ask the target who it is.
+        coordinator: with little patience; it may have to ask the target who it is. None: there is
+            nothing to end.
         tasks_may_run: wait until Spark has killed them, and sweep once more.
     """
     try:
         ending = coordinator()
-        if ending.end() and tasks_may_run:
+        if ending is not None and ending.end() and tasks_may_run:
             time.sleep(KILL_SECONDS)
             ending.sweep_ended()
     except Exception as error:  # noqa: BLE001 - not even a defect may hide the first error

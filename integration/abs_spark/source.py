@@ -15,6 +15,7 @@ from abs_core.model import job_key
 from abs_spark.batch import BatchWriter, begun
 from abs_spark.certificates import CheckpointCertificates, location
 from abs_spark.checkpoint import is_readable, query_id, with_checkpoint
+from abs_spark.driver import driver_id
 from abs_spark.gc_tuning import tune_gc
 from abs_spark.logs import show_logs
 from abs_spark.names import Announced, RunName
@@ -80,7 +81,8 @@ class AbsDataSource(DataSource):
             job = common.job or query_id(common.checkpoint)
             announced = announce(target, None if job is None else job_key(job))
             tune_gc()
-        return StreamWriter(target, self._query_start, announced, origin, place, readable=readable)
+        start = (self._query_start, driver_id(), announced)
+        return StreamWriter(target, *start, origin, place, readable=readable)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Called once per ``save()``, by the planner.

@@ -15,11 +15,12 @@ from abs_core.model import job_key
 from abs_spark import run as runs
 from abs_spark.checkpoint import fingerprint
 from abs_spark.context import stream_task
+from abs_spark.driver import not_hung_up
 from abs_spark.executor import on_executor
 from abs_spark.gc_tuning import tune_gc
 from abs_spark.logs import show_logs
 from abs_spark.message import EpochMessage
-from abs_spark.names import Announced, RunName
+from abs_spark.names import Announced, RunName, run_of
 from abs_spark.start import show, told_by_rows, warn
 from abs_spark.target import Target
 from abs_spark.task import run_task
@@ -33,6 +34,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     Args:
         query_start: names this start of the query in the commit process.
+        driver: the driver that this process belongs to, see ``driver.driver_id``.
         announced: what the planner has just shown.
         origin: what the planner has read in the checkpoint.
         location: where that lies.
@@ -44,6 +46,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self,
         target: Target,
         query_start: str,
+        driver: str | None,
         announced: Announced,
         origin: Origin,
         location: str | None,
@@ -54,6 +57,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._location = location
         self._target = target
         self._query_start = query_start
+        self._driver = driver
         self._announced = announced
         self._readable = readable
 
@@ -67,7 +71,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         with on_executor():
             task = stream_task()
             job = job_key(self._target.options.common.job or task.query)
-            name = RunName(job, task.query, task.run, self._location)
+            name = RunName(job, task.query, run_of(task.run, self._driver), self._location)
             what = (task.epoch, task.partition, iterator, self._announced, self._origin)
             digests = not self._readable and self._target.options.common.replay == "digest"
             message = run_task(self._target, name, *what, digests=digests)
@@ -93,7 +97,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 warn([told_by_rows(name.job, self._target.options.common.replay)])
         shares = [message.share for message in reported]
         report = Report(batchId, shares, digest)
-        runs.attach(self._target, name).coordinator.commit(report)
+        with not_hung_up():
+            runs.attach(self._target, name).coordinator.commit(report)
         tune_gc()
 
     def _fingerprint(self, epoch: int, *, readable: bool) -> str | None:
@@ -112,9 +117,11 @@ class StreamWriter(DataSourceStreamArrowWriter):
         show_logs()
         name = next((m.name for m in messages if isinstance(m, EpochMessage)), None)
         name = name or runs.recall(self._query_start)
-        if name is None:
-            return  # no epoch of this run is known here: the next start sweeps
-        runs.end(self._target, name, tasks_may_run=None in messages)
+        with not_hung_up():
+            if name is None:  # no task of the run has ever reported to this process
+                runs.end_unreported(self._target, self._driver)
+            else:
+                runs.end(self._target, name, tasks_may_run=None in messages)
 
 
 def reported_by(messages: Sequence[WriterCommitMessage | None], epoch: int) -> list[EpochMessage]:

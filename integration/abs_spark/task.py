@@ -9,6 +9,7 @@ import pyarrow as pa
 from abs_core.births.certificate import Origin
 from abs_core.protocol import Skip
 from abs_core.rowdigest import is_row_digest
+from abs_spark.executor import reaching
 from abs_spark.gc_tuning import tune_gc
 from abs_spark.message import EpochMessage
 from abs_spark.names import Announced, RunName
@@ -38,7 +39,9 @@ def run_task(
     Raises:
         AbsError: nothing of the task's rows becomes visible.
     """
-    run = attach(target, name)
+    with reaching():  # to build a run is to ask the target who it is
+        run = attach(target, name)
+    run.reach()
     state, plan = run.begin(epoch, origin)
     task = task_of(state, epoch, partition)
     out = None

@@ -17,6 +17,7 @@ from abs_core.contracts import RegisterStore, Sink, Task, Writer
 from abs_core.coordinator import Coordinator, Report
 from abs_core.errors import AbsError, ConfigError, UnavailableError
 from abs_core.events import Event
+from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.model import AND, Committable, Drained, JobState, Share, Wrote
 from abs_core.patience import Patience
 from abs_core.protocol import Identity, Skip
@@ -25,10 +26,10 @@ from abs_core.several.composite import CompositeCommitter
 from abs_core.testing.calls import SinkBehind
 from abs_core.testing.case import rows
 from abs_core.testing.cuts import Halted
-from abs_core.testing.fakes import FakeHarness, FakeSink, FakeTarget
 from abs_core.testing.fault_injection import Wire
 from abs_core.testing.harness import Row, batch_of
 from tests.core.composing_sink import ComposingSink
+from tests.kit.fake_harness import FakeHarness
 
 JOB = "job"
 EPOCHS: tuple[tuple[Sequence[Row], ...], ...] = ((rows(0, 3), rows(10, 2)), (rows(20, 3),))

@@ -10,14 +10,14 @@ import pytest
 
 from abs_core.contracts import Composer
 from abs_core.errors import FencedError, ProtocolError
+from abs_core.fakes.target import FakeTarget
 from abs_core.model import Wrote
 from abs_core.testing import check_sink
 from abs_core.testing.case import JOB, Case, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import digest_of
-from abs_core.testing.fakes.harness import FakeHarness, open_fake
-from abs_core.testing.fakes.target import FakeTarget
 from tests.core.composing_sink import ComposingCommitter, ComposingSink
+from tests.kit.fake_harness import FakeHarness, open_fake
 
 LEFT, RIGHT = rows(0, 3), rows(10, 3)
 

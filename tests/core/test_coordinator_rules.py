@@ -18,6 +18,7 @@ from abs_core.errors import (
     UnavailableError,
 )
 from abs_core.events import Abandoned, Committed, Event, RolledForward, Skipped, Started, Swept
+from abs_core.fakes.committers import HandleCommitter
 from abs_core.model import (
     Committable,
     Drained,
@@ -31,8 +32,7 @@ from abs_core.patience import Patience
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import QUICK, Run, digest_of
-from abs_core.testing.fakes import FakeHarness
-from abs_core.testing.fakes.committers import HandleCommitter
+from tests.kit.fake_harness import FakeHarness
 
 LEFT, RIGHT = rows(0, 2), rows(10, 2)
 

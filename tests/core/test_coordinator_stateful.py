@@ -28,6 +28,8 @@ from abs_core import protocol
 from abs_core.contracts import Conflict
 from abs_core.coordinator.rollforward import RollForward
 from abs_core.errors import AbandonedError, AbsError, FencedError, HandleLostError, UnavailableError
+from abs_core.fakes import register
+from abs_core.fakes.committers import HandleCommitter
 from abs_core.model import Decision, JobState, Outcome, Share
 from abs_core.patience import Patience
 from abs_core.protocol import Unchanged
@@ -35,10 +37,9 @@ from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.case import JOB, rows
 from abs_core.testing.cuts import Halted
 from abs_core.testing.engine import Attempt, Run
-from abs_core.testing.fakes import FakeHarness, register
-from abs_core.testing.fakes.committers import HandleCommitter
 from abs_core.testing.fault_injection import Fault, Wire
 from abs_core.testing.harness import Row
+from tests.kit.fake_harness import FakeHarness
 
 NO_PAUSE = Patience(seconds=20.0, first_pause=0.0)
 EPOCHS = 5

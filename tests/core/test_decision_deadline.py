@@ -17,7 +17,7 @@ from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobStat
 from abs_core.patience import Patience
 from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.case import JOB, Case, raises, rows
-from abs_core.testing.fakes import FakeHarness
+from tests.kit.fake_harness import FakeHarness
 
 ROWS = rows(0, 3)
 PATIENCE = Patience(seconds=100.0, request=10.0, first_pause=1e-6)

@@ -17,7 +17,7 @@ from abs_core.moving import move, rename, reset
 from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
-from abs_core.testing.fakes import open_fake
+from tests.kit.fake_harness import open_fake
 
 ROWS, MORE = rows(0, 3), rows(10, 3)
 NEW = "new"

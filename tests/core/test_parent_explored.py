@@ -27,7 +27,7 @@ from abs_core.protocol import Identity, Verdict
 from abs_core.registers.memory import MemoryRegister
 from abs_core.testing.case import rows
 from abs_core.testing.engine import Run
-from abs_core.testing.fakes.harness import FakeHarness, open_fake
+from tests.kit.fake_harness import FakeHarness, open_fake
 
 T = TypeVar("T")
 TOKEN = job_key("nightly", "monday")

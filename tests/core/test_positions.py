@@ -12,14 +12,14 @@ import pytest
 from abs_core.contracts import Conflict, Version
 from abs_core.coordinator import Coordinator
 from abs_core.errors import FencedError
+from abs_core.fakes.committers import HandleCommitter, TransactionCommitter
+from abs_core.fakes.register import FakeRegister
+from abs_core.fakes.writers import UpsertWriter, drop
 from abs_core.model import Committable, JobState
 from abs_core.testing import Calls, Harness, Opener, Position, by_calls, check_positions
 from abs_core.testing.calls import ContractCalls, Loss
-from abs_core.testing.fakes import open_fake
-from abs_core.testing.fakes.committers import HandleCommitter, TransactionCommitter
-from abs_core.testing.fakes.register import FakeRegister
-from abs_core.testing.fakes.writers import UpsertWriter, drop
 from tests import daily
+from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {
     "2pc-append": partial(open_fake, "2pc", "append"),

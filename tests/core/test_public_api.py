@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 PUBLIC = {
     "abs_core": """
-        aborting codec contracts coordinator crash errors events formats inventory model patience
+        aborting codec contracts coordinator crash errors events fakes formats inventory model patience
         protocol registers routing runtime source state testing wal
     """,
     "abs_core.runtime": """
@@ -27,7 +27,7 @@ PUBLIC = {
         check_register check_repeats check_segments check_sink check_source run_check
         run_source_check
     """,
-    "abs_core.testing.fakes": "FakeHarness FakeSink FakeTarget open_changing_fake open_fake",
+    "abs_core.fakes": "FakeSink FakeTarget",
 }
 
 

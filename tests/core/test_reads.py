@@ -12,8 +12,8 @@ from abs_core.contracts import Stored
 from abs_core.errors import UnavailableError
 from abs_core.testing import Opener, by_calls, check_reads
 from abs_core.testing.check_reads import STARTS
-from abs_core.testing.fakes import open_fake
 from abs_core.testing.fault_injection import FaultyCertificates, FaultyStore
+from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {
     "2pc": partial(open_fake, "2pc", "append"),

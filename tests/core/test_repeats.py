@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import pytest
 
+from abs_core.fakes.committers import HandleCommitter
+from abs_core.fakes.writers import drop
 from abs_core.model import Committable, HandleName, JobState, Outcome
-from abs_core.testing import Opener, Repeat, by_calls, check_repeats
-from abs_core.testing.fakes import open_fake
-from abs_core.testing.fakes.committers import HandleCommitter
-from abs_core.testing.fakes.writers import drop
+from abs_core.testing import Harness, Opener, Repeat, by_calls, check_repeats
+from abs_core.testing.calls import ContractCalls
 from tests.daily import cut
+from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {
     "2pc": partial(open_fake, "2pc", "append"),
@@ -80,3 +82,32 @@ def test_check_repeats_finds_a_target_that(bug: Bug, monkeypatch: pytest.MonkeyP
     with pytest.raises(AssertionError, match=BUGS[bug]) as failed:
         check_repeats(by_calls(FAKES["2pc"]))
     print(str(failed.value)[:500])
+
+
+class Forgetful:
+    """Sees the calls of others, and brings none again."""
+
+    fired = repeated = False
+
+    def __init__(self, calls: ContractCalls) -> None:
+        self._calls = calls
+        self.arm, self.ends = calls.arm, calls.ends
+        self.losses, self.release = calls.losses, calls.release
+
+    @property
+    def seen(self) -> Sequence[str]:
+        return self._calls.seen
+
+    def repeat(self, first: int, before: int) -> None:
+        self.arm(1, None)
+
+
+@pytest.mark.parametrize("tried", [1, 30])
+def test_calls_that_never_come_again_are_found(tried: int) -> None:
+    @contextmanager
+    def opened() -> Iterator[tuple[Harness, Forgetful]]:
+        with by_calls(FAKES["2pc"])() as (harness, calls):
+            yield harness, Forgetful(calls)
+
+    with pytest.raises(AssertionError, match=f"{tried} of {tried} repeats were not met"):
+        check_repeats(opened, choose=lambda found: found[:tried])

@@ -12,7 +12,7 @@ from abs_core.events import Ended, Event
 from abs_core.testing.case import JOB, Case, raises, rows
 from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import QUICK, Run
-from abs_core.testing.fakes import FakeHarness
+from tests.kit.fake_harness import FakeHarness
 
 LEFT, RIGHT, MORE = rows(0, 2), rows(10, 2), rows(20, 2)
 

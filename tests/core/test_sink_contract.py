@@ -8,7 +8,7 @@ import pytest
 
 from abs_core.testing import Check, Opener, applicable, run_check
 from abs_core.testing.checks import CHECKS
-from abs_core.testing.fakes import open_fake
+from tests.kit.fake_harness import open_fake
 
 FAKES: dict[str, Opener] = {
     "2pc-append": partial(open_fake, "2pc", "append"),

@@ -20,13 +20,14 @@ from abs_core.births import rules as births
 from abs_core.births.certificate import Origin
 from abs_core.births.certifier import Certifier
 from abs_core.errors import TargetError
+from abs_core.fakes import FakeSink, committers, register, writers
+from abs_core.fakes.committers import HandleCommitter, NothingToCommit, TransactionCommitter
+from abs_core.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
 from abs_core.model import Committable, Finding, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import Identity, Verdict
 from abs_core.testing import ForkServer, check_crashes, run_check
 from abs_core.testing.checks import CHECKS
-from abs_core.testing.fakes import FakeHarness, FakeSink, committers, open_fake, register, writers
-from abs_core.testing.fakes.committers import HandleCommitter, NothingToCommit, TransactionCommitter
-from abs_core.testing.fakes.writers import StagingWriter, TwoPhaseWriter, UpsertWriter
+from tests.kit.fake_harness import FakeHarness, open_fake
 
 Patch = pytest.MonkeyPatch
 DELETED = "another_lineage_from_the_place_of_a_checkpoint_is_refused_unless_the_target_is_empty"

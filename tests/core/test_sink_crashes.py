@@ -12,8 +12,8 @@ import pytest
 
 from abs_core.crash import CrashPoint
 from abs_core.testing.check_crashes import ForkServer, Killed, check_crash_pairs, check_crashes
-from abs_core.testing.fakes import FakeHarness, open_fake
 from tests import daily
+from tests.kit.fake_harness import FakeHarness, open_fake
 
 Opener = Callable[[], AbstractContextManager[FakeHarness]]
 KINDS = {

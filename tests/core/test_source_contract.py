@@ -13,8 +13,8 @@ import pytest
 
 from abs_core.source import Limit, Offsets, Split
 from abs_core.testing import SOURCE_CHECKS, check_source, run_source_check
-from abs_core.testing.fakes import source as fakes
-from abs_core.testing.fakes.source import FakeReader, FakeSource, Numbers, open_fake_source
+from tests.kit import fake_source as fakes
+from tests.kit.fake_source import FakeReader, FakeSource, Numbers, open_fake_source
 
 Patch = pytest.MonkeyPatch
 _latest, _splits, _read, _at = FakeSource.latest, FakeSource.splits, FakeReader.read, Numbers.at

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
@@ -54,6 +56,19 @@ def test_answers_come_in_the_order_of_the_calls_and_not_of_the_replies() -> None
         return "c"
 
     assert side_by_side([slow("a"), slow("b"), quick]) == ["a", "b", "c"]
+
+
+def test_while_the_program_ends_it_asks_in_turn() -> None:
+    """Then no pool takes work any more, and queries that are stopped end what they have open."""
+    program = """
+import atexit
+from abs_core.several.together import side_by_side
+atexit.register(lambda: print(side_by_side([lambda: 1, lambda: 2, lambda: 3])))
+"""
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.strip() == "[1, 2, 3]"
 
 
 @WAYS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from abs_core.source import Limit
-from abs_core.testing.fakes.source import BATCH, FakeSource, FakeSourceHarness
 from abs_demo.paced import Paced
+from tests.kit.fake_source import BATCH, FakeSource, FakeSourceHarness
 
 ROWS = 2 * BATCH
 

@@ -33,6 +33,10 @@ CALLS = frozenset(Api) - {Api.METADATA}
 """Requests that count as a job's calls. Those of readers do not: how often they ask depends on time."""
 
 
+INVALID_TRANSACTION_TIMEOUT = (50).to_bytes(2, "big")
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED = (53).to_bytes(2, "big")
+
+
 class LossyBroker(Relay):
     """Stands before a broker.
 
@@ -42,7 +46,12 @@ class LossyBroker(Relay):
 
     def __init__(self, bootstrap: str) -> None:
         host, _, port = bootstrap.partition(":")
-        super().__init__((host, int(port)), _frame, self._told_to_come_here, name_of)
+        super().__init__((host, int(port)), _frame, self._answer, name_of, amend=self._request)
+        self.denied = ""
+        """A transactional id that nobody may initialise now."""
+        self.denials = 0
+        """How often it was denied."""
+        self._denied: set[bytes] = set()
         self._told = host.encode() + int(port).to_bytes(4, "big")
         self._instead = host.encode() + self.port.to_bytes(4, "big")
         self.bootstrap = f"127.0.0.1:{self.port}"
@@ -56,7 +65,20 @@ class LossyBroker(Relay):
         """See ``check_repeats.Repeating``."""
         return name == Api.END_TXN.name
 
-    def _told_to_come_here(self, frame: bytes) -> bytes:
+    def _request(self, frame: bytes) -> bytes:
+        """One that is to be denied gets a timeout that the broker takes from nobody."""
+        at = frame.find(self.denied.encode()) + len(self.denied)
+        if not self.denied or name_of(frame) != Api.INIT_PRODUCER_ID.name or at < len(self.denied):
+            return frame
+        self._denied.add(frame[8:12])
+        return frame[:at] + b"\x7f\xff\xff\xff" + frame[at + 4 :]
+
+    def _answer(self, frame: bytes) -> bytes:
+        """Tells the client to come here, and what was denied it that it has no right."""
+        if frame[4:8] in self._denied and frame[13:15] == INVALID_TRANSACTION_TIMEOUT:
+            self._denied.discard(frame[4:8])
+            self.denials += 1
+            return frame[:13] + TRANSACTIONAL_ID_AUTHORIZATION_FAILED + frame[15:]
         return frame.replace(self._told, self._instead)
 
 

@@ -73,6 +73,7 @@ class Relay:
         server: host and port of the server.
         receive: how a message is read, from either side.
         rewrite: what becomes of a message to a client.
+        amend: what becomes of one to the server.
         name_of: the name of a client's message that counts as a call; None where it is none.
         answers: whether the server answers each message of a client by one message, in order; without
             it no request can be doubled.
@@ -86,12 +87,14 @@ class Relay:
         name_of: Callable[[bytes], str | None] = lambda message: None,
         *,
         answers: bool = True,
+        amend: Callable[[bytes], bytes] = lambda message: message,
     ) -> None:
         self._server = server
         self._receive = receive
         self._rewrite = rewrite
         self._name_of = name_of
         self._answers = answers
+        self._amend = amend
         self._seen: list[str] = []
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -100,6 +103,8 @@ class Relay:
         self._plan: _Plan | None = None
         self._again: tuple[int, int] | None = None
         self._kept = b""
+        self._kept_at = 0
+        self._repeated = False
         self._deaf = threading.Event()
         self._closing = threading.Event()
         self._released = threading.Event()
@@ -144,6 +149,17 @@ class Relay:
         self.arm(1, None)
         with self._lock:
             self._again = first, before
+            self._kept, self._repeated = b"", False
+
+    @property
+    def repeated(self) -> bool:
+        """See there."""
+        with self._lock:
+            return self._repeated
+
+    def ends(self, name: str) -> bool:
+        """See there."""
+        return False
 
     def losses(self, name: str) -> Sequence[Loss]:
         """See ``Calls``."""
@@ -218,7 +234,7 @@ class Relay:
             if loss is Loss.DELAY:
                 _end(link.client)
                 self._released.wait()
-            if not _send(link.server, message * copies):
+            if not _send(link.server, self._amend(message) * copies):
                 break
             if link.swallow.is_set():
                 return  # the reader of replies ends both, once the server has answered
@@ -255,9 +271,11 @@ class Relay:
     def _count(self, name: str, message: bytes) -> bytes:
         self._seen.append(name)
         first, before = self._again or (0, 0)
-        if len(self._seen) == first:
-            self._kept = message
-        return self._kept if len(self._seen) == before else b""
+        late = self._kept if len(self._seen) - self._kept_at == before - first else b""
+        self._repeated = self._repeated or bool(late)
+        if first and len(self._seen) >= first and not self._kept and self.ends(name):
+            self._kept, self._kept_at = message, len(self._seen)
+        return late
 
     def _deliver(self, message: bytes) -> None:
         with socket.create_connection(self._server) as connection:

@@ -135,6 +135,10 @@ class Session(KilledAtTheEnd):
     def has_ended(self) -> bool:
         return self._popen.poll() is not None
 
+    def terminate(self) -> None:
+        """SIGTERM to the driver's own process."""
+        self._popen.terminate()
+
     def end(self, seconds: float = DEADLINE_S) -> int:
         """Wait for the driver to end by itself; its exit code."""
         until(lambda: self.has_ended, "the driver ends", seconds)

@@ -89,6 +89,24 @@ def test_pyspark_3_under_connect_is_refused_as_it_loses_errors(
         running(connected, 0, str(tmp_path), "process")
 
 
+def of_classic(group: str) -> Any:
+    """A session of a batch 0 in a thread with this job group; it tells no query's run."""
+    told = {
+        "sql.streaming.queryId": "5a0ec7f7-a3e8-4a5e-8d7c-3a6a9a2a1f10",
+        "spark.jobGroup.id": group,
+        "streaming.sql.batchId": "0",
+    }
+    return SimpleNamespace(_sc=SimpleNamespace(getLocalProperty=told.get))
+
+
+def test_a_job_group_that_a_function_has_set_is_never_taken_for_the_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'ours' was set by the function") as refused:
+        running(of_classic("ours"), 0, str(tmp_path), "process")
+    assert "setJobGroup" in str(refused.value.remedy)
+    of_spark = "0b54d2ac-5d1e-4b2f-9a55-6a0e2f3a4b5c"
+    assert running(of_classic(of_spark), 0, str(tmp_path), "process").run == of_spark
+
+
 def of_connect(folder: Path, *more: str) -> tuple[Any, Path]:
     """A batch as Connect hands it over, and the checkpoint of its query, with these folders more."""
     (folder / "offsets").mkdir()

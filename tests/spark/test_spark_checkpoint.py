@@ -140,7 +140,7 @@ def test_the_commit_process_takes_the_planners_word_that_the_checkpoint_is_reada
     _break(checkpoint / "offsets" / "3")
     given = {"path": "s3://bucket/x", "checkpointLocation": str(checkpoint), "patience": "1"}
     target = Target(FORMAT, S3Options.parse(given), pa.schema([("id", pa.int64())]))
-    writer = StreamWriter(target, "start", Announced(), Origin(), None)
+    writer = StreamWriter(target, "start", None, Announced(), Origin(), None)
     name = RunName("job", "query", "run")
     told = EpochMessage(name, 3, Drained(1), started=False, announced=Announced(), readable=True)
     with pytest.raises(UnavailableError, match="could be read before"):

@@ -284,6 +284,24 @@ def test_a_function_that_names_a_job_group_of_its_own_still_starts_a_run_of_its_
     assert table.world.generation() == 2, "a run that was stopped is fenced by the next one"
 
 
+def test_a_batch_that_a_thread_loses_in_a_running_query_is_not_passed_over_by_the_next(
+    table: Table,
+) -> None:
+    function = table.epoch()
+
+    def second_in_a_thread(df: DataFrame, batch: int) -> None:
+        if batch != 1:
+            function(df, batch)
+            return
+        with ThreadPoolExecutor() as threads:
+            threads.submit(function, df, batch)  # and nobody looks at what becomes of it
+
+    table.world.add_files(range(3))
+    with pytest.raises(StreamingQueryException, match=r"Epoch 1 failed and was not written"):
+        table.run(second_in_a_thread)
+    assert table.batches() == [0]
+
+
 def test_a_batch_that_a_thread_without_spark_s_properties_loses_is_refused_to_be_passed_over(
     table: Table,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import pickle
 import sys
 from collections.abc import Callable
@@ -17,7 +18,8 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from abs_core.errors import ConfigError, OptionError, SchemaError, UnavailableError
-from abs_core.source import Limit, Split
+from abs_core.patience import Patience, told_writer, waiting
+from abs_core.source import Limit, Reader, Split
 from abs_spark import reader as readers
 from abs_spark.reader import SplitPartition, StreamReader
 from abs_spark.refused import RefusedReader
@@ -101,11 +103,30 @@ class SilentReader(CountingReader):
 def test_a_range_of_which_nothing_comes_is_an_error_and_not_an_endless_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(readers, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(readers, "PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(CountingSource, "open", lambda self, split: SilentReader(split))
     reader = stream_reader(CountingSource(tmp_path))
     with pytest.raises(UnavailableError, match="nothing came"):
         next(reader.read(SplitPartition(Split("numbers", place(0), place(5)))))
+
+
+def test_a_task_that_waits_for_rows_tells_so_and_waits_as_long_as_its_source_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(told_writer, "SILENT_SECONDS", 0.1)
+    monkeypatch.setattr(logging.getLogger(waiting.LOGGER), "propagate", True)
+    caplog.set_level(logging.WARNING, waiting.LOGGER)
+
+    class PatientSource(CountingSource):
+        patience = Patience(1.2, system="the counter")
+
+        def open(self, split: Split) -> Reader:
+            return SilentReader(split)
+
+    reader = stream_reader(PatientSource(tmp_path))
+    with pytest.raises(UnavailableError, match="nothing came in 1 s"):
+        next(reader.read(SplitPartition(Split("numbers", place(0), place(5)))))
+    assert any("waiting for the counter for" in each for each in caplog.messages)
 
 
 @pytest.mark.spark

@@ -58,6 +58,7 @@ ELSEWHERE = {
     ("several-sinks.md", "abs doctor --sinks"): "tests/cli/test_cli_several.py",
     ("first-stream.md", ""): "tests/docs/test_tutorial.py",
     ("write-a-sink.md", ""): "tests/docs/test_write_a_sink.py",
+    ("operations.md", "signal.signal"): "tests/spark/test_spark_stopped.py",
 }
 
 

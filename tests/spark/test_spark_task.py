@@ -16,10 +16,10 @@ from abs_core.births.certificate import Origin
 from abs_core.contracts import Task, Writer
 from abs_core.coordinator import Coordinator
 from abs_core.errors import FencedError, UnavailableError
+from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.model import JobState
 from abs_core.patience import Patience
 from abs_core.protocol import Identity
-from abs_core.testing.fakes import FakeSink, FakeTarget
 from abs_sinks.options import CommonOptions
 from abs_spark import task as by_format
 from abs_spark.foreach import tasks as by_epoch

@@ -31,6 +31,9 @@ from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.wire import raise_for
 from abs_core.errors import UnavailableError
 
+TAKEN_OVER = -1, -1
+"""Instead of a producer id and epoch: of somebody who does not hold the transactional id yet."""
+
 
 @dataclass(frozen=True, slots=True)
 class ProducerState:
@@ -48,17 +51,23 @@ class ProducerState:
 
 
 def init_producer_id(
-    settings: Settings, transactional_id: str, timeout_ms: int | None = None
+    settings: Settings,
+    transactional_id: str,
+    timeout_ms: int | None = None,
+    held: tuple[int, int] = TAKEN_OVER,
 ) -> tuple[int, int]:
     """Return when the id's producer is fenced and what it had open is aborted.
 
     Args:
         timeout_ms: of its transactions from now on; None: as the settings say.
+        held: producer id and epoch of who asks, who holds the id: only then the epoch is raised
+            (KIP-360). Not given: the id is taken over, whoever holds it.
 
     Returns:
         producer id and epoch that are the id's from now on.
 
     Raises:
+        FencedError: somebody else has taken the id over since.
         TargetError: the coordinator refuses, or does not get done in time.
     """
     trying = Retrying(
@@ -69,7 +78,7 @@ def init_producer_id(
     try:
         found = trying(
             lambda: try_init_producer_id(
-                settings, transactional_id, timeout_ms or settings.transaction_timeout_ms
+                settings, transactional_id, timeout_ms or settings.transaction_timeout_ms, held
             )
         )
     except RetryError as error:
@@ -101,14 +110,21 @@ def new_producer_id(settings: Settings) -> tuple[int, int]:
 
 
 def try_init_producer_id(
-    settings: Settings, transactional_id: str, timeout_ms: int
+    settings: Settings,
+    transactional_id: str,
+    timeout_ms: int,
+    held: tuple[int, int] = TAKEN_OVER,
 ) -> tuple[int, int] | None:
     """``fence``; the producer id and epoch that are the id's from now on, None where that is False."""
 
     async def work(manager: Any) -> tuple[int, int] | None:
         nodes = await coordinators_of(manager, [transactional_id])
         request = InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, max_version=5
+            transactional_id=transactional_id,
+            transaction_timeout_ms=timeout_ms,
+            producer_id=held[0],
+            producer_epoch=held[1],
+            max_version=5,
         )
         response = await manager.send(request, node_id=nodes[transactional_id])
         if errors.for_code(response.error_code) is errors.ConcurrentTransactionsError:

@@ -174,6 +174,11 @@ class Objects:
                         found["Key"], int(found["Size"]), found["ETag"], found["LastModified"]
                     )
 
+    def reach(self, prefix: str) -> None:
+        """Ask for one key that begins with ``prefix``; raises where credentials or a route lack."""
+        with translate_errors(f"listing {self._name(prefix)}"):
+            client(self._server).list_objects_v2(Bucket=self._bucket, Prefix=prefix, MaxKeys=1)
+
     def delete(self, keys: Iterable[str]) -> None:
         """Delete them; one that is not there is none to worry about."""
         wanted = list(keys)

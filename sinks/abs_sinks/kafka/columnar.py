@@ -95,11 +95,6 @@ class ColumnarSender:
         self._outbox.add(self._encoder.batches())
         self._serve(lambda: self._outbox.unfinished == 0)
 
-    def begin(self) -> None:
-        """Another transaction of the same producer begins; the one before was flushed and ended."""
-        self.rows, self._digest = 0, Digest()
-        self._added.clear()
-
     def abort(self) -> None:
         """See ``RecordSender``. It waits a moment for the answers to what is on its way.
 
@@ -236,10 +231,9 @@ class ColumnarSender:
 class ColumnarProducer:
     """A ``TransactionalProducer`` under an id that is initialised here; what was open is aborted.
 
-    It holds no connection: the process's own carries the records of all. Producer id and epoch are
-    the same in all of its transactions, as with librdkafka. So after a commit or an abort that was
-    not answered at once it is of no use any more: that request may come late, and must then meet
-    another epoch.
+    It holds no connection: the process's own carries the records of all. Each of its transactions has
+    an epoch of its own (KIP-360): a commit that comes late, or a second time, meets another epoch then,
+    and ends nothing. After a commit or an abort that was not answered at once it is of no use any more.
 
     Args:
         topic: that is written to, where it is known: it is looked at now, not while a task waits, and
@@ -247,33 +241,44 @@ class ColumnarProducer:
         timeout_ms: after which the broker ends a transaction on its own; None: as the settings say.
 
     Raises:
-        TargetError: the coordinator refuses, or does not answer in ``INIT_SECONDS``.
+        TargetError: the coordinator refuses, or does not answer.
     """
 
     def __init__(
         self, settings: Settings, name: str, topic: str | None, timeout_ms: int | None = None
     ) -> None:
-        patience = Patience(seconds=timeouts.INIT_SECONDS)
-        made = patience.retry(lambda: init_producer_id(settings, name, timeout_ms))
+        made = init_producer_id(settings, name, timeout_ms)
         cluster(settings).client(Lane.DATA)
         if topic is not None:
             topic_facts(settings, [topic], again=True)
         self.who = Identity(name, *made)
         self._settings = settings
+        self._timeout_ms = timeout_ms
+        self._committed = False
         self._senders: dict[str, ColumnarSender] = {}
 
     @property
     def may_end_late(self) -> bool:
-        """See the contract: each request is sent once, and one without an answer is an error."""
+        """See the contract: a late request ends no other transaction than its own."""
         return False
 
     def begin(self) -> None:
-        for sender in self._senders.values():
-            sender.begin()
+        """See the contract.
+
+        Raises:
+            FencedError: somebody else has taken the id over.
+            TargetError: the coordinator refuses, or does not answer.
+        """
+        if not self._committed:
+            return
+        name, held = self.who.transactional_id, (self.who.producer_id, self.who.epoch)
+        assert name is not None
+        self.who = Identity(name, *init_producer_id(self._settings, name, self._timeout_ms, held))
+        self._senders, self._committed = {}, False
 
     def to(self, topic: str | None, patience: float) -> ColumnarSender:
         assert topic is not None, "who is chosen for one topic is given it"
-        # One for each topic: sequence numbers go on over all transactions of this epoch.
+        # One for each topic: sequence numbers are counted in each of them.
         if topic not in self._senders:
             self._senders[topic] = ColumnarSender(self._settings, topic, self.who, patience)
         found = self._senders[topic]
@@ -287,6 +292,7 @@ class ColumnarProducer:
                 f"The commit under {self.who.transactional_id} was not taken: {reply}.",
                 remedy="nothing of the epoch is lost: what became of it is looked up.",
             )
+        self._committed = True
 
     def abort(self) -> bool:
         for sender in self._senders.values():

@@ -18,17 +18,19 @@ from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.topics import TopicFacts, topic_facts
 from abs_clients.kafka.transactions import EndTxn, end
+from abs_core.births.parent import parent_key, token_of
 from abs_core.errors import AbsError, ConfigError, RefusedError
 from abs_core.model import Finding, Severity
 from abs_core.wal import FolderSegments
 from abs_sinks.kafka.ids import identity
+from abs_sinks.kafka.joined_ids import joined
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register import KafkaRegister
 from abs_sinks.kafka.register_session import register_id
 from abs_sinks.kafka.register_topic import PARTITIONS, find_topic
 from abs_sinks.kafka.side_topic import data_topic, side_loss
 from abs_sinks.kafka.side_topic import findings as side_findings
-from abs_sinks.kafka.wal import store_of
+from abs_sinks.kafka.wal import ledger_key, store_of
 
 UNCLEAN = "unclean.leader.election.enable"
 LEAST = "min.insync.replicas"
@@ -60,6 +62,8 @@ def preflight_state(
         return  # what it may not look at cannot be judged
     if own_register or options.protocol == "wal":
         yield from _register(options)
+    if job is not None:
+        yield from joined(options, _cells(options, job, own_register=own_register))
     if own_register and job is not None:
         yield from _others(options, job)
     if options.protocol == "idempotent":
@@ -77,6 +81,13 @@ def _register(options: KafkaOptions) -> Iterator[Finding]:
     if found is None:
         what = f"The register's topic {options.registertopic} does not exist; it will be created."
         yield Finding.note(what)
+
+
+def _cells(options: KafkaOptions, job: str, *, own_register: bool) -> list[str]:
+    """The keys of all that the job keeps in the register topic."""
+    if own_register:
+        return [job, *([parent_key(job)] if token_of(job) else [])]
+    return [ledger_key(job)] if options.protocol == "wal" else []
 
 
 def _others(options: KafkaOptions, job: str) -> Iterator[Finding]:

@@ -284,17 +284,46 @@ class ProducerPool:
         slot.producer = None  # the one before is destroyed; its transaction stays open
         if slot.aborting:
             # librdkafka would wait a second for the abort; readers wait with it.
-            patience = Patience(seconds=timeouts.GIVE_UP_SECONDS)
-            patience.retry(lambda: init_producer_id(self._options.kafka, str(slot.name)))
-            with self._changed:
-                slot.aborting, slot.handle = False, None
-                self._changed.notify_all()
-        producer = self._opener(slot.name)
+            self._abort_open(slot)
+        producer = Patience(seconds=timeouts.INIT_SECONDS).retry(partial(self._open, slot))
         with self._changed:
             slot.producer = producer
             if slot.use is Use.MAKING:
                 slot.use = Use.READY
             self._changed.notify_all()
+
+    def _abort_open(self, slot: PooledProducer) -> None:
+        """Abort what is open under the slot's id."""
+        asked = 0
+
+        def ask() -> None:
+            nonlocal asked
+            asked += 1
+            init_producer_id(self._options.kafka, str(slot.name))
+
+        Patience(seconds=timeouts.GIVE_UP_SECONDS).retry(ask)
+        with self._changed:
+            slot.aborting, slot.handle = False, None
+            if asked > 1:
+                self._rename(slot)
+            self._changed.notify_all()
+
+    def _open(self, slot: PooledProducer) -> TransactionalProducer:
+        try:
+            return self._opener(slot.name)
+        except AbsError:
+            with self._changed:
+                self._rename(slot)
+            raise
+
+    def _rename(self, slot: PooledProducer) -> None:
+        """Leave an id whose InitProducerId was not answered, and has nothing open.
+
+        The request may be late, not lost. It would abort what is open under the id when it comes, also
+        what a decision names.
+        """
+        slot.name = id_name(*self._whose, self._made, self._incarnation)
+        self._made += 1
 
 
 class ProducerPools:

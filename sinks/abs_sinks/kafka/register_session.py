@@ -12,12 +12,14 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Lock, RLock
 
 from confluent_kafka import Consumer
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
+from abs_core.patience import Patience
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register_tail import Cell, Record, Tail, reading
@@ -56,9 +58,9 @@ class FencedProducer:
         # Where rows or winners of an epoch go through it, it sends them as was chosen: librdkafka would
         # need a new producer for each epoch (``may_carry_rows``), half a second and more.
         columnar = options.protocol in ("wal", "idempotent") and options.choice.columnar
-        self._transactions = transactional_producer(
-            options, name, columnar=columnar, topic=None, timeout_ms=timeout_ms
-        )
+        open_it = partial(transactional_producer, options, name, columnar=columnar, topic=None)
+        trying = Patience(seconds=timeouts.INIT_SECONDS)
+        self._transactions = trying.retry(partial(open_it, timeout_ms=timeout_ms))
 
     @property
     def may_carry_rows(self) -> bool:

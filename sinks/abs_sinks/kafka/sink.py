@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from abs_clients.kafka.cluster import cluster
-from abs_core.contracts import Committer, RegisterStore, Task, Writer
+from abs_clients.kafka.cluster_facts import cluster_id
+from abs_core.contracts import Committer, RegisterStore, Task, Writer, reach
 from abs_core.errors import OptionError
 from abs_core.model import Finding, Guarantee, JobState
 from abs_core.patience.told_writer import ToldWriter
@@ -112,6 +113,12 @@ class KafkaSink:
         """
         if self._options.protocol != "idempotent" and self._co_commit and state.generation > 1:
             self._options.patience.retry(lambda: left_behind(self._options, state))
+
+    def reach(self) -> None:
+        """See ``Reachable``; under ``wal`` a task's rows go to the segments' store, besides."""
+        cluster_id(self._options.kafka)
+        if self._options.protocol == "wal":
+            reach(store_of(self._options))
 
     def close(self) -> None:
         cluster(self._options.kafka).drop(self._key)

@@ -174,7 +174,7 @@ class WalCommitter:
                 spent -= {entry.handle for entry in self._store.list(state.job)}
             if spent:
                 kept = done - spent
-                self._register.swap_text(_ledger_of(state.job), version, to_text(kept))
+                self._register.swap_text(ledger_key(state.job), version, to_text(kept))
         except AbsError as error:
             log.debug("the ledger of job %s stays as it is for now: %s", state.job, error)
 
@@ -194,7 +194,7 @@ class WalCommitter:
             if not ready:
                 return found
             swapped = self._register.swap_text(
-                _ledger_of(job),
+                ledger_key(job),
                 version,
                 to_text(done | {c.handle for c in ready}),
                 sending(self._options, self._store, ready),
@@ -205,7 +205,7 @@ class WalCommitter:
                 return found
 
     def _ledger(self, job: str) -> tuple[Version | None, set[HandleName]]:
-        cell = self._register.load_text(_ledger_of(job))
+        cell = self._register.load_text(ledger_key(job))
         return (None, set()) if cell is None else (cell.version, handles_in_ledger(job, cell.text))
 
     def _delete(self, handles: Sequence[HandleName]) -> None:
@@ -245,7 +245,7 @@ class WalCoCommitter(WalCommitter):
         return swapped
 
 
-def _ledger_of(job: str) -> str:
+def ledger_key(job: str) -> str:
     return f"{job}+wal"  # no job's key has a plus sign
 
 

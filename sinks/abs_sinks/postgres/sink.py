@@ -126,5 +126,9 @@ class PostgresSink:
             row = connection.execute(query).fetchone()
         return row == (True,)
 
+    def reach(self) -> None:
+        """See ``Reachable``; what it reads of the table every writer needs, once in a process."""
+        resolve(self._options, self._schema)
+
     def close(self) -> None:
         """Nothing: writers hold their connection, and the process keeps idle ones for the next sink."""

@@ -44,6 +44,10 @@ class S3Segments:
     def url(self) -> str:
         return str(self._options.state.within(FOLDER))
 
+    def reach(self) -> None:
+        """See ``Reachable``."""
+        self._objects.reach(self._options.state.key(FOLDER, ""))
+
     def create(self, handle: HandleName) -> S3SegmentFile:
         return S3SegmentFile(self._options, handle, segment_key(self._options, handle))
 

@@ -103,6 +103,12 @@ class S3Sink:
         found = Objects(self._options.bucket).list(folder)
         return all(entry.key.startswith(tuple(own)) for entry in found)
 
+    def reach(self) -> None:
+        """See ``Reachable``; looks where a task's objects go."""
+        options = self._options
+        place = options.state if options.protocol == "wal" else options.path
+        Objects(options.bucket).reach(place.folder)
+
     def close(self) -> None:
         """Nothing: the process's client is kept for the next sink."""
 

@@ -1,6 +1,7 @@
 """What a source asks the brokers: which topics there are, and where their partitions begin and end.
 
-A source waits for the brokers itself, for ``PATIENCE_SECONDS``: an engine plans again and again.
+A source waits for the brokers itself, as its option ``patience`` says, and tells of it in the log: an
+engine plans again and again.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined] # it is there
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_random_exponential
 
 from abs_clients.kafka.admin import Admin, fits
 from abs_clients.kafka.cluster import cluster
 from abs_clients.kafka.settings import Settings
-from abs_core.errors import UnavailableError
+from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_sources.kafka.offsets import Partition
 
 T = TypeVar("T")
@@ -29,8 +29,8 @@ _LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 REQUEST_SECONDS = 2.0
 """How long the first request may take; each next one may take twice as long."""
 
-PATIENCE_SECONDS = 60.0
-"""For how long a cluster that does not answer, or elects leaders, is asked again."""
+LONGEST_SECONDS = 60.0
+"""How long a request may take at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +48,13 @@ class Topic:
 class Lookup:
     """Asks a cluster, patiently. Thread-safe.
 
-    Every call raises UnavailableError where no answer comes in ``PATIENCE_SECONDS``, RefusedError
-    where the brokers refuse for good, and OptionError where a setting is none.
+    Every call raises UnavailableError where no answer comes for as long as ``patience`` says,
+    RefusedError where the brokers refuse for good, and OptionError where a setting is none.
     """
 
-    def __init__(self, admin: Admin) -> None:
+    def __init__(self, admin: Admin, patience: Patience = DEFAULT_PATIENCE) -> None:
         self._admin = admin
+        self._patience = patience
         self._gone: set[tuple[str, str | None]] = set()
         self._seen: dict[tuple[str, str], float] = {}
         """When a topic was asked for that had this id, by the monotonic clock."""
@@ -147,19 +148,14 @@ class Lookup:
         }
 
     def _patiently(self, ask: Callable[[float], T]) -> T:
-        retrying = Retrying(
-            retry=retry_if_exception_type(UnavailableError),
-            stop=stop_after_delay(PATIENCE_SECONDS),
-            wait=wait_random_exponential(0.05, max=2),
-            reraise=True,
-        )
+        longest = min(LONGEST_SECONDS, self._patience.seconds)
         doubling = itertools.accumulate(
-            itertools.repeat(REQUEST_SECONDS), lambda s, _: min(2 * s, PATIENCE_SECONDS)
+            itertools.repeat(REQUEST_SECONDS), lambda s, _: min(2 * s, longest)
         )
-        return retrying(lambda: ask(next(doubling)))
+        return self._patience.retry(lambda: ask(next(doubling)))
 
 
-def lookup(settings: Settings) -> Lookup:
+def lookup(settings: Settings, patience: Patience = DEFAULT_PATIENCE) -> Lookup:
     """The process's one with these settings: what is gone is waited for once."""
     known = cluster(settings)
-    return known.kept("source's lookup", lambda: Lookup(known.admin))
+    return known.kept(("source's lookup", patience), lambda: Lookup(known.admin, patience))

@@ -14,12 +14,14 @@ from abs_clients.options import (
     Option,
     Problems,
     boolean,
+    duration,
     fields_from,
     one_of,
     options_of,
     read_options,
     whole_number,
 )
+from abs_core.patience import DEFAULT_SECONDS, Patience
 from abs_core.source import Limit
 from abs_sources.kafka.bounds import (
     EARLIEST,
@@ -91,6 +93,7 @@ class KafkaSourceOptions:
             is, planning reads every record once itself. None: not said, which is refused for a
             topic that was written so.
         batchsize: rows of an Arrow batch, at most.
+        waits: seconds for which brokers that do not answer are waited for, as the sinks' ``patience``.
     """
 
     client: Settings
@@ -109,6 +112,14 @@ class KafkaSourceOptions:
     headers: Annotated[bool, HEADERS] = False
     winners: Annotated[bool | None, boolean] = None
     batchsize: Annotated[int, whole_number(1, 10_000_000)] = 10_000
+    waits: Annotated[float, Option("patience", duration(1.0, 86_400.0), DEFAULT_SECONDS)] = (
+        DEFAULT_SECONDS
+    )
+
+    @property
+    def patience(self) -> Patience:
+        """With the brokers."""
+        return Patience(self.waits, system=f"Kafka at {self.client.bootstrap}")
 
     @property
     def limit(self) -> Limit:

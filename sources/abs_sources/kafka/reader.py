@@ -16,6 +16,8 @@ from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
 from abs_clients.kafka.errors import to_abs_error, translate_errors
 from abs_core.errors import AbsError, CorruptionError, ReplayMismatchError, UnavailableError
 from abs_core.model import HandleName
+from abs_core.patience import Patience
+from abs_core.patience.told_writer import writing
 from abs_core.source import Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY
 from abs_sources.kafka.client import client_log, consumer_settings, log
@@ -32,8 +34,6 @@ _SHORT_SECONDS = 10.0
 """For how long a partition may end before the range does: a new leader can lag behind the old one."""
 _AGAIN_SECONDS = 0.1
 """How long a record that is not decided is left alone before it is looked at again."""
-SILENT_SECONDS = 60.0
-"""For how long nothing may come of a range whose records are there."""
 _PIECE = 1000
 """Messages that are turned into columns at a time: so many are still in the processor's cache."""
 
@@ -95,6 +95,11 @@ class KafkaReader:
         return replace(self._part, start=self._at).split
 
     @property
+    def patience(self) -> Patience:
+        """With the brokers."""
+        return self._options.patience
+
+    @property
     def finished(self) -> bool:
         return self._at_end and self._checked
 
@@ -153,7 +158,9 @@ class KafkaReader:
         if self._moved is None:
             return
         topic = self._part.topic
-        if not lookup(self._options.client).is_still(topic, self._part.topic_id, self._moved):
+        if not lookup(self._options.client, self._options.patience).is_still(
+            topic, self._part.topic_id, self._moved
+        ):
             raise ReplayMismatchError(
                 f"Kafka: the topic {topic} was deleted while it was read. What was read since the last "
                 "snapshot may be another one's, and does not count.",
@@ -275,7 +282,7 @@ class KafkaReader:
 
     def _out_of_range(self) -> None:
         partition = (self._part.topic, self._part.partition)
-        first = lookup(self._options.client).first([partition])[partition]
+        first = lookup(self._options.client, self._options.patience).first([partition])[partition]
         if first <= self._at:
             self._beyond_the_end(partition)
             return
@@ -292,7 +299,7 @@ class KafkaReader:
         if now - self._short_since < _SHORT_SECONDS:
             time.sleep(_AGAIN_SECONDS)
         else:
-            end = lookup(self._options.client).end([partition])[partition]
+            end = lookup(self._options.client, self._options.patience).end([partition])[partition]
             self._lost(f"{self._name} ends at {end}, and is to be read from {self._at} on")
             self._at = min(self._at, end) if self._part.end is None else self._part.end
             self._short_since = None
@@ -302,7 +309,11 @@ class KafkaReader:
     def _check_topic(self) -> None:
         """The topic is there, and it is the one that was planned with."""
         topic, planned = self._part.topic, self._part.topic_id
-        found = lookup(self._options.client).topics([topic], {topic: planned}).get(topic)
+        found = (
+            lookup(self._options.client, self._options.patience)
+            .topics([topic], {topic: planned})
+            .get(topic)
+        )
         if found is not None and found.id == planned:
             return
         self._lost(
@@ -328,22 +339,30 @@ def rest_of(reader: KafkaReader) -> Iterator[pa.RecordBatch]:
 
     Raises:
         ReplayMismatchError, CorruptionError, UnavailableError: as ``read``; and where there was no
-            progress for ``SILENT_SECONDS``.
+            progress for as long as ``patience`` says.
     """
-    give_up = time.monotonic() + SILENT_SECONDS
     while not (reader.finished or reader.waiting):
-        before = reader.position
-        batch = reader.read(1.0)
+        with writing(reader.patience):
+            batch = _next(reader)
         if batch is not None:
             yield batch
-        if reader.position != before:
-            give_up = time.monotonic() + SILENT_SECONDS
-        elif time.monotonic() > give_up:
+
+
+def _next(reader: KafkaReader) -> pa.RecordBatch | None:
+    """The next batch; None where it has made its way without one."""
+    limit = reader.patience.seconds
+    give_up, before = time.monotonic() + limit, reader.position
+    while not (reader.finished or reader.waiting):
+        batch = reader.read(1.0)
+        if batch is not None or reader.position != before:
+            return batch
+        if time.monotonic() > give_up:
             raise UnavailableError(
-                f"Kafka: nothing came from {before.source} in {SILENT_SECONDS:g} s, at {before.start} "
+                f"Kafka: nothing came from {before.source} in {limit:g} s, at {before.start} "
                 f"of a range that ends at {before.end}.",
                 remedy="look whether the partition has a leader; then start again.",
             )
+    return None
 
 
 def refuse_attempts(messages: Sequence[Message], topic: str) -> None:

@@ -11,6 +11,7 @@ from abs_clients.kafka.admin import fits
 from abs_clients.kafka.attempts import side_topic
 from abs_clients.kafka.cluster import cluster
 from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
+from abs_core.patience import Patience
 from abs_core.source import Limit, Offsets, Reader, Source, Split
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, resolve
 from abs_sources.kafka.client import log
@@ -48,6 +49,11 @@ class KafkaSource:
     def schema(self) -> pa.Schema:
         """``columns.SCHEMA``, or ``SCHEMA_WITH_HEADERS`` with ``includeHeaders``."""
         return SCHEMA_WITH_HEADERS if self.options.headers else SCHEMA
+
+    @property
+    def patience(self) -> Patience:
+        """As ``abs_core.source.Patient``."""
+        return self.options.patience
 
     def initial(self) -> Offsets:
         """What ``startingOffsets`` and its like mean now.
@@ -156,7 +162,7 @@ class KafkaSource:
 
     @property
     def _cluster(self) -> Lookup:
-        return lookup(self.options.client)
+        return lookup(self.options.client, self.options.patience)
 
     def _reads(self, partition: Partition) -> bool:
         """Whether it is among what the options name."""

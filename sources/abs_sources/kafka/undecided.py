@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from abs_clients.kafka.attempts import HEADER, Winners, attempt_of
 from abs_core.model import HandleName
+from abs_core.patience import DEFAULT_SECONDS
 from abs_core.source import Limit
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
@@ -46,11 +47,14 @@ class Undecided:
         return Undecided(self.handle, self.records + other.records, self.first, first_ms)
 
 
-def undecided(client: Mapping[str, str], topic: str) -> list[Undecided]:
+def undecided(
+    client: Mapping[str, str], topic: str, patience: float = DEFAULT_SECONDS
+) -> list[Undecided]:
     """The attempts that are not decided, by what the side topic says when all records were read.
 
     Args:
         client: librdkafka's settings, without a prefix.
+        patience: seconds for which brokers that do not answer are waited for.
 
     Raises:
         RefusedError: there is no such topic, or it may not be read.
@@ -64,6 +68,7 @@ def undecided(client: Mapping[str, str], topic: str) -> list[Undecided]:
     given = {f"kafka.{name}": value for name, value in client.items()}
     # Of what retention takes meanwhile nothing is waited for.
     how = {"startingOffsets": "earliest", "includeHeaders": "true", "failOnDataLoss": "false"}
+    how["patience"] = f"{patience:g}"
     options = KafkaSourceOptions.parse({**given, **fixed, **how})
     judge = verdicts(options, topic)
     decided: Winners | None = None

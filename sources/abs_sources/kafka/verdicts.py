@@ -69,7 +69,7 @@ class Verdicts:
             return self._read_on()
 
     def _read_on(self) -> Winners:
-        ask, place = lookup(self._options.client), (self._side, 0)
+        ask, place = lookup(self._options.client, self._options.patience), (self._side, 0)
         # A broker that does not know it is not believed at once.
         found = ask.topics([self._side], {self._side: None}).get(self._side)
         if found is None:

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaTimeoutError, NodeNotReadyError
 from kafka.future import Future
@@ -172,3 +172,62 @@ def test_why_brokers_refuse_is_heard_though_that_they_are_down_is_told_before(
     monkeypatch.setattr(auth_check, "new_client", lambda _, error_cb: Client(error_cb))
     with pytest.raises(RefusedError):
         auth_check.check_access(settings)
+
+
+class SlowToTell:
+    """A client that says that the brokers are down, and why only seconds later; and its clock."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now = 0.0
+        self._told: Callable[[KafkaError], object] = lambda _: None
+        self._left = [(0.0, KafkaError._ALL_BROKERS_DOWN), (seconds, KafkaError._SSL)]
+
+    def made(self, _: Settings, error_cb: Callable[[KafkaError], object]) -> SlowToTell:
+        self._told = error_cb
+        return self
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def poll(self, seconds: float) -> None:
+        self.now += seconds
+        while self._left and self._left[0][0] <= self.now:
+            self._told(KafkaError(self._left.pop(0)[1]))
+
+    def cluster_id(self, seconds: float) -> str:
+        self.now += seconds
+        raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+
+def test_a_reason_that_a_busy_machine_tells_late_is_heard_by_the_second_look(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for again in (False, True):
+        slow = SlowToTell(2 * timeouts.FIRST_REASON_SECONDS)
+        monkeypatch.setattr(auth_check, "time", slow)
+        monkeypatch.setattr(auth_check, "new_client", slow.made)
+        if again:
+            with pytest.raises(RefusedError):
+                auth_check.check_access(settings, again=True)
+        else:
+            auth_check.check_access(settings)
+
+
+def test_who_reaches_nobody_looks_once_more_for_longer_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[bool] = []
+
+    def look(settings: Settings, *, again: bool = False) -> None:
+        looks.append(again)
+
+    def nobody(**config: Any) -> KafkaAdminClient:
+        raise KafkaTimeoutError("Unable to bootstrap")
+
+    monkeypatch.setattr(wire, "check_access", look)
+    monkeypatch.setattr(wire, "KafkaAdminClient", nobody)
+    given = {"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", "kafka.client.id": "guarded"}
+    guarded = KafkaOptions.parse({**given, "kafka.security.protocol": "SSL"}).kafka
+    with pytest.raises(UnavailableError):
+        cluster(guarded).client()
+    assert looks == [False, True]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.runtime import Graph, Job, Settings
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing.fakes import FakeSink, FakeTarget
 from tests.core.runtime.jobs.counting import expected
 
 OFTEN = Settings(interval=0.02)

@@ -14,6 +14,8 @@ import pytest
 
 from abs_core.contracts import Task, Writer
 from abs_core.errors import ConfigError, CorruptionError, UnavailableError
+from abs_core.fakes import FakeSink
+from abs_core.fakes.writers import TwoPhaseWriter
 from abs_core.runtime import Graph
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.operators import Operator
@@ -22,8 +24,6 @@ from abs_core.source import Split
 from abs_core.state.codecs import INT64
 from abs_core.state.contracts import Place, SnapshotStore, StateHandle
 from abs_core.state.heap import HeapBackend
-from abs_core.testing.fakes import FakeSink
-from abs_core.testing.fakes.writers import TwoPhaseWriter
 from abs_core.testing.harness import SCHEMA
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import count, graph, tables

@@ -11,13 +11,13 @@ import pytest
 
 from abs_core.contracts import Task, Writer
 from abs_core.errors import HungError
+from abs_core.fakes import FakeSink, FakeTarget
+from abs_core.fakes.writers import TwoPhaseWriter, UpsertWriter
 from abs_core.model import Committable
 from abs_core.patience import DEFAULT_PATIENCE
 from abs_core.runtime import Graph, Job, Settings
 from abs_core.runtime.lease import Lease, lead
 from abs_core.runtime.tables import TableSource
-from abs_core.testing.fakes import FakeSink, FakeTarget
-from abs_core.testing.fakes.writers import TwoPhaseWriter, UpsertWriter
 from abs_core.testing.harness import SCHEMA
 from tests.core.runtime.bench import Bench
 

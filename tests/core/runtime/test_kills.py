@@ -13,7 +13,7 @@ import psycopg
 import pytest
 
 from abs_core.crash import VARIABLE, CrashPoint
-from abs_core.testing.fakes import FakeTarget
+from abs_core.fakes import FakeTarget
 from tests import daily
 from tests.core.runtime.jobs.counting import expected
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from abs_core.testing.fakes import FakeTarget
+from abs_core.fakes import FakeTarget
 
 pytestmark = pytest.mark.campaign
 SCRIPT = Path(__file__).parent / "jobs" / "large_state.py"

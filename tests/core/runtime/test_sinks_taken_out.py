@@ -15,14 +15,14 @@ import pytest
 
 from abs_core.contracts import Committer
 from abs_core.errors import ConfigError, IdentityError, RefusedError, UnavailableError
+from abs_core.fakes import FakeSink, FakeTarget
+from abs_core.fakes.committers import HandleCommitter
 from abs_core.model import Committable, HandleName, JobState, Outcome, job_key
 from abs_core.runtime import Graph, Job, Restore, Settings, Stream
 from abs_core.runtime.sinks import SINK_STRIDE
 from abs_core.runtime.snapshot import read_record
 from abs_core.state.contracts import BlobRef
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing.fakes import FakeSink, FakeTarget
-from abs_core.testing.fakes.committers import HandleCommitter
 from abs_core.testing.harness import SCHEMA
 from abs_sinks.postgres.options import PostgresOptions
 from abs_sinks.postgres.sink import PostgresSink

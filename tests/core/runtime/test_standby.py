@@ -14,12 +14,12 @@ import pytest
 
 from abs_core.contracts import Conflict, Stored, Version
 from abs_core.errors import FencedError, UnavailableError
+from abs_core.fakes import FakeTarget
 from abs_core.model import JobState
 from abs_core.registers.memory import MemoryRegister
 from abs_core.runtime.lease import Lease, lead
 from abs_core.state.contracts import BlobRef
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing.fakes import FakeTarget
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import expected, graph
 

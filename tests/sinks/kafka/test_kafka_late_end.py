@@ -1,9 +1,14 @@
-"""librdkafka repeats EndTxn by itself: one that comes late meets the register's next transaction."""
+"""An EndTxn that comes again, late: it meets the register's next transaction, and ends nothing of it.
+
+librdkafka repeats it by itself.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -18,6 +23,7 @@ from abs_sinks.kafka.register_session import FencedProducer, Rows, register_id
 from abs_sinks.kafka.register_tail import Cells, Record
 from abs_sinks.kafka.sending import TransactionalProducer
 from tests.kit.kafka import TopicHarness, Variant, open_topic
+from tests.kit.kafka_modes import open_log
 
 pytestmark = pytest.mark.services
 
@@ -26,10 +32,17 @@ PART = "x" * 700_000
 """A state with it is kept in parts."""
 
 
-@pytest.fixture
-def harness(kafka: KafkaService) -> Iterator[TopicHarness]:
+WAYS: dict[str, Callable[[str], AbstractContextManager[TopicHarness]]] = {
+    "librdkafka": partial(open_topic, variant=Variant("2pc", producer=LIBRDKAFKA)),
+    "column by column": partial(open_log, variant=Variant("wal")),
+}
+"""Who writes the register."""
+
+
+@pytest.fixture(params=WAYS)
+def harness(kafka: KafkaService, request: pytest.FixtureRequest) -> Iterator[TopicHarness]:
     kafka.start()
-    with open_topic(kafka.bootstrap, Variant("2pc", producer=LIBRDKAFKA)) as harness:
+    with WAYS[request.param](kafka.bootstrap) as harness:
         yield harness
 
 

@@ -127,8 +127,11 @@ REPEATS: dict[str, Callable[[str], AbstractContextManager[TopicHarness]]] = {
     "2pc": partial(open_topic, variant=Variant("2pc", producer=LIBRDKAFKA)),
     "wal": partial(open_log, variant=Variant("wal", producer=LIBRDKAFKA)),
     "idempotent": partial(open_attempts, producer=LIBRDKAFKA),
+    "2pc column by column": partial(open_topic, variant=Variant("2pc")),
+    "wal column by column": partial(open_log, variant=Variant("wal")),
+    "idempotent column by column": open_attempts,
 }
-"""Where librdkafka sends, which repeats EndTxn by itself. Who sends column by column sends it once."""
+"""librdkafka repeats EndTxn by itself; of one that is sent once, a network may bring a copy."""
 
 
 @pytest.mark.parametrize("cell", daily.members(REPEATS, 1, "Kafka, repeats"))

@@ -14,12 +14,12 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
-from abs_clients.kafka.producer_ids import ProducerState, describe_producers
+from abs_clients.kafka.producer_ids import ProducerState, describe_producers, init_producer_id
 from abs_clients.kafka.settings import Settings
 from abs_clients.kafka.transactions import Partition, TransactionView, describe_open
 from abs_core.contracts import Task
 from abs_core.errors import TargetError, UnavailableError
-from abs_core.model import HandleName
+from abs_core.model import HandleName, Outcome
 from abs_core.testing.calls import Loss
 from abs_core.testing.case import within
 from abs_services import KafkaService
@@ -30,7 +30,7 @@ from abs_sinks.kafka.librdkafka import LibrdkafkaProducer
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.producer_pool import ProducerPool, Use
 from abs_sinks.kafka.records import plan_columns, records_of
-from abs_sinks.kafka.twophase import TwoPhaseWriter
+from abs_sinks.kafka.twophase import TwoPhaseCommitter, TwoPhaseWriter
 from tests.fault_proxy.kafka import Api, LossyBroker
 from tests.kit.kafka import TopicHarness, Variant, open_topic, send_now
 
@@ -147,6 +147,30 @@ def test_no_failure_to_make_a_producer_keeps_the_next_task_from_one(
     pool.prepared(pool.take(TASK))
     assert within(20, lambda: _uses(pool)[Use.MAKING] == 0), "it waits for one that nobody makes"
     assert pool.take(replace(TASK, partition=1)).producer is not None
+    pool.close()
+
+
+def test_an_init_that_was_not_answered_and_comes_late_aborts_nothing_that_is_decided(
+    harness: TopicHarness,
+) -> None:
+    """It aborts what is open under its id: so what is written next has another id."""
+    asked: list[HandleName] = []
+
+    def opener(name: HandleName) -> Any:
+        asked.append(name)
+        if len(asked) == 1:
+            raise UnavailableError("The request is under way, and its connection is gone.")
+        return ColumnarProducer(harness.options.kafka, str(name), harness.topic)
+
+    pool = ProducerPool(harness.options, TASK.register, TASK.job, TASK.generation, opener=opener)
+    writer = TwoPhaseWriter(harness.options, SCHEMA, TASK, pool)
+    writer.write(pa.record_batch({"value": ["a", "b", "c"]}, schema=SCHEMA))
+    committable = writer.pre_commit()
+    assert committable is not None
+    init_producer_id(harness.options.kafka, str(asked[0]))  # it arrives
+    committer = TwoPhaseCommitter(harness.options, lambda: [pool])
+    assert committer.commit([committable]) == {TASK.handle: Outcome.COMMITTED}
+    assert len(harness.records()) == 3
     pool.close()
 
 

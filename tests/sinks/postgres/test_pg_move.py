@@ -12,7 +12,7 @@ from abs_core.testing.case import Case, consent_in, raises, rows
 from abs_services import PostgresService, Way, fresh_database, services
 from abs_services.native.initdb import find_binaries
 from abs_services.native.postgres import NativePostgres
-from abs_sinks.postgres.testing import VARIANTS, Variant, open_table
+from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
 
 pytestmark = pytest.mark.services
 LEFT, RIGHT, NEXT = rows(0, 3), rows(10, 3), rows(20, 3)
@@ -51,14 +51,19 @@ def test_a_job_goes_on_in_the_cluster_that_its_database_was_copied_to(
             copy_by_dump(old, new)
             moved = harness.at(new)
         try:
-            case = Case(moved)
-            refused = raises(IdentityError, lambda: case.run().begin(1))
-            consented = case.run(adopt=consent_in(refused))
-            consented.epoch(1, RIGHT)  # a replay: its rows came with the dump
-            consented.epoch(2, NEXT)
-            case.holds(LEFT, RIGHT, NEXT, when="after the move")
-            case.run().epoch(3, rows(30, 2))  # consent is given once
-            case.finished(LEFT, RIGHT, NEXT, rows(30, 2), when="after the run that follows")
-            case.close()
+            goes_on_by_consent(moved)
         finally:
             moved.close()
+
+
+def goes_on_by_consent(moved: TableHarness) -> None:
+    """The rule, in the new cluster: the job is refused, goes on by consent, writes nothing twice."""
+    case = Case(moved)
+    refused = raises(IdentityError, lambda: case.run().begin(1))
+    consented = case.run(adopt=consent_in(refused))
+    consented.epoch(1, RIGHT)  # a replay: its rows came with the copy
+    consented.epoch(2, NEXT)
+    case.holds(LEFT, RIGHT, NEXT, when="after the move")
+    case.run().epoch(3, rows(30, 2))  # consent is given once
+    case.finished(LEFT, RIGHT, NEXT, rows(30, 2), when="after the run that follows")
+    case.close()

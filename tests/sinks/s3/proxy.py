@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import http.client
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import Enum
@@ -16,6 +16,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 from abs_core.testing.calls import Loss
+
+ACCESS_DENIED = b"<Error><Code>AccessDenied</Code><Message>no</Message></Error>"
 
 
 class Fault(Enum):
@@ -91,7 +93,11 @@ class Answer:
 
 @dataclass(slots=True)
 class Proxy:
-    """The running proxy. ``plan`` may be set at any time; ``order`` names the calls as they came."""
+    """The running proxy. ``plan`` may be set at any time; ``order`` names the calls as they came.
+
+    Args:
+        denied: which requests are answered as those of somebody who has no right to make them.
+    """
 
     endpoint: str
     server: str
@@ -100,6 +106,9 @@ class Proxy:
     delayed: list[Request] = field(default_factory=list)
     again: tuple[int, int] | None = None
     kept: Request | None = None
+    kept_at: int = 0
+    repeated: bool = False
+    denied: Callable[[Request], bool] = lambda request: False
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def next(self, request: Request) -> Plan | None:
@@ -108,9 +117,11 @@ class Proxy:
             plan = self.plan
             self.order.append(request.call)
             first, before = self.again or (0, 0)
-            if len(self.order) == first:
-                self.kept = request
-            late = self.kept if len(self.order) == before else None
+            due = len(self.order) - self.kept_at == before - first
+            late = self.kept if due else None
+            self.repeated = self.repeated or late is not None
+            if first and len(self.order) >= first and self.kept is None and ends(request.call):
+                self.kept, self.kept_at = request, len(self.order)
         if late is not None:
             self.forward(late)
         with self.lock:
@@ -145,6 +156,11 @@ class Proxy:
             connection.close()
 
 
+def ends(call: str) -> bool:
+    """Whether a call of this name ends an upload, or makes something visible."""
+    return call in ("CompleteMultipartUpload", "PutIf", "AbortMultipartUpload", "DeleteObjects")
+
+
 class ProxyCalls:
     """The proxy's requests as ``Calls`` of ``check_positions``."""
 
@@ -162,10 +178,16 @@ class ProxyCalls:
         """See ``check_repeats.Repeating``."""
         self.arm(1, None)
         self._proxy.again = first, before
+        self._proxy.repeated = False
+
+    @property
+    def repeated(self) -> bool:
+        """See there."""
+        return self._proxy.repeated
 
     def ends(self, name: str) -> bool:
         """See there."""
-        return name in ("CompleteMultipartUpload", "PutIf", "AbortMultipartUpload", "DeleteObjects")
+        return ends(name)
 
     @property
     def seen(self) -> Sequence[str]:
@@ -243,6 +265,8 @@ def running(endpoint: str) -> Iterator[Proxy]:
 def _meet(proxy: Proxy, request: Request) -> Answer | None:
     """What the client hears; None: the connection breaks."""
     plan = proxy.next(request)
+    if proxy.denied(request):
+        return Answer(403, [("Content-Type", "application/xml")], ACCESS_DENIED)
     if plan is None:
         return proxy.forward(request)
     match plan.fault:

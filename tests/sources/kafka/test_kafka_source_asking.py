@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_INVALID, KafkaError, KafkaException
-from tenacity import wait_none
 
 from abs_clients.kafka import auth_check, timeouts
 from abs_clients.kafka.admin import Admin
 from abs_clients.kafka.settings import Settings
 from abs_core.errors import RefusedError, UnavailableError
+from abs_core.patience import DEFAULT_PATIENCE, Patience
 from abs_sources.kafka import lookup as lookups
 from abs_sources.kafka.lookup import Lookup
 
@@ -52,7 +52,9 @@ class Client:
         return 0
 
 
-def _cluster(monkeypatch: pytest.MonkeyPatch, *clients: Client) -> Lookup:
+def _cluster(
+    monkeypatch: pytest.MonkeyPatch, *clients: Client, patience: Patience = DEFAULT_PATIENCE
+) -> Lookup:
     """With these clients, each when the one before it is given up."""
     waiting = list(clients)
 
@@ -62,7 +64,7 @@ def _cluster(monkeypatch: pytest.MonkeyPatch, *clients: Client) -> Lookup:
         return client
 
     monkeypatch.setattr(auth_check, "AdminClient", opened)
-    return Lookup(Admin(SETTINGS))
+    return Lookup(Admin(SETTINGS), patience)
 
 
 def test_no_offset_is_not_taken_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,16 +98,15 @@ def test_what_fails_at_once_many_times_is_not_given_more_time_than_there_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """librdkafka refuses more than an hour, with an error that is none of ours."""
-    monkeypatch.setattr(lookups, "wait_random_exponential", lambda *_, **__: wait_none())
     clients = [Client([OFFSET_INVALID]) for _ in range(20)]
-    asked = _cluster(monkeypatch, *clients, Client([7]))
+    at_once = Patience(180.0, first_pause=0.0)
+    asked = _cluster(monkeypatch, *clients, Client([7]), patience=at_once)
     assert asked.end([PLACE]) == {PLACE: 7}
-    assert max(client.seconds[0] for client in clients) == lookups.PATIENCE_SECONDS
+    assert max(client.seconds[0] for client in clients) == lookups.LONGEST_SECONDS
 
 
 def test_where_nobody_answers_that_is_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lookups, "PATIENCE_SECONDS", 0.0)
-    asked = _cluster(monkeypatch, Client([OFFSET_INVALID]), Client([]))
+    asked = _cluster(monkeypatch, Client([OFFSET_INVALID]), Client([]), patience=Patience(0.0))
     with pytest.raises(UnavailableError, match="t/0 does not tell its offsets"):
         asked.end([PLACE])
 

@@ -181,15 +181,14 @@ def test_a_partition_that_falls_silent_is_told_and_not_waited_for_without_an_end
     attempts: Attempts, kafka: KafkaService, monkeypatch: pytest.MonkeyPatch, asks: str
 ) -> None:
     attempts.decide(0, attempts.write(0, "a", ["0"]))
-    source = attempts.source()
+    source = attempts.source(patience="1")
     start = source.initial()
-    monkeypatch.setattr(readers, "SILENT_SECONDS", 0.2)
     monkeypatch.setattr(readers.KafkaReader, "_consume", lambda *_: [])
     calls: dict[str, Callable[[], object]] = {
         "how far is decided": lambda: source.latest(start, Limit()),
         "who has won": lambda: verdicts(source.options, attempts.topic).winners(),
         "what is not decided": lambda: undecided(
-            {"bootstrap.servers": kafka.bootstrap}, attempts.topic
+            {"bootstrap.servers": kafka.bootstrap}, attempts.topic, 1.0
         ),
     }
     with pytest.raises(UnavailableError, match=f"nothing came from {attempts.topic}"):

@@ -317,8 +317,7 @@ def test_what_is_not_there_is_refused(
         source(harness, kafka, assign=json.dumps({harness.topic: [7]})).initial()
     with pytest.raises(OptionError, match="no\\.such\\.setting"):
         source(harness, kafka, **{"kafka.no.such.setting": "1"}).initial()
-    monkeypatch.setattr(lookups, "PATIENCE_SECONDS", 0.1)
     monkeypatch.setattr(lookups, "REQUEST_SECONDS", 0.5)
-    nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
-    with pytest.raises(UnavailableError):
+    nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", "patience": "1"}
+    with pytest.raises(UnavailableError, match=r"Kafka at 127\.0\.0\.1:1"):
         KafkaSource(KafkaSourceOptions.parse(nowhere)).initial()

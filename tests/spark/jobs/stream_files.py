@@ -35,6 +35,7 @@ class Job:
         continuous: run until stopped, epoch after epoch, instead of until the files are read.
         scramble: rows go to partitions at random, so that a replay partitions them otherwise.
         tasks: partitions of each epoch; 0 leaves that to the source.
+        select: expressions of the rows that are written; none: the source's columns.
         source: another format to read than Parquet files, with ``source_options``.
         attempts: how often a task is tried.
         conf: more of Spark's settings.
@@ -51,6 +52,7 @@ class Job:
     continuous: bool = False
     scramble: bool = False
     tasks: int = 0
+    select: list[str] = field(default_factory=list)
     source: str | None = None
     source_options: dict[str, str] = field(default_factory=dict)
     attempts: int = 1
@@ -68,6 +70,8 @@ def start(spark: SparkSession, job: Job, url: str | None = None) -> StreamingQue
         rows = rows.repartition(job.tasks or 2, f.rand())
     elif job.tasks:
         rows = rows.repartition(job.tasks, "id")
+    if job.select:
+        rows = rows.selectExpr(*job.select)
     writer = _into_sinks(rows, job, url) if job.sinks else _into_one(rows, job, url)
     writer = writer.option("checkpointLocation", job.checkpoint)
     if job.continuous:

@@ -12,13 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from abs_core.contracts import Sink
+from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.runtime import Graph, Job, Settings
 from abs_core.runtime.keyed import KeyedContext
 from abs_core.runtime.operators import Row
 from abs_core.runtime.tables import TableSource
 from abs_core.state.codecs import INT64
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing.fakes import FakeSink, FakeTarget
 from abs_core.testing.harness import SCHEMA
 
 KEYS, ROWS, SPLITS = 7, 6_000, 4

@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.runtime import Graph, Job, Settings
 from abs_core.runtime.context import TaskContext
 from abs_core.runtime.operators import Emit, Operator
@@ -29,7 +30,6 @@ from abs_core.state.heap import HeapBackend
 from abs_core.state.keygroups import encode_keys
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.state.rocks import RocksBackends
-from abs_core.testing.fakes import FakeSink, FakeTarget
 
 WORDS, BATCH = 125, 2_000
 _ODD = np.arange(1, 2 * WORDS, 2, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)

@@ -7,11 +7,11 @@ import time
 from pathlib import Path
 from threading import Event
 
+from abs_core.fakes import FakeSink, FakeTarget
 from abs_core.registers.file import FileRegister
 from abs_core.runtime import Job, Settings
 from abs_core.runtime.lease import Lease, lead
 from abs_core.state.local_store import LocalSnapshotStore
-from abs_core.testing.fakes import FakeSink, FakeTarget
 
 sys.path.insert(0, str(Path(__file__).parents[4]))
 from tests.core.runtime.jobs.counting import graph

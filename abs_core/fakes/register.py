@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from abs_core.codec import state_from_text, state_to_text
 from abs_core.contracts import Conflict, Stored, Version
+from abs_core.fakes.target import FakeTarget
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
-from abs_core.testing.fakes.target import FakeTarget
 
 
 class FakeRegister:

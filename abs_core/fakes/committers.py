@@ -9,11 +9,11 @@ from abs_core.aborting import abort_each
 from abs_core.contracts import Conflict, Version
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import NotPreparedError, RefusedError
+from abs_core.fakes.register import read, swap
+from abs_core.fakes.target import FakeTarget
+from abs_core.fakes.writers import drop, upsert
 from abs_core.model import Committable, HandleName, InDoubt, Inspection, JobState, Outcome
 from abs_core.protocol import sweepable
-from abs_core.testing.fakes.register import read, swap
-from abs_core.testing.fakes.target import FakeTarget
-from abs_core.testing.fakes.writers import drop, upsert
 
 
 class HandleCommitter:

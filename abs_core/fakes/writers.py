@@ -14,9 +14,9 @@ import pyarrow as pa
 from abs_core.contracts import Task
 from abs_core.crash import CrashPoint, reached
 from abs_core.errors import FencedError, SchemaError, TargetError
+from abs_core.fakes.register import read
+from abs_core.fakes.target import FakeTarget
 from abs_core.model import PROTOCOL, Committable
-from abs_core.testing.fakes.register import read
-from abs_core.testing.fakes.target import FakeTarget
 from abs_core.testing.harness import SCHEMA, Row
 
 

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 
 from abs_core.contracts import Sink
+from abs_core.fakes.sink import FakeSink
+from abs_core.fakes.target import FakeTarget
 from abs_core.model import HandleName
-from abs_core.testing.fakes.sink import FakeSink
-from abs_core.testing.fakes.target import FakeTarget
 from abs_core.testing.harness import Row
 
 

@@ -1,0 +1,123 @@
+"""Two jobs whose names join to one transactional id: the second one is not born."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from abs_clients.kafka.cluster import close_clusters
+from abs_core.births.parent import parent_key
+from abs_core.codec import state_to_text
+from abs_core.model import Finding, JobState, Severity
+from abs_services import KafkaService
+from abs_sinks.kafka import KafkaOptions, KafkaSink
+from abs_sinks.kafka.joined_ids import namesakes
+from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register_session import register_id
+from abs_sinks.kafka.wal import ledger_key
+from tests.kit.kafka import delete_topics, make_topic
+
+SCHEMA = pa.schema([("value", pa.string())])
+STATE = JobState("0123456789abcdef", "job", "target", "lineage", 1, "run")
+
+
+@pytest.mark.parametrize(
+    ("topic", "key", "others"),
+    [
+        ("a", "job", []),
+        ("a", "b.c", [("a.b", "c")]),
+        ("a.b", "c", [("a", "b.c")]),
+        ("a.b", "c.d@t", [("a", "b.c.d@t"), ("a.b.c", "d@t")]),
+        ("a", "b@t.c", []),  # no topic has such a name
+        ("a", "b..c", [("a.b", ".c"), ("a.b.", "c")]),
+        ("a", "b.", []),
+    ],
+)
+def test_namesakes_are_all_other_cells_of_one_id(
+    topic: str, key: str, others: list[tuple[str, str]]
+) -> None:
+    assert namesakes(topic, key) == others
+    assert {register_id(*cell) for cell in others} <= {register_id(topic, key)}
+
+
+@pytest.fixture
+def options(kafka: KafkaService, topic: str) -> Iterator[KafkaOptions]:
+    """Of a job under the register topic ``NAME``; others are ``NAME.b``."""
+    kafka.start()
+    name = f"joined-{secrets.token_hex(4)}"
+    given = {
+        "kafka.bootstrap.servers": kafka.bootstrap,
+        "topic": topic,
+        "registertopic": name,
+        "protocol": "2pc",
+    }
+    options = KafkaOptions.parse(given)
+    make_topic(options.kafka, topic)
+    yield options
+    close_clusters()
+    delete_topics(options.kafka, [name, f"{name}.b", topic])
+
+
+def found(options: KafkaOptions, job: str, *, own_register: bool = True) -> list[Finding]:
+    sink = KafkaSink(options, SCHEMA, co_commit=own_register)
+    return [each for each in sink.preflight(job) if "same transactional id" in each.what]
+
+
+def beside(options: KafkaOptions) -> KafkaRegister:
+    return KafkaRegister(replace(options, registertopic=f"{options.registertopic}.b"))
+
+
+def born(register: KafkaRegister, job: str) -> None:
+    register.compare_and_set(job, None, replace(STATE, job=job))
+
+
+@pytest.mark.services
+def test_a_new_job_that_would_get_the_id_of_another_one_is_refused(options: KafkaOptions) -> None:
+    assert not found(options, "b.c")
+    born(beside(options), "c")
+    [told] = found(options, "b.c")
+    assert told.severity is Severity.ERROR
+    assert f"{options.registertopic}.b" in told.what
+    assert "job=" in told.remedy
+    assert not found(options, "b.d")
+    # The same looked at from the other side, as the topic with the dot is named.
+    born(KafkaRegister(options), "b.e")
+    [told] = found(replace(options, registertopic=f"{options.registertopic}.b"), "e")
+    assert told.severity is Severity.ERROR
+
+
+@pytest.mark.services
+def test_a_job_that_is_there_already_is_warned_until_the_other_is_retired(
+    options: KafkaOptions,
+) -> None:
+    born(KafkaRegister(options), "b.c")
+    born(beside(options), "c")
+    [told] = found(options, "b.c")
+    assert told.severity is Severity.WARNING
+    beside(options).retire("c")
+    assert not found(options, "b.c")
+
+
+@pytest.mark.services
+def test_ledgers_and_parent_records_are_looked_for_too(
+    options: KafkaOptions, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    beside(options).swap_text(ledger_key("c"), None, "{}")
+    beside(options).swap_text(parent_key("c"), None, state_to_text(STATE))
+    folder = tmp_path_factory.mktemp("wal").as_uri()
+    wal = replace(options, common=replace(options.common, protocol="wal", wal=folder))
+    [told] = found(wal, "b.c", own_register=False)
+    assert ledger_key("c") in told.what
+    [told] = found(options, "b.c@today")
+    assert told.severity is Severity.ERROR
+    assert not found(options, "b.c"), "no id of its own is another's"
+
+
+@pytest.mark.services
+def test_a_topic_of_records_under_such_a_name_is_no_register(options: KafkaOptions) -> None:
+    make_topic(options.kafka, f"{options.registertopic}.b")
+    assert not found(options, "b.c")

@@ -1,0 +1,202 @@
+"""A task looks whether its executor gets to the target before it takes a row, by both ways in."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from abs_clients.kafka.cluster import close_clusters
+from abs_clients.s3.client import close_idle
+from abs_core.births.certificate import Origin
+from abs_core.errors import RefusedError, TargetError, UnavailableError
+from abs_core.patience import Patience
+from abs_services import PostgresService
+from abs_services.contracts import S3Service
+from abs_spark import task as by_format
+from abs_spark.foreach import tasks as by_epoch
+from abs_spark.foreach.sealed import Sealed
+from abs_spark.foreach.views import View
+from abs_spark.formats import kafka, postgres, s3
+from abs_spark.names import Announced, RunName
+from abs_spark.share import task_of
+from abs_spark.target import Format, Target
+from tests import daily
+from tests.spark.epoch_world import EpochWorld
+from tests.spark.test_spark_task import FAKE, ROWS, SCHEMA, Options, Sink, begun
+
+PROTOCOLS = ("2pc", "wal", "idempotent")
+KINDS = ("postgres", "kafka", "s3")
+JOB = "job"
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """Host and port where nobody listens."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # and does not listen
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
+def target(kind: str, protocol: str, at: str, folder: Path, **more: str) -> Target:
+    """Of a server at host and port."""
+    given = {"protocol": protocol, "patience": "1", "job": JOB, **more}
+    if kind == "postgres":
+        upserts = {"write": "upsert", "key": "id"} if protocol == "idempotent" else {}
+        given |= {"url": f"postgresql://u:p@{at}/d", "dbtable": "t", **upserts}
+        return Target(postgres.FORMAT, postgres.FORMAT.parse(given), SCHEMA)
+    if kind == "kafka":
+        log = {"wal": folder.as_uri()} if protocol == "wal" else {}
+        given |= {"kafka.bootstrap.servers": at, "topic": "t", **log}
+        return Target(kafka.FORMAT, kafka.FORMAT.parse(given), SCHEMA)
+    given |= {"path": "s3://bucket/data", "region": "us-east-1", "endpoint": f"http://{at}", **more}
+    return Target(s3.FORMAT, s3.FORMAT.parse(given), SCHEMA)
+
+
+class Rows(Iterator[pa.RecordBatch]):
+    """A task's input, which tells whether any of it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = False
+
+    def __next__(self) -> pa.RecordBatch:
+        self.asked = True
+        raise StopIteration
+
+
+def of_a_format(to: Target, rows: Iterator[pa.RecordBatch], folder: Path) -> None:
+    name = RunName(JOB, "query", folder.name)
+    by_format.run_task(to, name, 0, 1, rows, Announced(), Origin(), digests=False)
+
+
+def of_an_epoch(to: Target, rows: Iterator[pa.RecordBatch], folder: Path) -> None:
+    part = by_epoch.Part(0, to, View(0, SCHEMA), "")
+    task = task_of(begun(Options(folder / "register.db"), folder.name), 0, 0)
+    work = by_epoch.Work(
+        Sealed(by_epoch.Told((part,), to)), task, own=True, drain=False, digests=False
+    )
+    by_epoch.take_part(work, 1, rows)
+
+
+TAKES = {"format": of_a_format, "epoch": of_an_epoch}
+both = pytest.mark.parametrize("take", list(TAKES.values()), ids=list(TAKES))
+
+CELLS = list(product(TAKES, KINDS, PROTOCOLS))
+SLOW = [cell for cell in CELLS if cell[1] == "kafka"]
+"""A request to a broker that is not there takes 15 s."""
+LATER = [cell for cell in SLOW if cell not in daily.cut(SLOW, 1, "executors without a broker")]
+
+
+@pytest.mark.parametrize(
+    ("way", "kind", "protocol"),
+    [pytest.param(*c, marks=[pytest.mark.campaign] if c in LATER else []) for c in CELLS],
+)
+def test_without_a_way_to_the_target_no_row_is_taken_and_the_error_says_executor(
+    way: str,
+    kind: str,
+    protocol: str,
+    nowhere: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "some")
+    rows = Rows()
+    try:
+        with pytest.raises(UnavailableError) as raised:
+            TAKES[way](target(kind, protocol, nowhere, tmp_path), rows, tmp_path)
+    finally:
+        close_clusters()
+        close_idle()
+    says_executor(raised.value)
+    assert not rows.asked
+
+
+@pytest.mark.services
+@both
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_with_credentials_that_s3_refuses_no_row_is_taken(
+    take: Any, protocol: str, store: S3Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of somebody else")
+    close_idle()
+    path = {"path": f"s3://{store.bucket}/{tmp_path.name}"}
+    at, rows = store.endpoint.removeprefix("http://"), Rows()
+    try:
+        with pytest.raises(RefusedError) as raised:
+            take(target("s3", protocol, at, tmp_path, **path), rows, tmp_path)
+    finally:
+        close_idle()
+    says_executor(raised.value)
+    assert not rows.asked
+
+
+@pytest.mark.services
+@both
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_with_a_password_that_postgresql_refuses_no_row_is_taken(
+    take: Any, protocol: str, postgres: PostgresService, tmp_path: Path
+) -> None:
+    at = postgres.url.partition("@")[2].partition("/")[0]
+    rows = Rows()
+    with pytest.raises(TargetError, match="u") as raised:
+        take(target("postgres", protocol, at, tmp_path), rows, tmp_path)
+    says_executor(raised.value)
+    assert not rows.asked
+
+
+def says_executor(error: TargetError) -> None:
+    assert error.what.startswith("This executor does not get to its target"), error
+    assert "credentials and the network path" in error.remedy
+
+
+@pytest.mark.spark
+@pytest.mark.services
+def test_an_epoch_whose_executors_have_other_credentials_than_its_driver_names_the_executor(
+    spark: SparkSession, world: EpochWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.files.add_files(range(1))
+    # What Spark hands to its Python workers; the driver goes on with the right ones.
+    monkeypatch.setitem(spark.sparkContext.environment, "AWS_ACCESS_KEY_ID", "somebody")
+    monkeypatch.setitem(spark.sparkContext.environment, "AWS_SECRET_ACCESS_KEY", "else")
+    told = rf"This executor does not get to its target.*on executor {socket.gethostname()}"
+    with pytest.raises(StreamingQueryException, match=told):
+        world.run(spark, world.epoch(world.to_s3()))
+    assert not world.bucket.names()
+    assert not world.bucket.uploads()
+
+
+def counting(asked: list[int]) -> Format:
+    """A format whose sinks note that they were asked."""
+
+    class Asked(Sink):
+        def reach(self) -> None:
+            asked.append(1)
+
+    return replace(FAKE, sink=Asked, beside=Asked)
+
+
+def test_a_process_asks_its_target_once(tmp_path: Path) -> None:
+    """Small epochs do not get slower: the second task finds the sink that the first one asked by."""
+    state = begun(Options(tmp_path / "t.db"), "run")
+    asked: list[int] = []
+    to = Target(counting(asked), Options(tmp_path / "t.db", patience=Patience(1.0)), SCHEMA)
+    part = by_epoch.Part(0, to, View(0, SCHEMA), "")
+    for _ in range(3):
+        told = Sealed(by_epoch.Told((part,), to))
+        work = by_epoch.Work(told, task_of(state, 0, 0), own=True, drain=False, digests=False)
+        by_epoch.take_part(work, 1, iter([ROWS]))
+    name = RunName(JOB, "query", "run")
+    for partition in (1, 2):
+        by_format.run_task(
+            to, name, 0, partition, iter([ROWS]), Announced(), Origin(), digests=False
+        )
+    assert len(asked) == 2  # by each way in
