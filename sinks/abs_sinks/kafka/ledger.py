@@ -116,11 +116,7 @@ def check_log(committables: Sequence[Committable], log: str) -> None:
 
 
 def gone(committable: Committable, topic: str, segments: str) -> CorruptionError:
-    """The error for a decided segment whose outcome is unknown.
-
-    Args:
-        segments: their URL.
-    """
+    """The error for a decided segment whose outcome is unknown."""
     return CorruptionError(
         f"The topic {topic} was deleted after this was pre-committed, and with it the ledger that says "
         "whether its records are committed. They are not sent again.",

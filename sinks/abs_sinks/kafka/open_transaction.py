@@ -126,11 +126,7 @@ def offsets_of(
     partitions: Sequence[tuple[str, int]],
     found: Mapping[tuple[str, int], ProducerState | None] | None,
 ) -> str:
-    """The places of a transaction's records, for display: ``topic-0 from 17 (5)``, ...
-
-    Args:
-        found: by partition; None: the partitions could not be asked.
-    """
+    """The places of a transaction's records, for display: ``topic-0 from 17 (5)``, ..."""
     shown = []
     for topic, partition in partitions[:SHOWN_PARTITIONS]:
         produced = None if found is None else found.get((topic, partition))

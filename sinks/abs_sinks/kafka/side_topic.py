@@ -5,6 +5,8 @@ retention, plus ``segment.ms`` and a day: Kafka deletes a segment only by its ne
 
 It is created once, and its id is kept in a cell of the register's topic that outlives the jobs. A lost
 or recreated side topic is refused: readers would drop committed records as undecided or lost.
+
+Every function that asks the brokers raises ``TargetError`` if they do not answer, or refuse.
 """
 
 from __future__ import annotations
@@ -94,11 +96,7 @@ def _key(options: KafkaOptions) -> tuple[str, str, str]:
 
 
 def send_winners(transactions: TransactionalProducer, topic: str, decided: Decided) -> None:
-    """Write a winners record in the open transaction, and wait for its acknowledgement.
-
-    Raises:
-        TargetError: it was refused, or is not acknowledged in time.
-    """
+    """Write a winners record in the open transaction, and wait for its acknowledgement."""
     sender = transactions.to(topic, timeouts.WINNERS_SECONDS)
     sender.send(single(decided.key, decided.to_bytes(), partition=0))
     sender.flush()
@@ -197,7 +195,6 @@ def _settle(options: KafkaOptions, topic: str, job: str) -> None:
 
     Raises:
         CorruptionError: it is gone, or was recreated.
-        TargetError: the brokers do not answer, or refuse.
     """
     register = KafkaRegister(options)
     for _ in range(TRIES):
@@ -220,11 +217,7 @@ def _settle(options: KafkaOptions, topic: str, job: str) -> None:
 
 
 def was_written(options: KafkaOptions, topic: str) -> bool:
-    """Whether jobs wrote to the topic under this protocol, and its side topic exists.
-
-    Raises:
-        TargetError: the brokers do not answer, or refuse.
-    """
+    """Whether jobs wrote to the topic under this protocol, and its side topic exists."""
     _, birth = _known(KafkaRegister(options), topic)
     if birth is None:
         return False
@@ -232,11 +225,7 @@ def was_written(options: KafkaOptions, topic: str) -> bool:
 
 
 def side_loss(options: KafkaOptions, topic: str, job: str | None) -> CorruptionError | None:
-    """The loss that ``winners_topic`` would raise; changes nothing.
-
-    Raises:
-        TargetError: the brokers do not answer, or refuse.
-    """
+    """The loss that ``winners_topic`` would raise; changes nothing."""
     _, birth = _known(KafkaRegister(options), topic)
     found = topic_facts(options.kafka, [topic, side_topic(topic)], again=True)
     return _loss(options, topic, job, birth, found)
