@@ -229,7 +229,7 @@ def _summed(parts: Hashes, offsets: npt.NDArray[np.int64]) -> Hashes:
 
 
 def _places(offsets: npt.NDArray[np.int64]) -> Hashes:
-    """A factor for each part, by its place in its group."""
+    """A hash of each part's place in its group, mixed into its own."""
     ranks = _ranks(offsets)
     return _mixed(np.arange(ranks.max(initial=0) + 1, dtype=np.uint64))[ranks]
 

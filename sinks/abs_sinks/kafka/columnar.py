@@ -120,6 +120,7 @@ class ColumnarSender:
                     f"acknowledged after {self.patience:g} s.",
                     remedy="see whether the brokers are up and in sync; the epoch is tried again.",
                 )
+            # Until an answer comes, or the pause ends.
             wait = min(left, paused) if paused or not self._outbox.flying else left
             answer = self._transport.answer(wait)
             if answer is not None:

@@ -1,7 +1,8 @@
 """Finds cells that share a transactional id, whose jobs would fence each other.
 
 A cell's id joins topic and job with a dot (``register_session.register_id``), and both may hold dots:
-job ``b.c`` in topic ``a`` has the id of job ``c`` in ``a.b``. Preflight makes a request per dot.
+job ``b.c`` in topic ``a`` has the id of job ``c`` in ``a.b``. The ids are durable, so preflight looks
+for the other cell, by a request per dot.
 """
 
 from __future__ import annotations

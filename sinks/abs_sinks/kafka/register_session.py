@@ -90,7 +90,7 @@ class FencedProducer:
             raise
 
     def commit(self) -> None:
-        """Commit the transaction; after a ``TargetError`` its outcome is unknown."""
+        """Commit; after a ``TargetError`` the outcome is unknown, and this producer unusable."""
         try:
             self._transactions.commit()
         except BaseException:

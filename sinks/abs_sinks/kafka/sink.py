@@ -58,7 +58,7 @@ class KafkaSink:
 
     @property
     def target(self) -> str:
-        """See ``ids.identity``."""
+        """``kafka:<cluster id>/<topic>``; see ``ids.identity``."""
         return identity(self._options)
 
     def writer(self, task: Task) -> Writer:

@@ -63,7 +63,7 @@ _MAY = "with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
 
 class IdempotentWriter(OneCopyWriter):
-    """Upserts in ``pre_commit``; a replay sets the rows to the same values.
+    """Rows are visible when ``pre_commit`` returns; a replay sets them to the same values.
 
     The register must be in the same database (``stateschema``).
     """

@@ -48,7 +48,10 @@ class Staging:
         return sql.Identifier(self._schema, _table_name(handle))
 
     def creating(self, handle: HandleName, plan: CopyPlan, *, logged: bool) -> sql.Composed:
-        """The statements that create the table in a transaction; UNLOGGED skips the disk's flush."""
+        """The statements that create the table in a transaction.
+
+        UNLOGGED does not wait for the disk: a crash that loses its creation loses its rows anyway.
+        """
         return sql.SQL("; ").join(
             [
                 sql.SQL("create {} table {} ({}) with (autovacuum_enabled = off)").format(
