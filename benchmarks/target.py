@@ -12,8 +12,8 @@ import psycopg
 
 from abs_services import (
     PostgresService,
-    Way,
-    chosen_way,
+    Provider,
+    chosen_provider,
     fresh_database,
     in_database,
     services,
@@ -89,7 +89,7 @@ class Target:
 @contextmanager
 def server() -> Iterator[PostgresService]:
     """A server for the benchmarks: native with :data:`SETTINGS`, or as ``ABS_SERVICES`` says."""
-    native = chosen_way() is Way.NATIVE
+    native = chosen_provider() is Provider.NATIVE
     with NativePostgres(settings=SETTINGS) if native else services().postgres() as started:
         yield started
 

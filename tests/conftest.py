@@ -17,7 +17,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from abs_services import KafkaService, PostgresService, S3Service, Way, fresh_database, services
+from abs_services import (
+    KafkaService,
+    PostgresService,
+    Provider,
+    S3Service,
+    fresh_database,
+    services,
+)
 from abs_services.native.kafka import archive_classes
 from tests import daily
 from tests.kit.kafka_cluster import NativeKafkaCluster
@@ -96,7 +103,7 @@ def database(postgres: PostgresService) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaService]:
     """A Kafka broker, shared by the tests of this process."""
-    if services().way is Way.NATIVE:
+    if services().provider is Provider.NATIVE:
         archive_classes()
     with services().kafka() as server:
         yield server
@@ -104,7 +111,7 @@ def kafka() -> Iterator[KafkaService]:
 
 @pytest.fixture(scope="module")
 def _brokers() -> Iterator[NativeKafkaCluster]:
-    if services().way is not Way.NATIVE:
+    if services().provider is not Provider.NATIVE:
         pytest.skip("the brokers are not ours to kill one by one")
     archive_classes()
     with NativeKafkaCluster() as cluster:

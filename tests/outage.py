@@ -1,4 +1,4 @@
-"""Servers that are away: stopped; or standing still, alive for the kernel, which takes what is sent."""
+"""Servers that are away: stopped, killed; or standing still, while the kernel takes what is sent."""
 
 from __future__ import annotations
 
@@ -46,8 +46,20 @@ def stopped(service: Service) -> Iterator[None]:
         service.start()
 
 
+@contextlib.contextmanager
+def killed(service: Service) -> Iterator[None]:
+    """SIGKILL for the server and all of its processes; it starts again at the end."""
+    if not service.controllable:
+        pytest.skip("the server is not ours to kill")
+    service.kill()
+    try:
+        yield
+    finally:
+        service.start()
+
+
 Way = Callable[[Service], AbstractContextManager[None]]
-"""How a server is away: ``standing_still`` or ``stopped``."""
+"""How a server is away: ``standing_still``, ``stopped`` or ``killed``."""
 
 
 class Away:

@@ -6,6 +6,7 @@ from abs_core.runtime.describe import describe, mermaid
 from abs_core.runtime.graph import EventTime, Graph, Stream
 from abs_core.runtime.job import Job
 from abs_core.runtime.recovery import Restore
+from abs_core.several.sinks import Sinks
 
 __all__ = [
     "STRATEGIES",
@@ -14,6 +15,7 @@ __all__ = [
     "Job",
     "Restore",
     "Settings",
+    "Sinks",
     "Stream",
     "describe",
     "mermaid",

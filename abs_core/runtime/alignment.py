@@ -1,14 +1,14 @@
-"""When a task blocks, copies, logs and passes a barrier on: the snapshot algorithms, pure.
+"""The snapshot algorithms: when a task blocks, copies, logs and forwards a barrier. Pure.
 
-A strategy is a function ``(inputs, state, input, checkpoint) -> Step`` that is asked whenever a barrier
-arrives on an input (or, at a source, is triggered). It answers with the next state and what the task
-has to do at once, in that order. No I/O, no data, no clock: the same functions run in threads and in
-the deterministic simulation.
+A strategy is a function ``(inputs, state, input, checkpoint) -> Step``, called when a barrier
+arrives on an input (or, at a source, is triggered). It returns the next state and the actions of
+the task, in that order. No I/O, no data, no clock: the same functions run in threads and in the
+deterministic simulation.
 
 | strategy | source | a snapshot holds |
 | --- | --- | --- |
 | ``aligned`` | Carbone et al. 2015, algorithms 1 (acyclic) and 2 (cyclic) | state, back-edge log |
-| ``unaligned`` | Chandy and Lamport 1985; barriers overtake data (Flink, FLIP-76) | state, channels |
+| ``unaligned`` | Chandy and Lamport 1985; overtaking barriers (Flink, FLIP-76) | state, channels |
 | ``drain`` | IBM Streams: outputs held, operators in topological order | state |
 | ``stop_the_world`` | Naiad (Murray et al. 2013): inputs halted, all queues empty | state |
 | ``none`` | - | one snapshot at the very end, to commit |
@@ -33,7 +33,7 @@ class Inputs:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """A copy is taken; data from the awaited inputs still belongs to its snapshot, and is logged."""
+    """A copy whose log is open: data from the awaited inputs still belongs to its snapshot."""
 
     checkpoint: int
     awaited: frozenset[int]
@@ -41,12 +41,12 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Where a task stands.
+    """The alignment state of a task.
 
     Args:
-        blocked: inputs that must not be read: what they hold belongs after the snapshot.
-        open: copies whose log is not complete yet, oldest first; several with several checkpoints.
-        held: reads nothing at all until it is resumed.
+        blocked: inputs that must not be read: their data belongs after the snapshot.
+        open: copies with an incomplete log, oldest first; several with concurrent checkpoints.
+        held: reads nothing until it is resumed.
         released: checkpoints up to this one hold nobody any more: their barriers may come late.
     """
 
@@ -57,7 +57,7 @@ class Alignment:
 
 
 class Do(Enum):
-    """What a task does at once, before it reads on."""
+    """An action of a task, before it reads on."""
 
     BROADCAST = auto()
     """Send the barrier to every output."""
@@ -86,7 +86,7 @@ IDLE = Alignment()
 def aligned(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: int) -> Step:
     """Block each regular input at its barrier until all have delivered it; log back-edges.
 
-    The barrier goes out before the copy is persisted, and before any input is read again.
+    The barrier is forwarded before the copy is persisted, and before any input is read again.
     """
     if input_ is not None and input_ in inputs.back:
         return _delivered(state, input_, checkpoint)
@@ -101,9 +101,9 @@ def aligned(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: in
 
 
 def unaligned(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: int) -> Step:
-    """Copy at the first barrier; what the other inputs deliver before theirs goes into the snapshot.
+    """Copy at the first barrier; data of other inputs before theirs goes into the snapshot.
 
-    Nothing is ever blocked, and loops need no rule of their own.
+    Nothing is ever blocked, and loops need no special rule.
     """
     if any(log.checkpoint == checkpoint for log in state.open):
         assert input_ is not None, "a source has no other inputs to wait for"
@@ -116,10 +116,10 @@ def unaligned(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: 
 
 
 def drain(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: int) -> Step:
-    """As aligned, but the state is durable before the barrier passes on, and the task is held.
+    """As aligned, but the state is durable before the barrier is forwarded.
 
-    Held until the coordinator resumes it; so all that was in transit is consumed, in topological
-    order. A graph with loops has no such order: the plan refuses it.
+    The task is held until the coordinator resumes it, so all data in transit is consumed in
+    topological order. A graph with loops has none: the plan refuses it.
     """
     step = aligned(inputs, state, input_, checkpoint)
     if not step.do:
@@ -128,15 +128,15 @@ def drain(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: int)
 
 
 def at_rest(inputs: Inputs, state: Alignment, input_: int | None, checkpoint: int) -> Step:
-    """Stop the world: every source is halted and every channel empty when this is called.
+    """Stop the world: called when every source is halted and every channel is empty.
 
-    There are no barriers; each task is triggered by itself, and held until it is resumed.
+    There are no barriers; each task is triggered separately, and held until it is resumed.
     """
     return Step(halted(state, checkpoint), (Do.COPY, Do.PERSIST_NOW))
 
 
 def logs(state: Alignment, input_: int) -> list[int]:
-    """The checkpoints whose snapshot data from this input still belongs to."""
+    """The checkpoints whose snapshots still include data from this input."""
     return [log.checkpoint for log in state.open if input_ in log.awaited]
 
 
@@ -150,7 +150,7 @@ def resumed(state: Alignment, checkpoint: int) -> Alignment:
 
 
 def _delivered(state: Alignment, input_: int, checkpoint: int) -> Step:
-    """An awaited input has delivered its barrier; with the last one the snapshot is complete."""
+    """Note the barrier of an awaited input; the last one completes the snapshot."""
     logs = [
         replace(log, awaited=log.awaited - {input_}) if log.checkpoint == checkpoint else log
         for log in state.open
@@ -167,8 +167,8 @@ class SnapshotStrategy:
         on_barrier: the strategy of every task.
         halts: sources are halted and all channels emptied before tasks are triggered.
         resumes: tasks are held until the coordinator resumes them.
-        periodic: checkpoints are taken while the job runs, and not only at its end.
-        cycles: graphs with loops can be snapshot.
+        periodic: checkpoints are taken while the job runs, not only at its end.
+        cycles: graphs with loops are supported.
     """
 
     name: str

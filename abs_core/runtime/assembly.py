@@ -1,4 +1,4 @@
-"""Puts tasks together: wiring, operators, what a snapshot holds. The same for every scheduler."""
+"""Builds tasks: wiring, operators, restored state. The same for every scheduler."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from abs_core.state.operator_state import OperatorState
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a snapshot holds of one task.
+    """A task's part of a snapshot.
 
     Args:
-        state: as the maker of contexts understands it.
+        state: for the factory of contexts.
         log: data that was in the channels, as (input port, batch).
     """
 
@@ -48,11 +48,10 @@ class Crewing:
 
     Args:
         state: the register's; its generation is in the handles' names.
-        first: number of the first checkpoint that this attempt takes part in.
-        sinks: ids of all sinks of the job, in the order in which they have their partitions.
-        capacity: of a channel, in elements.
-        rows: the same in rows.
-        count: whether all that is in flight is to be counted; stopping the world needs it.
+        first: number of the attempt's first checkpoint.
+        sinks: ids of all sinks of the job, in the order of their partitions.
+        capacity: of a channel, in elements; ``rows``: in rows.
+        count: count everything in flight; stopping the world needs it.
         task: makes one of its id, operator, context, inputs, outputs and loop.
     """
 
@@ -69,10 +68,10 @@ class Crewing:
 
 @dataclass(frozen=True, slots=True)
 class Assembly:
-    """The tasks of a region, ready to step, and the count of what is in its channels.
+    """The tasks of a region, ready to step, and the count of data in its channels.
 
     ``close`` closes every operator and then its state, each once, also if another one fails to; but
-    nothing of those tasks that are ``left``.
+    nothing of tasks that are ``left``.
     """
 
     tasks: list[Task]
@@ -82,10 +81,9 @@ class Assembly:
 
 
 def assemble(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
-    """Build and restore the tasks of some operators: all of them, or nothing is left open.
+    """Build and restore the tasks of some operators: all, or nothing is left open.
 
-    Raises:
-        ConfigError, CorruptionError: what is to be restored cannot be.
+    Raises ConfigError or CorruptionError if the state cannot be restored.
     """
     logged = any(part.log for id_ in operators for part in parts.get(id_, ()))
     draining = Tally() if logged else None
@@ -139,7 +137,7 @@ def _named(crew: Crewing, place: Wired) -> Iterator[None]:
 def _begin_sources(
     crew: Crewing, wired: Sequence[Wired], contexts: Sequence[Context]
 ) -> frozenset[str]:
-    """Let sources have their positions; those whose tasks wait until a checkpoint holds them."""
+    """Give sources their positions; returns those that wait until a checkpoint holds them."""
     states: dict[str, list[OperatorState]] = {}
     for place, context in zip(wired, contexts, strict=True):
         if place.node.source is not None:
@@ -153,12 +151,12 @@ def _begin_sources(
 
 
 def _drain_first(tasks: Sequence[Task], draining: Tally) -> None:
-    """Sources read nothing new until what the snapshot had in its channels is through, and decided.
+    """Let sources wait until the snapshot's channel data is processed and decided.
 
-    Else a record that a source reads now could overtake an older one of its key: after rescaling its
-    split or its key may be another task's, and so is its way, which may lead to another task of the
-    sink. Handles of one decision have no order: so a checkpoint comes between, for which the
-    coordinator looks at ``drained``.
+    Else a new record could overtake an older one of its key: after rescaling, its split or key may
+    belong to another task, and its path may lead to another task of the sink. Handles of one
+    decision have no order: so a checkpoint comes between, for which the coordinator looks at
+    ``drained``.
     """
     sources = [task for task in tasks if not task.inputs]
 
@@ -191,10 +189,8 @@ def _operator(crew: Crewing, wired: Wired, context: Context) -> Operator:
 def _replay(wired: Wired, parts: Sequence[Part]) -> list[tuple[int, Batch]]:
     """This task's share of the logs: its own; after rescaling, by key or all of an old task's.
 
-    So what is left of a key stays in its order.
-
-    Raises:
-        ConfigError: what was broadcast cannot be dealt out: each old task has a copy of it.
+    So the rest of a key stays in its order. Raises ConfigError for broadcast data, which cannot be
+    redistributed: each old task has a copy.
     """
     node, subtask = wired.node, wired.id.subtask
     if len(parts) == node.parallelism:

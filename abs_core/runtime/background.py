@@ -1,4 +1,4 @@
-"""Makes copies durable beside the tasks: one after the other, by one thread, and never a dead one."""
+"""Persists copies in one background thread, in order, without those of failed checkpoints."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from abs_core.runtime.copies import Copy
 class Background:
     """A queue of copies, and the thread that persists them in order.
 
-    What waits here holds memory: copies of a checkpoint that has failed are dropped at once, so there
-    are never more than one for each task and checkpoint under way, and the one that is being persisted.
-
-    Args:
-        persist: makes a copy durable; never raises.
-        drop: frees a copy that will not be persisted; never raises.
+    Queued copies hold memory: those of a failed checkpoint are dropped at once, so there are never
+    more than one for each task and pending checkpoint, and the one in progress. ``persist`` and
+    ``drop`` never raise.
     """
 
     def __init__(self, persist: Callable[[Copy], None], drop: Callable[[Copy], None]) -> None:
@@ -37,7 +34,7 @@ class Background:
             self._changed.notify_all()
 
     def drop(self, checkpoint: int) -> None:
-        """The checkpoint has failed: free what waits of it."""
+        """Free the waiting copies of a failed checkpoint."""
         with self._changed:
             dead = [copy for copy in self._queue if copy.checkpoint == checkpoint]
             self._queue = deque(c for c in self._queue if c.checkpoint != checkpoint)
@@ -46,12 +43,12 @@ class Background:
             self._drop(copy)
 
     def rest(self, timeout: float | None) -> bool:
-        """Wait until nothing is queued, nor being persisted; whether it came to that in time."""
+        """Wait until the queue is empty and idle; False after the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not (self._queue or self._busy), timeout)
 
     def close(self) -> None:
-        """Persist nothing more; what is being persisted goes on."""
+        """Persist nothing more; a copy in progress is finished."""
         with self._changed:
             self._closed, dead = True, list(self._queue)
             self._queue.clear()

@@ -1,9 +1,9 @@
-"""A bounded FIFO channel between two tasks, and the count of what is in flight.
+"""A bounded FIFO channel between two tasks, and the count of elements in flight.
 
-One task puts, one takes. There is no lock: ``deque`` appends and pops are atomic, and only the
-producer ever puts. Back pressure is by credit: a task takes its next element only while each of its
-outputs has room, in elements and in rows, so a channel exceeds its capacity by the output of one
-element at most. Sources cut what they read into parts (``PARTS``), small against the bound.
+One task puts, one takes. There is no lock: ``deque`` appends and pops are atomic. Back pressure is
+by credit: a task takes its next element only while each of its outputs has room, in elements and in
+rows, so a channel exceeds its capacity by the output of one element at most. Sources cut what they
+read into parts (``PARTS``), small against the bound.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PARTS = 4
 class Tally:
     """Counts elements that are put and not yet processed. Zero, once inputs are shut, is final.
 
-    ``woken`` are called when it is zero: tasks that wait for it.
+    At zero it calls ``woken``.
     """
 
     def __init__(self) -> None:
@@ -55,8 +55,8 @@ class Channel:
 
     Args:
         capacity: elements.
-        tallies: count what is in here.
-        rows_bound: with so many rows or more in it, it has no room.
+        tallies: count its elements.
+        rows_bound: with this many rows it has no room.
     """
 
     __slots__ = (
@@ -79,7 +79,7 @@ class Channel:
 
     @property
     def rows(self) -> int:
-        """How many rows are in here."""
+        """Number of rows in the channel."""
         return self._rows_put - self._rows_taken
 
     def put(self, element: Any) -> None:
@@ -91,7 +91,7 @@ class Channel:
         self.woken()
 
     def take(self) -> Any:
-        """The next element. Unless it is a barrier, the taker calls ``processed`` when through."""
+        """The next element. Unless it is a barrier, call ``processed`` afterwards."""
         with self._overtaking:
             element = self.queue.popleft()
         if type(element) not in CONTROL:
@@ -100,7 +100,7 @@ class Channel:
         return element
 
     def entered(self) -> None:
-        """An element counts as in here, until it is processed."""
+        """Count an element until it is processed."""
         for tally in self.tallies:
             tally.add()
 
@@ -109,9 +109,9 @@ class Channel:
             tally.done()
 
     def overtake(self, checkpoint: int) -> None:
-        """Put a barrier ahead of all data that waits here, but behind earlier barriers.
+        """Put a barrier before all waiting data, but after earlier barriers.
 
-        The barrier carries the data it passed: to the snapshot, that data is still in the channel.
+        The barrier carries the overtaken data: in the snapshot it is still in the channel.
         """
         with self._overtaking:
             waiting = list(self.queue)
@@ -128,4 +128,4 @@ def _rows(element: Any) -> int:
 
 
 def _nobody() -> None:
-    """Nobody is to be woken: the scheduler looks by itself."""
+    """The scheduler polls."""

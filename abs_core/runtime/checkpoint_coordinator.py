@@ -1,8 +1,8 @@
-"""Drives the coordinator's rules: triggers, collects, decides, notifies. All of its I/O is here.
+"""Executes the checkpoint rules, with their I/O: triggers, collects, decides, notifies.
 
-The decision is one compare-and-set of the job's register, by the same ``abs_core.coordinator`` as in
-Spark; the completion record that holds the snapshot and the handles is durable before it, and the
-register names it by its digest. So a checkpoint is what the sinks are committed to, or it is nothing.
+The decision is one compare-and-set of the job's register, by the same ``abs_core.coordinator`` as
+in Spark. The completion record with snapshot and handles is durable before it, and the register
+contains its digest. So a checkpoint is exactly what the sinks are committed to.
 """
 
 from __future__ import annotations
@@ -34,45 +34,39 @@ _log = logging.getLogger("abs_core.runtime")
 
 
 class Keeper(Protocol):
-    """Keeps completion records, and decides."""
+    """Stores completion records, and decides."""
 
     def write(self, pending: Pending, handles: Sequence[Committable]) -> str:
-        """Make the completion record durable; its fingerprint.
+        """Make the completion record durable; returns its fingerprint.
 
-        Raises:
-            TargetError, ProtocolError: it is not written; the checkpoint has failed.
+        Raises TargetError or ProtocolError if it is not written; the checkpoint has then failed.
         """
         ...
 
     def decide(self, checkpoint: int, handles: Sequence[Committable], fingerprint: str) -> None:
         """Decide the checkpoint by exactly these handles, and commit them.
 
-        Raises:
-            AbsError: whether it is decided is not known; only a recovery may look.
+        Raises AbsError if the outcome is unknown; only a recovery may find out.
         """
         ...
 
     def retain(self, checkpoint: int) -> None:
-        """Free what no checkpoint that is kept needs; never raises: a failure is logged."""
+        """Free what no kept checkpoint needs; never raises: a failure is logged."""
         ...
 
 
 class Companion:
-    """Goes along with the checkpoints of a run, and may ask for one; this one does nothing."""
+    """Follows a run's checkpoints, and may request one; this one does nothing."""
 
     def asks(self) -> bool:
-        """Whether a checkpoint is wanted as soon as one may begin."""
+        """Whether a checkpoint is wanted as soon as possible."""
         return False
 
     def begin(self, checkpoint: int) -> None:
-        """A checkpoint begins; no task knows of it yet."""
+        """A checkpoint begins; no task knows it yet."""
 
     def copied(self, copy: Copy, place: Place) -> None:
-        """A task has taken its copy, which is about to be made durable, in this thread.
-
-        Raises:
-            AbsError: the checkpoint fails.
-        """
+        """A task's copy is about to be made durable, in this thread; an AbsError fails it."""
 
     def decided(self, checkpoint: int) -> None:
         """It is decided and committed; never raises."""
@@ -86,12 +80,12 @@ class CheckpointCoordinator:
     """The checkpoint coordinator of one run. ``step`` is called by one thread, ``inbox`` by any.
 
     Args:
-        running: the present attempt of each task; messages of earlier ones are dropped. Data ends at
+        running: present attempt of each task; messages of earlier ones are dropped. Data ends at
             those without outputs, and at heads of loops.
         resting: whether every source is halted and nothing is in flight.
-        observe: is told of every step, for the trace.
-        companion: is told what becomes of each checkpoint.
-        dropped: is told of each that has failed.
+        observe: called with every step, for the trace.
+        companion: notified of each checkpoint's outcome.
+        dropped: called with each failed one.
     """
 
     way: SnapshotStrategy
@@ -116,10 +110,9 @@ class CheckpointCoordinator:
         self.sinks = frozenset(ends)
 
     def step(self, now: float) -> bool:
-        """Do what is due; whether there was anything.
+        """Do what is due; returns whether there was anything.
 
-        Raises:
-            AbsError: the job has to be recovered.
+        Raises AbsError if the job has to be recovered.
         """
         complete = rules.decidable(self.state, self.tasks)
         if complete is not None:
@@ -144,11 +137,11 @@ class CheckpointCoordinator:
         return True
 
     def _sources_wait(self) -> bool:
-        """Whether sources wait for a checkpoint, and none is under way."""
+        """Whether sources wait for a checkpoint, and none is pending."""
         return not self.state.pending and any(self.running[id_].drained for id_ in self.sources)
 
     def restart(self, tasks: frozenset[TaskId], now: float) -> None:
-        """A region was restored: drop what is under way, and let everybody go on."""
+        """Drop what is pending after a region was restored, and release all tasks."""
         for pending in self.state.pending:
             self._dropped(pending.checkpoint, "a part of the job had to be restored.")
         self.state = rules.restarted(self.state, tasks, now)

@@ -1,9 +1,9 @@
-"""The rules of the checkpoint coordinator, pure: when one begins, is complete, has failed.
+"""The checkpoint coordinator's rules: when a checkpoint begins, is complete, has failed. Pure.
 
-Frozen values in, frozen values out; the clock is an argument. ``checkpoint_coordinator`` acts on them.
-Checkpoints are decided in ascending order, each only when every task has acknowledged it. One that
-fails rewinds nothing: its barriers travel on, nobody waits for them, and what sinks pre-committed for
-it is acknowledged again with the next one.
+``checkpoint_coordinator`` executes them; the clock is an argument. Checkpoints are decided in
+ascending order, each when every task has acknowledged it. A failed one rewinds nothing: its
+barriers travel on, nobody waits for them, and handles pre-committed for it are acknowledged again
+with the next one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class Settings:
     """When checkpoints are taken. All times in seconds.
 
     Args:
-        interval: from the begin of one to the begin of the next.
-        min_pause: at least so long from the end of one to the begin of the next.
+        interval: between the begins of two.
+        min_pause: least time from the end of one to the begin of the next.
         timeout: one that is not complete by then has failed.
-        in_flight: how many may be under way at once; 1 for ways that hold tasks.
-        tolerated: so many may fail in a row before the job fails; None: any number.
+        in_flight: most concurrent ones; 1 for strategies that hold tasks.
+        tolerated: failures in a row before the job fails; None: any number.
     """
 
     interval: float = 3.0
@@ -44,8 +44,8 @@ class Acknowledged:
     """A task's part of a checkpoint is durable.
 
     Args:
-        attempt: of the task's region; what an earlier attempt sends does not count.
-        part: what the completion record keeps of it.
+        attempt: of the task's region; messages of earlier attempts do not count.
+        part: for the completion record.
     """
 
     task: TaskId
@@ -78,7 +78,7 @@ Message = Acknowledged | Declined | Ended
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A checkpoint under way."""
+    """A checkpoint in progress."""
 
     checkpoint: int
     began: float
@@ -88,15 +88,15 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorState:
-    """Where the coordinator stands.
+    """The coordinator's state.
 
     Args:
         next: number of the next checkpoint; ascends over the whole life of a job.
         rested: when the last one ended, well or not.
-        decided: the newest that this run knows to be decided; -1 before the first.
-        failed: how many failed in a row.
+        decided: the newest one known to be decided; -1 before the first.
+        failed: failures in a row.
         ended: tasks whose inputs have ended.
-        closed: the checkpoint that commits all there was is decided.
+        closed: the final checkpoint is decided.
     """
 
     next: int
@@ -123,7 +123,7 @@ def due(
 
     Args:
         sinks: all tasks at which data ends; once each has ended, one last checkpoint commits.
-        asked: somebody wants a savepoint.
+        asked: a savepoint is requested.
         waited: sources read nothing before one is decided.
     """
     if state.closed or len(state.pending) >= (1 if way.resumes else settings.in_flight):
@@ -148,7 +148,7 @@ def begun(state: CoordinatorState, pending: Pending) -> CoordinatorState:
 
 
 def acknowledged(state: CoordinatorState, ack: Acknowledged) -> CoordinatorState:
-    """Take an acknowledgement; of a checkpoint that is not pending any more it changes nothing."""
+    """Note an acknowledgement; ignored if the checkpoint is not pending any more."""
     pending = tuple(
         replace(p, acks={**p.acks, ack.task: ack}) if p.checkpoint == ack.checkpoint else p
         for p in state.pending
@@ -164,9 +164,9 @@ def decidable(state: CoordinatorState, tasks: frozenset[TaskId]) -> Pending | No
 
 
 def handles(state: CoordinatorState, pending: Pending) -> list[Committable]:
-    """All that the decision names, with those of failed checkpoints before it.
+    """All handles for the decision, with those of failed checkpoints before it.
 
-    A sink names a handle until it hears of the decision; by then it may have been named already.
+    A sink repeats a handle until it hears of the decision; so it may have been named already.
     """
     return [
         handle
@@ -183,7 +183,7 @@ def decided(state: CoordinatorState, pending: Pending, now: float) -> Coordinato
 
 
 def expired(settings: Settings, state: CoordinatorState, now: float) -> Pending | None:
-    """A checkpoint that takes too long."""
+    """A checkpoint that exceeds its timeout."""
     return next((p for p in state.pending if now >= p.began + settings.timeout), None)
 
 
@@ -199,5 +199,5 @@ def too_many_failed(settings: Settings, state: CoordinatorState) -> bool:
 
 
 def restarted(state: CoordinatorState, tasks: frozenset[TaskId], now: float) -> CoordinatorState:
-    """A region is restored: what was under way counts for nothing, its tasks begin anew."""
+    """Drop pending checkpoints after a region was restored; its tasks begin anew."""
     return replace(state, pending=(), rested=now, ended=state.ended - tasks)

@@ -1,7 +1,7 @@
-"""A task's state as its operator sees it: keyed state in a backend, lists of the operator's own.
+"""A task's state for its operator: keyed state in a backend, and the operator's own lists.
 
-The backend is made when the operator first asks for keyed state, so stateless operators cost nothing
-in a snapshot.
+The backend is made at the first use of keyed state, so stateless operators cost nothing in a
+snapshot.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class TaskState(Generic[K]):
 
 @dataclass(slots=True)
 class TaskContext:
-    """What an operator is made with: when it is made it asks for every state that it has.
+    """The context that an operator is made with; it then asks for every state that it has.
 
-    What is restored and not asked for by then is ``unclaimed``: see ``Restore.drop_state``.
+    Restored state that it did not ask for is ``unclaimed``: see ``Restore.drop_state``.
 
     Args:
         new_backend: makes the keyed state's backend.
         restored: the parts of all tasks that the operator had, in the order of their numbers;
-            empty where the operator starts anew.
-        source: the store that has their blobs, where it is not ``store``.
-        trust_pickles: consent to values whose reading runs code, although others may write them.
+            empty at a new start.
+        source: the store of their blobs, if it is not ``store``.
+        trust_pickles: allow values whose reading runs code, although others may write them.
         pickled: names of the states whose reading runs code.
         kept: the backend, once the operator has asked for keyed state.
     """
@@ -82,11 +82,7 @@ class TaskContext:
 
     @property
     def backend(self) -> StateBackend:
-        """The keyed state's backend.
-
-        Raises:
-            CorruptionError, ConfigError: what is to be restored cannot be.
-        """
+        """The keyed state's backend; raises CorruptionError or ConfigError."""
         if self.kept is None:
             backend = self.new_backend(self.store, self.place)
             keyed = [part.keyed for part in self.restored if part.keyed is not None]
@@ -122,11 +118,11 @@ class TaskContext:
         return Timers(self.backend, name)
 
     def unclaimed(self) -> Sequence[str]:
-        """Names of what was restored and the operator has not asked for."""
+        """Names of restored states that the operator has not asked for."""
         return [*(self.kept.unclaimed() if self.kept is not None else ()), *self.lists.unclaimed()]
 
     def drop_unclaimed(self) -> None:
-        """Lose it: no snapshot from now on has it."""
+        """Drop them from all later snapshots."""
         if self.kept is not None:
             for name in self.kept.unclaimed():
                 self.kept.drop(name)
@@ -139,9 +135,9 @@ class TaskContext:
         return backend
 
     def _declare(self, name: str, *codecs: Codec[Any]) -> None:
-        """Refuse, before anything is read, values that could run the code of whoever wrote them.
+        """Refuse values that could run their writer's code, before anything is read.
 
-        Also where nothing is restored yet: else the first restart would be refused, perhaps after days.
+        Also without restored state: else the first restart would be refused, perhaps after days.
         """
         if not any(map(runs_code, codecs)):
             return
@@ -175,10 +171,9 @@ class TaskContext:
 
 
 def settle_unclaimed(graph: str, contexts: Sequence[TaskContext], *, drop: bool) -> None:
-    """Drop what no operator has asked for; or refuse, as what is renamed would begin anew unseen.
+    """Drop unclaimed state, or raise ConfigError without consent.
 
-    Raises:
-        ConfigError: there is such state, and no consent to drop it.
+    A renamed state would otherwise silently begin anew.
     """
     found = sorted({(each.task.operator, name) for each in contexts for name in each.unclaimed()})
     if not found:

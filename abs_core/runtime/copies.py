@@ -1,4 +1,4 @@
-"""A task's part of a snapshot, on its way from the task to where it is made durable."""
+"""A task's part of a snapshot before it is durable."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from abs_core.runtime.elements import Batch, TaskId
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A task's part of a snapshot before it is durable: nothing in it changes any more.
+    """A task's immutable part of a snapshot.
 
     Args:
         attempt: of the task.
         state: the logical copy of the context's state.
-        log: data that belongs to the snapshot but was not processed yet, as (input port, batch).
-        handles: what a sink has pre-committed and does not know to be decided.
-        failed: its checkpoint has failed already; there is nothing to make durable.
-        declined: why it cannot be part of a checkpoint that counts; empty where it can.
+        log: unprocessed data of the snapshot, as (input port, batch).
+        handles: pre-committed by a sink and not known to be decided.
+        failed: its checkpoint has failed; there is nothing to make durable.
+        declined: why it cannot be part of a checkpoint; empty if it can.
     """
 
     task: TaskId

@@ -1,4 +1,4 @@
-"""A graph as people see it: the plan as text, and as a picture."""
+"""Describes a graph for people: as text, and as a picture."""
 
 from __future__ import annotations
 

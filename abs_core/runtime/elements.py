@@ -1,7 +1,7 @@
-"""What travels in a channel besides data: barriers, watermarks, the end of the data.
+"""Control elements of a channel: barriers, watermarks, the end of the data.
 
-A data element is whatever the operators exchange: an Arrow RecordBatch in real jobs, a small tuple in
-the simulation. The runtime itself never looks into it.
+A data element is whatever the operators exchange: an Arrow RecordBatch in real jobs, a small tuple
+in the simulation. The runtime itself never inspects it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ Batch = Any
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """Separates what a checkpoint holds from what comes after it (Carbone et al. 2015).
+    """Separates a checkpoint's data from what follows (Carbone et al. 2015).
 
     Args:
         checkpoint: its id; ids ascend in every channel.
-        overtaken: data that this barrier passed in its channel; only an unaligned one passes any.
+        overtaken: data that this (unaligned) barrier passed in its channel.
     """
 
     checkpoint: int
@@ -29,10 +29,9 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """No later record of this channel has an event time below ``time``, but late ones.
+    """All later records of this channel, except late ones, have an event time >= ``time``.
 
-    Args:
-        idle: until the next watermark this channel holds back nobody's event time.
+    ``idle``: until the next watermark this channel does not hold back event time.
     """
 
     time: int
@@ -48,7 +47,7 @@ END_OF_TIME = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """No data follows. Barriers still do: the last checkpoint commits what came last.
+    """No data follows. Barriers still do: the last checkpoint commits the last data.
 
     Ends and watermarks are in no snapshot: a restored source sends them again.
     """

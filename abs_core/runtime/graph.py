@@ -1,7 +1,7 @@
-"""The graph that a user writes: sources, operators, loops and sinks, each under a stable id.
+"""The graph that a user writes: sources, operators, loops and sinks, each with a stable id.
 
-Ids are the names under which snapshots keep state: keep them, and the code behind them may change. A
-graph is a description only; ``plan`` turns it into tasks and channels.
+Snapshots keep state under these ids: keep them, and the code may change. ``plan`` turns the graph
+into tasks and channels.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from abs_core.runtime.keyed import Process, ProcessFunction, Reducing, TimerFunc
 from abs_core.runtime.operators import Operator, Row, Stateless, event_times, passing
 from abs_core.runtime.partition import BROADCAST, FORWARD, REBALANCE, ByKey, Partition
 from abs_core.runtime.schemas import Schemas, checked, declared, folding, same, unknown
+from abs_core.several.sinks import Sinks, unfolded
 from abs_core.source import Source
 from abs_core.state.codecs import INT64, JSON
 from abs_core.state.contracts import ArrayCodec, Codec
@@ -34,12 +35,7 @@ Predicate = Callable[[pa.RecordBatch], pa.Array]
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """From one operator to an input of another.
-
-    Args:
-        port: which input of the receiver.
-        back: closes a loop.
-    """
+    """An edge from one operator to input ``port`` of another; ``back`` closes a loop."""
 
     sender: str
     port: int
@@ -49,14 +45,14 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """Which column is the event time, and how late a record may be.
+    """The event time's column, and how late a record may be.
 
     Args:
         column: integer or timestamp; its integer value is the time, in its own unit.
-        lateness: the watermark stays so far behind the highest time seen, in the same unit.
-        idle_after: seconds without data after which a split that has no end holds back event time no
-            more, until it has data again; what it has then may be late. None: it always does.
-        clock: tells seconds.
+        lateness: distance of the watermark from the highest time seen, in the same unit.
+        idle_after: seconds without data after which an endless split does not hold back event time,
+            until it has data again, which may then be late. None: it always does.
+        clock: in seconds.
     """
 
     column: str
@@ -65,7 +61,7 @@ class EventTime:
     clock: Callable[[], float] = time.monotonic
 
     def highest(self, batch: Batch) -> int | None:
-        """The latest time in the batch, if there is any."""
+        """The latest time in the batch, if any."""
         latest: int | None = pc.max(event_times(batch, self.column)).as_py()
         return latest
 
@@ -75,10 +71,10 @@ class Node:
     """One operator of the graph.
 
     Args:
-        kind: what it is, for people and for the plan.
-        schemas: the schema of what it emits by those of its inputs, as far as that is known.
+        kind: for people and for the plan.
+        schemas: its output's schema by those of its inputs, as far as known.
         make: builds the operator of one task from its context.
-        shares: of the source or sink, if it is one.
+        shares: the source or sink, if it is one.
     """
 
     id: str
@@ -94,15 +90,14 @@ class Node:
 
 
 class Graph:
-    """A dataflow. ``nodes`` has senders before receivers, but for back-edges.
+    """A dataflow. ``nodes`` has senders before receivers, except for back-edges.
+
+    Raises ConfigError for more tasks than key groups, or too many key groups.
 
     Args:
         name: of the job.
-        parallelism: of an operator that does not say.
+        parallelism: default of an operator.
         max_parallelism: number of key groups; fixed for the life of the job's state.
-
-    Raises:
-        ConfigError: there are more tasks than key groups, or too many key groups.
     """
 
     def __init__(self, name: str, *, parallelism: int = 1, max_parallelism: int = 128) -> None:
@@ -121,21 +116,16 @@ class Graph:
         event_time: EventTime | None = None,
         bounded: bool = True,
     ) -> Stream:
-        """Read a source.
-
-        Args:
-            bounded: up to what is there when the job first starts; else for ever.
-        """
+        """Read a source: ``bounded`` up to its end at the job's first start, else for ever."""
         node = Node(id_, "source", self.parallelism if parallelism is None else parallelism)
         node.source, node.event_time, node.bounded = source, event_time, bounded
         return self.add(node)
 
     def add(self, node: Node) -> Stream:
-        """Put an operator into the graph.
+        """Add an operator.
 
-        Raises:
-            OptionError: the id is taken or names no blob, the parallelism cannot be, or an input is
-                no operator of this graph.
+        Raises OptionError for an id that is taken or invalid, a wrong parallelism, or an input of
+        another graph.
         """
         if not OPERATOR_ID.fullmatch(node.id) or node.id in self.nodes:
             raise OptionError(
@@ -161,7 +151,7 @@ class Graph:
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What one operator emits, and how it gets to the next one."""
+    """The output of one operator, and its partitioning."""
 
     graph: Graph
     id: str
@@ -170,11 +160,7 @@ class Stream:
     def map(
         self, id_: str, function: Mapping, *, schema: pa.Schema | None = None, **at: int
     ) -> Stream:
-        """Batch by batch.
-
-        Args:
-            schema: of what it returns, checked: so what follows is checked before the job runs.
-        """
+        """Transform batch by batch; a given ``schema`` is checked before the job runs."""
 
         def mapped(batch: pa.RecordBatch) -> tuple[pa.RecordBatch]:
             out = function(batch)
@@ -194,13 +180,13 @@ class Stream:
     def flat_map(
         self, id_: str, function: Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]], **at: int
     ) -> Stream:
-        """A batch in, any number of batches out."""
+        """Transform a batch to any number of batches."""
         return self.stateless(id_, "flat_map", function, **at)
 
     def flat_map_rows(
         self, id_: str, function: Callable[[Row], Iterable[Row]], schema: pa.Schema, **at: int
     ) -> Stream:
-        """A row in, rows of ``schema`` out: convenient, and slow."""
+        """Transform a row to rows of ``schema``: convenient, and slow."""
 
         def by_row(batch: pa.RecordBatch) -> list[pa.RecordBatch]:
             # Copies, as a generator may yield one object again and again.
@@ -215,15 +201,15 @@ class Stream:
         return self.apply(id_, kind, lambda context: Stateless(function), **at)
 
     def key_by(self, *columns: str) -> Stream:
-        """Rows with the same key go to the same task of the next operator."""
+        """Send rows with the same key to the same task of the next operator."""
         return Stream(self.graph, self.id, ByKey(columns, self.graph.max_parallelism))
 
     def rebalance(self) -> Stream:
-        """Batches in turn to all tasks of the next operator."""
+        """Send batches in turn to all tasks of the next operator."""
         return Stream(self.graph, self.id, REBALANCE)
 
     def broadcast(self) -> Stream:
-        """Every batch to every task of the next operator."""
+        """Send every batch to every task of the next operator."""
         return Stream(self.graph, self.id, BROADCAST)
 
     def union(self, id_: str, *others: Stream, **at: int) -> Stream:
@@ -322,16 +308,12 @@ class Stream:
         return joined.of(declared(schema))
 
     def of(self, schemas: Schemas) -> Stream:
-        """Say which columns come out, by those that come in."""
+        """Set the output's schema by those of the inputs."""
         self.graph.nodes[self.id].schemas = schemas
         return self
 
     def key(self) -> Sequence[str]:
-        """The key's columns.
-
-        Raises:
-            ConfigError: the stream is not keyed.
-        """
+        """The key's columns; raises ConfigError if the stream is not keyed."""
         if not isinstance(self.partition, ByKey):
             raise ConfigError(
                 f"What comes from {self.id} has no key.", remedy="use `key_by` first."
@@ -341,10 +323,11 @@ class Stream:
     def iterate(
         self, id_: str, body: Callable[[Stream], tuple[Stream, Stream]], **at: int
     ) -> Stream:
-        """A loop: ``body`` takes the head's stream and returns what goes round and what leaves.
+        """A loop: ``body`` takes the head's stream and returns the feedback and the output.
 
-        The head merges its input with what comes back; the back-edge is the tail's output. A record
-        must leave the loop some day, or a bounded job never ends. Event time stops at the head.
+        The head merges its input with the feedback; the back-edge is the tail's output. Every
+        record must eventually leave the loop, or a bounded job never ends. Event time stops at the
+        head.
         """
         head = self.apply(id_, "iteration head", passing, **at).of(same)
         again, leaving = body(head)
@@ -353,15 +336,20 @@ class Stream:
         self.graph.nodes[id_].inputs.append(Edge(tail.id, 1, FORWARD, back=True))
         return leaving
 
-    def sink(self, id_: str, sink: Sink, *, parallelism: int | None = None) -> None:
-        """Write to a target, exactly once: the sink's protocol decides how."""
+    def sink(self, id_: str, sink: Sink | Sinks, *, parallelism: int | None = None) -> None:
+        """Write to a target, exactly once: the sink's protocol decides how.
+
+        To several (``Sinks``): each is a sink of the graph with the id ``ID.NAME``, and a checkpoint
+        decides for all of them.
+        """
         default = self.graph.nodes[self.id].parallelism
-        node = Node(id_, "sink", default if parallelism is None else parallelism, sink=sink)
-        node.inputs = [self.edge_to(0, node.parallelism)]
-        self.graph.add(node)
+        for one_id, one in unfolded(id_, sink).items():
+            node = Node(one_id, "sink", default if parallelism is None else parallelism, sink=one)
+            node.inputs = [self.edge_to(0, node.parallelism)]
+            self.graph.add(node)
 
     def edge_to(self, port: int, parallelism: int) -> Edge:
-        """One to one where that is possible; else in turn."""
+        """One to one if possible; else in turn."""
         if self.partition is not None:
             return Edge(self.id, port, self.partition)
         same = self.graph.nodes[self.id].parallelism == parallelism
@@ -369,11 +357,7 @@ class Stream:
 
 
 def check(graph: Graph) -> None:
-    """Refuse a graph that cannot run.
-
-    Raises:
-        ConfigError: it has no source, or an operator whose output goes nowhere.
-    """
+    """Raise ConfigError for a graph without a source, or an operator with an unused output."""
     if not any(node.source for node in graph.nodes.values()):
         raise ConfigError(
             f"The graph {graph.name} has no source.", remedy="begin it with `graph.source(...)`."

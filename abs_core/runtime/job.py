@@ -44,11 +44,12 @@ class Job(JobSpec):
     def run(self, restore: Restore | None = None, stop: Event | None = None) -> None:
         """Recover, and run until the data ends or ``stop`` is set.
 
-        When it returns because the data ended, everything is committed.
+        At the end of the data, everything is committed on return.
 
         Raises:
-            ConfigError, SchemaError: the graph cannot run, or the register does not go with the sinks.
-            PreflightError: a sink cannot keep its promise.
+            ConfigError, SchemaError: the graph cannot run, or the register does not match the
+            sinks.
+            PreflightError: a sink cannot keep its guarantee.
             AbsError: see ``StoreKeeper.recover`` and ``Execution.run``.
         """
         restore = restore or Restore()
@@ -63,14 +64,12 @@ class Job(JobSpec):
             Execution(self, keeper, recovered, restore, companion).run(stop or Event())
 
     def ask_savepoint(self) -> Future[int]:
-        """Let the next checkpoint be a savepoint, too: whole, and never deleted by retention.
+        """Make the next checkpoint a savepoint, too: complete, and never deleted by retention.
 
-        Any thread may ask. The job answers: with the number of the checkpoint, once it is decided;
-        or with ``UnavailableError`` if that checkpoint fails, or the job ends before it is decided.
-        The job itself goes on after a savepoint that failed, and takes no other unless asked again.
-
-        Raises:
-            ConfigError: the job does not run, or has no store for savepoints.
+        Thread-safe. The result is the checkpoint's number once it is decided, or
+        ``UnavailableError`` if it fails, or the job ends before. The job continues after a failed
+        savepoint, and takes no other unless requested again. Raises ConfigError if the job does not
+        run, or has no store for savepoints.
         """
         if self._asked is None:
             raise ConfigError(
@@ -143,7 +142,7 @@ class Job(JobSpec):
         return committers[joint[0]]
 
     def _announce(self, id_: str, sink: Sink) -> None:
-        """Look whether the sink can keep its promise, and say what it is."""
+        """Check the sink's preflight, and log its guarantee."""
         key, tasks = job_key(self.graph.name), self.graph.nodes[id_].parallelism
         findings = self.patience.retry(lambda: sink.preflight(key, tasks))
         for warning in check(findings, key, _log):

@@ -1,4 +1,4 @@
-"""What a job is given: its graph, and how it is to run."""
+"""The settings of a job: its graph, and how it runs."""
 
 from __future__ import annotations
 
@@ -28,23 +28,22 @@ class JobSpec:
     """A graph with all that it needs to run.
 
     Args:
-        store: where snapshots go.
-        register: holds the job's register; None: the one sink's own does, which a sink needs that
-            commits rows and register at once (``wal``, ``idempotent``).
-        backend: keeps keyed state.
+        store: for snapshots.
+        register: of the job's register; None: the one sink's own, required for a sink that commits
+            rows and register at once (``wal``, ``idempotent``).
+        backend: for keyed state.
         way: how snapshots are taken; see ``alignment``.
-        savepoints: where a savepoint goes.
-        retain: how many checkpoints are kept; always one more than may be in flight.
-        restarts: how often regions are restored, with no checkpoint decided in between, before an
-            error ends the job.
+        savepoints: the store of savepoints.
+        retain: checkpoints to keep; always one more than may be in flight.
+        restarts: restores of regions without a decided checkpoint in between, before an error ends
+            the job.
         capacity: elements in a channel.
-        rows: in a channel; a barrier waits for them, so a job that works row by row at a slow pace may
-            want fewer.
-        hang_after: seconds; a task that is in one step for longer is given up. A function that hangs
-            would else stop checkpoints, restores and the job's end for good. More than the patience of
-            each sink, which waits within a step. None: it is waited for.
-        trust_pickles: consent to states that are kept as pickles (``PICKLE``) although others may be
-            able to write to the snapshot store: who can write there can then run code in this job.
+        rows: in a channel; a barrier waits for them, so a slow row-by-row job may want fewer.
+        hang_after: seconds after which a task in one step is given up, so that it does not stop
+            checkpoints, restores and the job's end. Must exceed the patience of each sink, which
+            waits within a step. None: never.
+        trust_pickles: allow states that are kept as pickles (``PICKLE``) although others may be
+            able to write to the snapshot store and so run code in this job.
         queries: serves the keyed state of the running job, read-only.
     """
 

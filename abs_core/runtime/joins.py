@@ -1,4 +1,4 @@
-"""Join by key: what ``Stream.join`` loads."""
+"""The join by key of ``Stream.join``."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Join(Operator):
 
     Args:
         keys: of the left and of the right rows.
-        merge: a left and a right row in, the joined row out.
-        codec: keeps the rows; ``PICKLE`` has also what JSON cannot say, such as timestamps and bytes.
+        merge: makes the joined row of a left and a right one.
+        codec: for the rows; ``PICKLE`` also takes timestamps and bytes, which JSON cannot.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Join(Operator):
         emit_rows(rows, self._schema, emit)
 
     def _check(self, port: int, kinds: list[str]) -> None:
-        """Raises ``SchemaError`` where equal keys of both sides would not be the same key."""
+        """Raise ``SchemaError`` if equal values of both sides would be different keys."""
         self._kinds[port] = kinds
         left, right = self._kinds
         if left is not None and right is not None and left != right:

@@ -1,7 +1,7 @@
-"""Operators with keyed state: reduce, process with timers. Their input is partitioned by the key.
+"""Operators with keyed state: reduce, and process with timers. Their input is partitioned by key.
 
-``Reducing`` works on whole batches; ``Process`` row by row, for convenience. Windows and joins are
-written on the same contract, in modules that are loaded where they are used.
+``Reducing`` works on whole batches; ``Process`` row by row. Windows and joins use the same
+contract, in modules that are loaded on use.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _narrowed(values: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def _may_wrap(column: pa.Array) -> bool:
-    """Whether some sum of these values could be beyond 64 bits: Arrow's own would wrap around."""
+    """Whether some sum of these values could exceed 64 bits: Arrow's sum would wrap around."""
     if not pa.types.is_integer(column.type):
         return False
     least, most = pc.min_max(column).as_py().values()
@@ -68,10 +68,9 @@ FOLDS: dict[str, Callable[..., pa.Array]] = {
 
 
 def folding(fold: str, column: str | None) -> Callable[..., pa.Array]:
-    """How the fold goes on over batches.
+    """The function that combines the fold's results over batches.
 
-    Raises:
-        OptionError: there is no such fold, or it has no column to fold.
+    Raises OptionError for an unknown fold, or a missing column.
     """
     if fold not in FOLDS or (fold != "count" and column is None):
         raise OptionError(
@@ -84,9 +83,7 @@ def folding(fold: str, column: str | None) -> Callable[..., pa.Array]:
 def folded(
     batch: pa.RecordBatch, by: list[str], fold: str, column: str | None, to: pa.DataType
 ) -> tuple[list[pa.Array], pa.Array]:
-    """One batch folded: the columns ``by``, each combination once, and the value of each.
-
-    Nulls are left out.
+    """Fold one batch: each combination of the columns ``by`` once, and its value, without nulls.
 
     Raises:
         RowError: a sum is beyond 64 bits.
@@ -111,12 +108,12 @@ def folded(
 
 
 class Reducing(Operator):
-    """Folds a column by key, over the whole life of the job; emits the new value of each key it met.
+    """Folds a column by key, over the whole life of the job; emits each new value.
 
     Args:
-        column: to fold; ``count`` counts what is not null in it, or without it, rows.
+        column: to fold; ``count`` counts its non-null values, or without a column, rows.
         fold: one of ``FOLDS``.
-        out: name of the column that holds the result.
+        out: name of the result's column.
     """
 
     def __init__(
@@ -148,11 +145,11 @@ ROUNDS = 100_000
 
 @dataclass(slots=True)
 class KeyedContext:
-    """What a process function works with; ``context`` declares states, ``key`` names them.
+    """Context of a process function; ``context`` declares states, ``key`` names their entries.
 
     Args:
         key: of the row, or of the timer, as canonical bytes: pass it to the states.
-        time: event time that all inputs have got to; None before the first watermark,
+        time: event time that all inputs have reached; None before the first watermark,
             ``END_OF_TIME`` after the last record.
     """
 
@@ -163,13 +160,10 @@ class KeyedContext:
     timers: Timers | None = None
 
     def set_timer(self, at: int) -> None:
-        """Call ``on_timer`` for this key once event time has got to ``at``, or the data ends.
+        """Call ``on_timer`` for this key once event time reaches ``at``, or the data ends.
 
-        A timer that ``on_timer`` sets for a time that has come fires at once. So one that sets itself
-        again and again must stop when ``time`` is ``END_OF_TIME``: the data has ended.
-
-        Raises:
-            ConfigError: there is no ``on_timer``.
+        A timer set by ``on_timer`` for a past time fires at once. So one that sets itself again
+        must stop when ``time`` is ``END_OF_TIME``. Raises ConfigError without an ``on_timer``.
         """
         if self.timers is None:
             raise ConfigError(
@@ -187,7 +181,7 @@ class Process(Operator):
 
     Args:
         declare: declares states, once per task: name -> a state of the context.
-        schema: of what comes out.
+        schema: of the output.
     """
 
     def __init__(

@@ -1,9 +1,10 @@
 """High availability: one leader, passive standbys, a lease in a register.
 
-The lease is for liveness only. Safety rests on the job's own register: a standby that takes over raises
-the generation, so an old leader that still runs can decide nothing (I5). A standby judges by its own
-clock: it takes over once it has seen the lease unchanged for its whole length. No clocks are compared
-(Gray and Cheriton 1989 need them synchronised; this needs only that they run at about one speed).
+The lease is for liveness only. Safety rests on the job's own register: a standby that takes over
+raises the generation, so an old leader that still runs can decide nothing (I5). A standby takes
+over once it has seen the lease unchanged for its whole length by its own clock. No clocks are
+compared (Gray and Cheriton 1989 need them synchronised; this needs only that they run at about one
+speed).
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ HELD, FREE, DONE = "held", "free", "done"
 class Lease:
     """One process's view of a job's lease.
 
-    The lease is a register's cell under ``JOB@leader``: ``run`` is the holder, ``generation`` the term,
-    ``frontier`` counts renewals, so that each changes the cell, ``lineage`` is of one taking of it, and
-    ``target`` is ``held``, ``free`` or ``done``.
+    The lease is a register's cell under ``JOB@leader``: ``run`` is the holder, ``generation`` the
+    term, ``frontier`` counts renewals, so that each changes the cell, ``lineage`` identifies one
+    acquisition, and ``target`` is ``held``, ``free`` or ``done``.
 
     Args:
         seconds: without a renewal for so long, a standby takes over.
@@ -45,10 +46,9 @@ class Lease:
     _state: JobState | None = None
 
     def acquire(self, stop: Event) -> bool:
-        """Wait until this process leads; False where the job is done, or ``stop`` is set.
+        """Wait until this process leads; False if the job is done, or ``stop`` is set.
 
-        Raises:
-            TargetError: the register does not answer, for as long as ``patience`` says.
+        Raises TargetError if the register does not answer within ``patience``.
         """
         fresh = JobState(secrets.token_hex(8), self._key, FREE, "lease", 0, "", frontier=0)
         seen: Version | None = None
@@ -67,17 +67,16 @@ class Lease:
         return False
 
     def renew(self) -> None:
-        """Say that this process still leads.
+        """Renew the lease.
 
-        Raises:
-            FencedError: another one has taken over.
-            TargetError: the register does not answer.
+        Raises FencedError if another process has taken over, TargetError if the register does not
+        answer.
         """
         assert self._state is not None, "acquire it first"
         self._swap(self._version, replace(self._state, frontier=(self._state.frontier or 0) + 1))
 
     def release(self, *, done: bool) -> None:
-        """Let a standby go on at once; or, where the job is done, end."""
+        """Let a standby continue at once; or end, if the job is done."""
         assert self._state is not None, "acquire it first"
         self._swap(self._version, replace(self._state, target=DONE if done else FREE))
 
@@ -119,7 +118,7 @@ class Lease:
 def lead(
     lease: Lease, run: Callable[[Event], None], stop: Event, leading: Callable[[], None]
 ) -> bool:
-    """Wait as a standby, then run the job as its leader; whether this process led.
+    """Wait as a standby, then run the job as its leader; returns whether this process led.
 
     Args:
         run: runs the job until its data ends, or the event is set.
@@ -127,7 +126,7 @@ def lead(
 
     Raises:
         FencedError: another process took over while this one led.
-        AbsError: what ``run`` raises; the lease is then free at once.
+        AbsError: from ``run``; the lease is then free at once.
     """
     if not lease.acquire(stop):
         return False

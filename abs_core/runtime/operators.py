@@ -1,9 +1,8 @@
-"""What a task runs: the contract of an operator, and the stateless ones.
+"""The contract of an operator, and the stateless operators.
 
-An operator takes elements and emits elements; it knows nothing of channels, barriers or snapshots. Its
-state lives in the ``Context``, which the task copies at a barrier and restores before the first
-element. ``on_end`` is called again after a recovery: it must leave no second trace, which holds where
-what it emits leaves its state.
+An operator takes and emits elements; it knows no channels, barriers or snapshots. Its state lives
+in the ``Context``, which the task copies at a barrier and restores before the first element.
+``on_end`` is called again after a recovery, so what it emits must leave the operator's state.
 """
 
 from __future__ import annotations
@@ -22,29 +21,28 @@ Row = dict[str, Any]
 
 
 class Operator:
-    """One parallel instance. Called by one thread at a time; what is not overridden does nothing."""
+    """One parallel instance. Called by one thread at a time; the default methods do nothing."""
 
     finished = True
     """Of a source: whether there is nothing more to read."""
 
     def poll(self, emit: Callable[[Any], None]) -> bool:
-        """Of a source: emit what there is, data or a watermark; whether there was anything."""
+        """Of a source: emit available data or a watermark; returns whether there was any."""
         return False
 
     def on_batch(self, port: int, batch: Batch, emit: Emit) -> None:
         """Take one element of input ``port``, in the order of the operator's inputs."""
 
     def on_watermark(self, time: int, emit: Emit) -> None:
-        """Every input has got to this event time."""
+        """Every input has reached this event time."""
 
     def on_end(self, emit: Emit) -> None:
         """No input will deliver data any more."""
 
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        """The state is about to be copied; of a sink: the handles that no decision is known to name.
+        """Prepare the state for its copy; a sink returns handles not known to be decided.
 
-        Raises:
-            UnavailableError: of a source: the checkpoint fails, and not the task.
+        In a source, UnavailableError fails the checkpoint and not the task.
         """
         return ()
 
@@ -52,15 +50,11 @@ class Operator:
         """The checkpoint is decided and committed."""
 
     def close(self) -> None:
-        """Free what this process holds."""
+        """Free this process's resources."""
 
 
 class Stateless(Operator):
-    """Each element by itself.
-
-    Args:
-        function: an element in, elements out.
-    """
+    """Applies ``function`` to each element by itself."""
 
     def __init__(self, function: Callable[[Batch], Iterable[Batch]]) -> None:
         self._function = function
@@ -78,9 +72,7 @@ def passing(context: Any) -> Operator:
 def event_times(batch: pa.RecordBatch, column: str) -> pa.Array:
     """A column of integers or timestamps, as integers in its own unit.
 
-    Raises:
-        SchemaError: there is no such column, or it is of another type.
-        RowError: a row has no time.
+    Raises SchemaError for a missing column or another type, RowError for a null.
     """
     if column not in batch.schema.names:
         raise SchemaError(
@@ -101,6 +93,6 @@ def event_times(batch: pa.RecordBatch, column: str) -> pa.Array:
 
 
 def emit_rows(rows: list[Row], schema: pa.Schema, emit: Emit) -> None:
-    """Emit rows as one batch; no rows are none."""
+    """Emit rows as one batch, if there are any."""
     if rows:
         emit(pa.RecordBatch.from_pylist(rows, schema=schema))

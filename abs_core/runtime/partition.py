@@ -1,4 +1,4 @@
-"""How what an operator emits is shared out among the tasks of the next one."""
+"""Distributes an operator's output among the tasks of the next one."""
 
 from __future__ import annotations
 
@@ -19,29 +19,25 @@ Parts = Iterable[tuple[int, Batch]]
 
 
 class Partition(Protocol):
-    """Pure; prints as it is shown in a plan. ``keyed``: the target depends on the rows alone."""
+    """Pure; prints as in a plan. ``keyed``: the target depends on the rows alone."""
 
     @property
     def keyed(self) -> bool: ...
 
     def split(self, batch: Batch, width: int, sender: int, turn: int) -> Parts:
-        """(task, its part), parts in the order of the batch.
+        """Pairs of task and part, parts in the order of the batch.
 
         Args:
-            width: how many tasks the receiver has.
-            sender: which task sends.
-            turn: how many batches this task has sent here.
+            width: number of the receiver's tasks.
+            sender: the sending task.
+            turn: number of batches that this task has sent here.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Whole batches, whatever is in them.
-
-    Args:
-        targets: (width, sender, turn) -> to which tasks.
-    """
+    """Whole batches; ``targets`` maps (width, sender, turn) to tasks."""
 
     name: str
     targets: Callable[[int, int, int], Iterable[int]]
@@ -66,10 +62,9 @@ BROADCAST = Whole("broadcast", lambda width, sender, turn: range(width))
 
 @dataclass(frozen=True, slots=True)
 class ByKey:
-    """To the task that owns the key's group, by the same rule as the state.
+    """To the task that owns the key's group, by the rule of the state.
 
-    Args:
-        columns: the key, integers, text or binary; without nulls.
+    ``columns`` are the key: integers, text or binary; without nulls.
     """
 
     columns: Sequence[str]
@@ -77,7 +72,7 @@ class ByKey:
     keyed = True
 
     def split(self, batch: pa.RecordBatch, width: int, sender: int, turn: int) -> Parts:
-        """Raises SchemaError where a key column is missing or of a type that cannot be a key."""
+        """Raises SchemaError for a missing key column, or a type that cannot be a key."""
         if width == 1:
             return ((0, batch),) if batch.num_rows else ()
         try:

@@ -1,4 +1,4 @@
-"""From a graph to what runs: loops, regions, and the wiring of tasks by channels."""
+"""Plans a graph: loops, regions, and the wiring of tasks by channels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from abs_core.runtime.task import Input, Output
 
 @dataclass(slots=True)
 class Wired:
-    """A task's place among the channels, before it has an operator."""
+    """A task's channels, before it has an operator."""
 
     id: TaskId
     node: Node
@@ -29,8 +29,8 @@ class Wired:
 def loops(graph: Graph) -> list[frozenset[str]]:
     """The operators of each loop; nested and overlapping loops are one.
 
-    An operator is in the loop of a back-edge if it can be reached from the head and can reach the tail:
-    what the static depth-first search of algorithm 2 finds.
+    An operator is in the loop of a back-edge if it can be reached from the head and can reach the
+    tail: what the static depth-first search of algorithm 2 finds.
     """
     found: list[frozenset[str]] = []
     for node in graph.nodes.values():
@@ -48,7 +48,7 @@ def loops(graph: Graph) -> list[frozenset[str]]:
 
 
 def regions(graph: Graph) -> list[frozenset[str]]:
-    """The connected parts of the graph: a failure in one takes nothing with it but that part."""
+    """The connected parts of the graph; a failure affects only its own part."""
     pairs = [(edge.sender, node.id) for edge, node in _edges(graph.nodes.values())]
     pairs += [(receiver, sender) for sender, receiver in pairs]
     return sorted({frozenset(_reach(id_, pairs)) for id_ in graph.nodes}, key=min)
@@ -63,16 +63,16 @@ def wire(
     rows: int = UNBOUNDED,
     draining: Tally | None = None,
 ) -> tuple[list[Wired], Tally]:
-    """Lay the channels of some operators: a whole graph, or a region of it.
+    """Create the channels of some operators: of a whole graph, or of a region.
 
     Args:
         capacity: elements that a channel holds before its producer has to wait.
-        count: whether all that is in flight is to be counted; stopping the world needs it.
-        rows: the same in rows: a quarter less, for what the producer is about to put.
-        draining: counts what is in flight outside of loops: inside, it may never come to an end.
+        count: count everything in flight; stopping the world needs it.
+        rows: the same in rows: a quarter less, for the producer's next element.
+        draining: counts what is in flight outside of loops: inside, it may never end.
 
     Returns:
-        all tasks, senders before receivers but for back-edges; the count of what is in flight.
+        all tasks, senders before receivers except for back-edges; the count of what is in flight.
     """
     check(graph)
     in_flight = Tally()
@@ -112,7 +112,7 @@ def _edges(nodes: Iterable[Node]) -> list[tuple[Edge, Node]]:
 
 
 def _reach(start: str, pairs: Sequence[tuple[str, str]]) -> set[str]:
-    """All that can be reached from ``start`` by these steps, itself among it."""
+    """Everything reachable from ``start`` by these steps, including itself."""
     reached, border = set[str](), {start}
     while border:
         reached |= border
@@ -121,11 +121,7 @@ def _reach(start: str, pairs: Sequence[tuple[str, str]]) -> set[str]:
 
 
 def check_schemas(graph: Graph) -> None:
-    """Refuse, before anything runs, folds that the types of their columns do not allow.
-
-    Raises:
-        SchemaError: see ``check_fold``; the operator is named.
-    """
+    """Raise SchemaError for folds that the columns' types do not allow, before anything runs."""
     known: dict[str, Schema] = {}
     for node in graph.nodes.values():
         try:

@@ -1,8 +1,8 @@
-"""From the register to a running job: which snapshot counts, and what may be restored.
+"""Finds the snapshot to restore, by the register, and checks that it may be restored.
 
-The register decides. What it has decided last is rolled forward first, then exactly that snapshot is
-restored. A newer completion record that it does not name counts for nothing: its decision never came.
-An older snapshot is restored by consent only, because the sinks have committed past it.
+The register's last decision is rolled forward first, then exactly that snapshot is restored. A
+newer completion record without a decision does not count. An older snapshot is restored by consent
+only, because the sinks have committed past it.
 """
 
 from __future__ import annotations
@@ -41,19 +41,18 @@ _log = logging.getLogger("abs_core.runtime")
 
 @dataclass(frozen=True, slots=True)
 class Restore:
-    """What to begin from, where it is not simply the last decision.
+    """A start other than from the last decision.
 
     Args:
-        checkpoint: of ``source``, or of the job's own store where that is None.
+        checkpoint: of ``source``, or of the job's own store without one.
         source: the store that holds a savepoint.
         go_back: consent to restore an older snapshot than the sinks are committed to: what they
             have committed since is written again.
-        drop_state: consent to lose state whose operator the graph does not have any more, and states
-            that an operator's code does not declare any more; of a sink: to leave behind what it has
-            pre-committed and nobody has decided.
-        drop_records: consent to lose records that were on their way to operators which the graph does
-            not have any more: unaligned snapshots hold such, and aligned ones of loops.
-        adopt: consent to write to another set of targets, by the token that the refusal names.
+        drop_state: consent to lose state of missing operators, and states that an operator's code
+            does not declare any more; of a sink: to leave behind undecided handles.
+        drop_records: consent to lose records in transit to operators that the graph does not have
+            any more: unaligned snapshots hold such, and aligned ones of loops.
+        adopt: consent to write to another set of targets, by the token in the refusal.
     """
 
     checkpoint: int | None = None
@@ -66,15 +65,14 @@ class Restore:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Where a run begins.
+    """The start of a run.
 
     Args:
-        first: number of its first checkpoint; above what is restored, and above every number that has
-            left a trace in the store.
-        restored: number of the snapshot that the parts are of; None where the job starts for the first
-            time.
-        parts: by operator; empty where the job starts for the first time.
-        source: the store that has the blobs of the parts, where it is not the job's own.
+        first: number of its first checkpoint; above what is restored, and above every number in
+            the store.
+        restored: number of the restored snapshot; None at the job's first start.
+        parts: by operator; empty at the job's first start.
+        source: the store of the parts' blobs, if it is not the job's own.
     """
 
     state: JobState
@@ -89,7 +87,7 @@ class StoreKeeper:
     """Completion records in a snapshot store, decisions in the job's register. See ``Keeper``.
 
     Args:
-        keep: how many checkpoints are retained.
+        keep: number of retained checkpoints.
         sinks: all that the job has had, in the order of their partitions, and their targets.
     """
 
@@ -112,9 +110,9 @@ class StoreKeeper:
 
         Raises:
             FencedError: a newer run has taken over.
-            RegisterLostError: the store holds snapshots that the register knows nothing of.
+            RegisterLostError: the store holds snapshots that the register does not know.
             CorruptionError: the snapshot is damaged; the record or blob is named.
-            ProtocolError: an older snapshot is asked for without consent.
+            ProtocolError: an older snapshot is requested without consent.
             ConfigError: it holds state that no operator claims.
         """
         with suppress(CorruptionError):  # is told of below, where that record matters
@@ -186,7 +184,7 @@ class StoreKeeper:
         return fingerprint(content)
 
     def note_pickled(self, states: Iterable[str]) -> None:
-        """Records say from now on that snapshots hold these states as pickles; it is said once."""
+        """Note in later records that snapshots hold these states as pickles; logged once."""
         new = sorted({*states} - self._pickled)
         self._pickled.update(new)
         if new:
@@ -225,11 +223,7 @@ class StoreKeeper:
             )
 
     def _check_newest(self, record: Record) -> None:
-        """Delete nothing where a newer run is at work: what this one knows is out of date.
-
-        Raises:
-            FencedError: the record is a newer run's.
-        """
+        """Raise FencedError if the record is a newer run's: then nothing may be deleted."""
         assert self._state is not None, "looked at once there is a state"
         if record.generation > self._state.generation:
             raise FencedError(
@@ -262,7 +256,7 @@ class StoreKeeper:
     def _check_records(
         self, record: Record, source: SnapshotStore, state: JobState, restore: Restore
     ) -> None:
-        """Records on their way to what is there no more, or is a source now, would come nowhere."""
+        """Refuse records in transit to an operator that is missing, or is a source now."""
         there = {id_ for id_, node in self.graph.nodes.items() if node.source is None}
         gone = {
             id_: parts
@@ -320,11 +314,10 @@ class StoreKeeper:
 
 
 def sinks_before(store: SnapshotStore, state: JobState, restore: Restore) -> Mapping[str, str]:
-    """The sinks that the job has had, in the order of the partitions that they keep, and their targets.
+    """All sinks of the job, in the order of their partitions, and their targets.
 
-    Raises:
-        CorruptionError: the last decided completion record is damaged or gone, and there is no
-            consent to go back to another one.
+    Raises CorruptionError if the last decided completion record is damaged or gone, without consent
+    to go back to another one.
     """
     if state.last_decided is None:
         return {}

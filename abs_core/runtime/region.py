@@ -1,4 +1,4 @@
-"""A region: the tasks that fail together and are restored together, each run by a thread of its own."""
+"""A region: tasks that fail and are restored together, each in a thread of its own."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Region:
     """Runs an assembly once.
 
     Args:
-        failed: told of a task's error by its thread, which ends then.
-        hang_after: seconds after which a task that does not come out of a step is not waited for.
+        failed: called by a failed task's thread, which then ends.
+        hang_after: seconds after which a task in one step is not waited for.
     """
 
     operators: frozenset[str]
@@ -39,7 +39,7 @@ class Region:
             self._threads.append(thread)
 
     def stop(self) -> None:
-        """Return when no task runs any more, but those that hang; each ends after its present step."""
+        """Wait until all tasks have ended their present step, except hanging ones."""
         self._stop.set()
         for task in self.assembly.tasks:
             task.wake.set()

@@ -1,8 +1,8 @@
-"""Savepoints: checkpoints that are kept whole, in a store of their own. Loaded by jobs that have one.
+"""Savepoints: checkpoints that are kept complete, in a store of their own.
 
-Each request has exactly one answer: the number of its checkpoint once that is decided and whole in the
-store, or an error. One whose checkpoint fails is not tried again by itself: who asked may have other
-plans by then. The record goes into the store after the decision: what is complete there is decided.
+Each request gets exactly one answer: its checkpoint's number once that is decided and complete in
+the store, or an error. A failed one is not retried: the caller may have other plans by then. The
+record goes into the store after the decision: what is complete there is decided.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from types import TracebackType
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_core.runtime.checkpoint_coordinator import Companion
@@ -23,14 +22,14 @@ from abs_core.state.contracts import Place, SnapshotStore
 
 @dataclass(frozen=True, slots=True)
 class _Begun:
-    """A checkpoint that is to be a savepoint: who asked for it, and what is whole of it."""
+    """A checkpoint that becomes a savepoint: its requests, and its complete parts."""
 
     requests: list[Future[int]]
     parts: dict[TaskId, DurablePart] = field(default_factory=dict)
 
 
 class Savepoints(Companion):
-    """Of one run of a job, open while it runs. ``ask`` is for any thread.
+    """The savepoints of one run. ``ask`` is thread-safe.
 
     Args:
         job: for the errors.
@@ -45,11 +44,7 @@ class Savepoints(Companion):
         self._begun: dict[int, _Begun] = {}
 
     def ask(self) -> Future[int]:
-        """Ask for one; see ``Job.ask_savepoint``.
-
-        Raises:
-            ConfigError: the run is over.
-        """
+        """Request one, see ``Job.ask_savepoint``; raises ConfigError if the run is over."""
         request = Future[int]()
         with self._lock:
             if self._closed:
@@ -64,7 +59,7 @@ class Savepoints(Companion):
         return any(not request.cancelled() for request in self._asked)
 
     def begin(self, checkpoint: int) -> None:
-        """All that was asked for by now is to be this checkpoint."""
+        """This checkpoint serves all present requests."""
         with self._lock:
             asked, self._asked = self._asked, []
         wanted = [request for request in asked if request.set_running_or_notify_cancel()]
@@ -100,13 +95,8 @@ class Savepoints(Companion):
     def __enter__(self) -> Savepoints:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """The run is over: what has no answer yet gets one."""
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Answer all open requests: the run is over."""
         with self._lock:
             self._closed = True
         remedy = "start the job again, and ask again."

@@ -1,7 +1,7 @@
-"""The types of columns as far as they are known before the first row, and what folds make of them.
+"""Column types as far as they are known before the first row, and the types of folds.
 
-A source says its schema; so do functions over rows, and operators that fold. A ``map`` can be told what
-it returns; behind one that is not, types are known from its first batch on.
+A source has a schema; so do functions over rows, and operators that fold. A ``map`` may have one;
+behind one without, types are known from its first batch on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def unknown(inputs: Sequence[Schema]) -> Schema:
 
 
 def same(inputs: Sequence[Schema]) -> Schema:
-    """Of an operator that passes its rows on: what all inputs have."""
+    """Of an operator that passes its rows on: the common schema of all inputs."""
     first = inputs[0]
     return first if first and all(other and first.equals(other) for other in inputs) else None
 
@@ -60,10 +60,9 @@ def _folded(
 def check_fold(
     fold: str, column: str, by: Sequence[str], kind: pa.DataType, to: pa.DataType
 ) -> None:
-    """Refuse by its type what could not be kept some day, whatever the values are today.
+    """Raise SchemaError for a type that could not be kept some day, whatever the present values.
 
-    Raises:
-        SchemaError: fractions would be kept as integers, integers as floats, or text as numbers.
+    Fractions would be kept as integers, integers as floats, or text as numbers.
     """
     if fold == "count":
         return
@@ -92,7 +91,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def checked(schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch, if it is what a ``map`` was said to return."""
+    """The batch, if it has the declared schema of its ``map``."""
     if not batch.schema.equals(schema):
         raise SchemaError(
             f"A map was declared to return {_told(schema)}, and returned {_told(batch.schema)}.",

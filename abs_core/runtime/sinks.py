@@ -1,8 +1,7 @@
 """The operator of a sink: one writer per epoch, pre-committed at the barrier.
 
-Any ``abs_core.contracts.Sink`` serves, the ones that Spark uses among them. A handle stays on the
-sink's list until a decision is known to name it; so what a failed checkpoint pre-committed is
-acknowledged again with the next one, and joins its decision.
+Takes any ``abs_core.contracts.Sink``, such as Spark's. A handle stays on the sink's list until it
+is known to be decided; so a failed checkpoint's handles join the next one's decision.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class SinkOperator(Operator):
         self._writer.write(batch)
 
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
-        """End the epoch; all handles that no decision is known to name."""
+        """End the epoch; returns all handles that are not known to be decided."""
         # One that fails to is still this operator's: ``close`` aborts it.
         committable = None if self._writer is None else self._writer.pre_commit()
         self._writer = None
@@ -54,11 +53,11 @@ class SinkOperator(Operator):
 
     @property
     def pending(self) -> Sequence[Committable]:
-        """What no decision is known to name."""
+        """Handles that are not known to be decided."""
         return self._pending
 
     def decided(self, checkpoint: int) -> None:
-        """The decision of ``checkpoint`` names all that was pre-committed up to it."""
+        """The decision of ``checkpoint`` names all handles up to it."""
         self._task = replace(self._task, frontier=checkpoint)
         self._pending = [c for c in self._pending if c.handle.epoch > checkpoint]
 
@@ -68,7 +67,7 @@ class SinkOperator(Operator):
 
 
 def undecided(tasks: Iterable[RunningTask]) -> list[HandleName]:
-    """What tasks have pre-committed and no decision is known to name."""
+    """Pre-committed handles of tasks that are not known to be decided."""
     sinks = (task.operator for task in tasks if isinstance(task.operator, SinkOperator))
     return [committable.handle for sink in sinks for committable in sink.pending]
 
@@ -76,13 +75,12 @@ def undecided(tasks: Iterable[RunningTask]) -> list[HandleName]:
 def check_decided(state: JobState, had: Mapping[str, str], present: Mapping[str, str]) -> None:
     """Refuse a graph without a sink that a decision still has to be committed to.
 
-    Args:
-        state: of the job's register, before the run touches it.
-        had: all sinks the job has had, and their targets; see ``recovery.sinks_before``.
-        present: the sinks that the graph has, and their targets.
+    Raises ConfigError with the sink, the checkpoint and a handle.
 
-    Raises:
-        ConfigError: the sink, the checkpoint and a handle are named.
+    Args:
+        state: of the job's register, before the run changes it.
+        had: all sinks the job has had, and their targets; see ``recovery.sinks_before``.
+        present: the graph's sinks and their targets.
     """
     order = list(had.items())
     for decision in state.open:

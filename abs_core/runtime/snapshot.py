@@ -1,8 +1,8 @@
-"""What a snapshot holds, and how it is made durable and read again.
+"""The content of a snapshot; persists it and reads it again.
 
-A task's keyed state is a few blobs; the completion record names all of them, and holds the lists, the
-shape of the graph and the handles of the sinks. The decision comes after it, and names it by its
-digest: a record that no decision names is not a snapshot.
+A task's keyed state is a few blobs; the completion record names all of them, and holds the lists,
+the shape of the graph and the handles of the sinks. The decision follows, and contains the record's
+digest: a record without a decision is not a snapshot.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class DurablePart(TaskState[StateHandle]):
-    """One task's part of a snapshot, as the completion record keeps it."""
+    """One task's part of a snapshot in the completion record."""
 
     log: tuple[tuple[int, BlobRef], ...]
 
@@ -51,7 +51,7 @@ class DurablePart(TaskState[StateHandle]):
 
     @classmethod
     def from_json(cls, value: object) -> DurablePart:
-        """Raises ``ValueError`` where it is not what ``to_json`` made."""
+        """Raises ``ValueError`` for anything that ``to_json`` did not make."""
         keyed, lists, log = of(list, value)
         return cls(
             None if keyed is None else handle_from_json(keyed),
@@ -68,8 +68,7 @@ def _logged(value: object) -> tuple[int, BlobRef]:
 def persist(copy: Copy, store: SnapshotStore, place: Place, *, whole: bool) -> DurablePart:
     """Make a task's copy durable in ``store``; its lists go into the completion record.
 
-    Args:
-        whole: in the format that every backend reads, for a savepoint; else as the backend likes.
+    ``whole``: in the format that every backend reads, for a savepoint; else in the backend's own.
     """
     state: TaskState[Snapshot] = copy.state
     keyed = None
@@ -99,11 +98,11 @@ class Record:
 
     Args:
         register: id of the register that may decide it.
-        sinks: all that the job has had, in the order of their partitions, and their targets; "" where
-            that was not noted.
-        generation: of the run that wrote it; 0 where that was not noted.
+        sinks: all that the job has had, in the order of their partitions, and their targets; ""
+            if not noted.
+        generation: of the run that wrote it; 0 if not noted.
         decided: the newest checkpoint that was decided before.
-        pickled: the states that are kept as pickles; None where that was not noted.
+        pickled: the states that are kept as pickles; None if not noted.
     """
 
     job: str
@@ -119,12 +118,12 @@ class Record:
 
     @property
     def may_hold_pickles(self) -> bool:
-        """Whether reading its values may run code; true where that was not noted."""
+        """Whether reading its values may run code; true if not noted."""
         return self.pickled is None or bool(self.pickled)
 
     @property
     def certificate(self) -> Certificate:
-        """What it tells of the job's register."""
+        """Its facts about the job's register."""
         who = (job_key(self.job), self.register, "")
         return Certificate(*who, self.generation, self.decided, self.checkpoint)
 
@@ -143,10 +142,9 @@ class Record:
 
 
 def read_record(content: bytes) -> Record:
-    """The record, but for its handles: the register has them.
+    """The record without its handles, which are in the register.
 
-    Raises:
-        CorruptionError: it is none, or of a version that is not known here.
+    Raises CorruptionError for other content, or an unknown version.
     """
     try:
         value = parsed_fields(parse(content))
@@ -187,15 +185,14 @@ def _sink(value: object) -> tuple[str, str]:
 
 
 def fingerprint(content: bytes) -> str:
-    """How the decision names the completion record."""
+    """The completion record's digest for the decision."""
     return f"sha256:{sha256(content).hexdigest()}"
 
 
 def load(record: Record, store: SnapshotStore) -> dict[str, list[Part]]:
-    """The parts of a snapshot, for tasks to restore; keyed state is read by its backend later.
+    """The parts of a snapshot for tasks to restore; backends read keyed state later.
 
-    Raises:
-        CorruptionError: a blob is damaged or gone; its key is in the message.
+    Raises CorruptionError, with the blob's key, if a blob is damaged or gone.
     """
 
     def log(part: DurablePart) -> list[tuple[int, pa.RecordBatch]]:

@@ -1,7 +1,7 @@
-"""The operator of a source: reads splits, keeps their positions in the snapshots.
+"""The operator of a source: reads splits, and keeps their positions in the snapshots.
 
-Any ``abs_core.source.Source`` serves; what a snapshot holds of it are the positions of the splits that
-are not finished, which a restart opens again, whatever the parallelism is by then.
+Takes any ``abs_core.source.Source``. A snapshot holds the positions of the unfinished splits, which
+a restart opens again at any parallelism.
 """
 
 from __future__ import annotations
@@ -37,16 +37,15 @@ WAIT_SECONDS = 0.02
 
 @dataclass(slots=True)
 class _Reading:
-    """
-    Args:
-        latest: highest event time that was read.
-        skip: so many rows that are read next were emitted before the restart.
-        rest: what is left of the batch that was read last.
-        begin: where that batch begins.
-        sent: how many of its rows were emitted.
-        turn: when it was last asked.
-        quiet: since when it has had no data.
-        idle: it holds back event time no more.
+    """Args:
+    latest: highest event time that was read.
+    skip: number of next rows that were emitted before the restart.
+    rest: of the last batch.
+    begin: where that batch begins.
+    sent: number of its emitted rows.
+    turn: when it was last polled.
+    quiet: since when it has had no data.
+    idle: it does not hold back event time.
     """
 
     reader: Reader
@@ -66,13 +65,13 @@ class _Reading:
 
     @property
     def position(self) -> tuple[Split, int]:
-        """A split, and how many rows that it begins with were emitted."""
+        """A split, and the number of its first rows that were emitted."""
         if self.rest is None or self.begin is None:
             return self.reader.position, self.skip
         return self.begin, self.sent
 
     def read(self, timeout: float, most: int) -> Batch | None:
-        """The next rows, not more than ``most``."""
+        """The next rows, at most ``most``."""
         while self.rest is None:
             self.begin, self.sent = self.reader.position, 0
             batch = self.reader.read(timeout)
@@ -91,8 +90,8 @@ class SourceOperator(Operator):
     """Reads its share of a source.
 
     Args:
-        positions: of the splits to read, as ``first_entries`` or a snapshot gives them.
-        rows: larger batches are emitted in parts of so many, and a snapshot may come between them;
+        positions: of the splits to read, from ``first_entries`` or a snapshot.
+        rows: larger batches are emitted in parts of this size, and a snapshot may come between;
             readers that are ``Portioned`` have none.
     """
 
@@ -130,8 +129,7 @@ class SourceOperator(Operator):
     def pre_commit(self, checkpoint: int) -> tuple[Committable, ...]:
         """Note what is left to read: opened again, it yields exactly the rest.
 
-        Raises:
-            AbsError: see ``Checking``.
+        Raises AbsError, see ``Checking``.
         """
         left = []
         for reading in self._readings:
@@ -148,8 +146,8 @@ class SourceOperator(Operator):
     def poll(self, emit: Callable[[Any], None]) -> bool:
         """Read one batch, from the splits in turn; of those with an end, from the furthest behind.
 
-        Splits with an end may be stretches of one time, such as a folder's files: read in turn, all but
-        the first would keep their windows open until the end.
+        Splits with an end may be stretches of one time, such as a folder's files: read in turn, all
+        but the first would keep their windows open until the end.
         """
         live = [reading for reading in self._readings if not reading.finished]
         for reading in sorted(live, key=self._order):
@@ -175,7 +173,7 @@ class SourceOperator(Operator):
             reading.latest = max(reading.latest, LEAST if highest is None else highest)
 
     def _nothing(self, reading: _Reading, emit: Callable[[Any], None]) -> None:
-        """A split has no data now; when that lasts, it becomes idle."""
+        """A split has no data now; after some time it becomes idle."""
         timed = self._event_time
         if timed is None or timed.idle_after is None or reading.bounded or reading.idle:
             return
@@ -193,10 +191,10 @@ class SourceOperator(Operator):
             emit(Watermark(self._sent))
 
     def _advance(self, emit: Callable[[Any], None], last: _Reading | None = None) -> None:
-        """The watermark is the least of what the splits have got to, less the lateness.
+        """Emit the watermark: the least time of the splits, less the lateness.
 
-        Neither finished splits (but the ``last`` one read) nor idle ones hold it back. Where all are
-        idle, it is what the furthest has got to.
+        Neither finished splits (except the ``last`` one read) nor idle ones hold it back. If all
+        are idle, it is the furthest one's.
         """
         if self._event_time is None:
             return
@@ -217,11 +215,7 @@ class SourceOperator(Operator):
 def forget(graph: Graph, parts: Mapping[str, Sequence[TaskState[Any]]]) -> None:
     """Let sources forget what only older snapshots than this one need.
 
-    Args:
-        parts: what the oldest snapshot that is kept holds of each operator's tasks.
-
-    Raises:
-        AbsError: it was not done; nothing is lost.
+    ``parts`` are each operator's in the oldest kept snapshot. Raises AbsError without a loss.
     """
     for node in graph.nodes.values():
         source: object = node.source
@@ -234,18 +228,18 @@ def forget(graph: Graph, parts: Mapping[str, Sequence[TaskState[Any]]]) -> None:
 
 
 def begin(node: Node, tasks: Sequence[OperatorState]) -> bool:
-    """Let each task of a source have the positions that it begins with, as its list ``SPLITS``.
+    """Give each task of a source its start positions, as its list ``SPLITS``.
 
     Args:
         tasks: the state of each, in order; restored or new.
 
     Returns:
-        whether the source begins for the first time, at a place that its next beginning may not find
-        again (the end of a topic): nothing may be read before a snapshot holds it.
+        whether this is the first begin, at a position that a later one may not find again (the end
+        of a topic): nothing may be read before a snapshot holds it.
 
     Raises:
         ConfigError: it was read without an end, and is to have one now.
-        AbsError: the source cannot tell what there is to read.
+        AbsError: the source cannot determine its splits.
     """
     # What is restored may be of another operator that had this id.
     if not all(SPLITS in task.unclaimed() for task in tasks):
@@ -272,7 +266,7 @@ def begin(node: Node, tasks: Sequence[OperatorState]) -> bool:
 def _resume(
     id_: str, source: Growing, lists: Sequence[OperatorList[str]], left: Sequence[Split]
 ) -> None:
-    """Take out what is not to be read any more, and deal out what has come since."""
+    """Remove splits that are not to be read any more, and distribute new ones."""
     now = source.resumed(left)
     for each in lists:
         each.put(entry for entry in each.get() if _position(entry)[0] in now)
@@ -284,10 +278,9 @@ def _resume(
 
 
 def _position(entry: str | bytes) -> tuple[Split, int | None, int]:
-    """A split as it was left, the latest event time that was read of it, and how many rows to skip.
+    """A split, the latest event time that was read of it, and the number of rows to skip.
 
-    Raises:
-        CorruptionError: the entry is no position.
+    Raises CorruptionError if the entry is no position.
     """
     try:
         name, start, end, latest, *skip = of(list, parse(entry))
@@ -304,7 +297,7 @@ def _position(entry: str | bytes) -> tuple[Split, int | None, int]:
 
 
 def first_entries(node: Node) -> list[str]:
-    """The splits of a job that starts for the first time, sorted: the same for the same splits."""
+    """The splits at the job's first start, sorted: the same for the same splits."""
     assert node.source is not None, f"{node.id} is no source"
     start = node.source.initial()
     end = node.source.latest(start, Limit()) if node.bounded else None

@@ -1,6 +1,6 @@
-"""A source over Arrow tables in memory: for tests, examples and small jobs.
+"""A source over Arrow tables in memory, for tests, examples and small jobs.
 
-Replayable as long as the tables are the same at each start.
+Replayable if the tables are the same at each start.
 """
 
 from __future__ import annotations
@@ -16,12 +16,7 @@ from abs_core.source import Limit, Offsets, Split
 
 @dataclass(frozen=True)
 class TableSource:
-    """One split for each table.
-
-    Args:
-        tables: all of one schema.
-        batch_rows: rows in a batch, at most.
-    """
+    """One split per table, all of one schema; ``batch_rows`` limits a batch."""
 
     tables: Sequence[pa.Table]
     batch_rows: int = 1024

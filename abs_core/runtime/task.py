@@ -1,8 +1,8 @@
 """One task: takes elements from its inputs, runs its operator, obeys the alignment rules.
 
 ``step`` does one thing and never waits, so the same task runs under a thread and under a simulated
-schedule. It reads only while each of its outputs has room (back pressure), and it does what the
-strategy answers to a barrier before it reads anything else.
+schedule. It reads only while each of its outputs has room (back pressure), and executes the
+strategy's answer to a barrier before it reads anything else.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Pick = Callable[[Sequence[int]], int]
 
 
 class Command(Enum):
-    """What the coordinator tells a task, out of band."""
+    """The coordinator's commands to a task, out of band."""
 
     TRIGGER = auto()
     """Begin this checkpoint: to sources, or to every task of a world at rest."""
@@ -62,12 +62,12 @@ class Command(Enum):
 
 
 class Context(Protocol):
-    """A task's state, as the task uses it; operators use ``context.TaskContext``."""
+    """A task's state for the task; operators use ``context.TaskContext``."""
 
     lists: OperatorState
 
     def copy(self, checkpoint: int) -> Any:
-        """The logical copy of the state: nothing in it changes any more."""
+        """The logical, immutable copy of the state."""
         ...
 
     def decided(self, checkpoint: int) -> None: ...
@@ -82,8 +82,8 @@ class Input:
     """One input channel.
 
     Args:
-        port: which input of the operator it is one of.
-        opens: counts this input as a token until its end, where it leads into a loop.
+        port: the operator's input that it belongs to.
+        opens: counts this input as a token until its end, if it leads into a loop.
     """
 
     channel: Channel
@@ -109,14 +109,14 @@ class Task:
         attempt: rises whenever its region is restored.
         persist: makes a copy durable and acknowledges it; in the background unless told ``now``.
         loop: counts what is in the loop that this task is the head of.
-        observe: is told of barriers and copies, for the trace.
-        ended: is told when all inputs have ended, back-edges among them.
+        observe: called with barriers and copies, for the trace.
+        ended: called when all inputs have ended, back-edges included.
         wake: set when there may be something to do.
-        waits: of a source: something comes first, and is decided: what a snapshot had in its channels;
-            or a checkpoint that holds where it begins.
-        drained: of a source that waits: that has gone through; now a checkpoint has to be decided.
+        waits: a source must not read yet: a snapshot's channel data, or a checkpoint with its start
+            position, has to be decided first.
+        drained: of a source that waits: that data is processed; now a checkpoint has to be decided.
         began: since when its thread is in a step; None between two.
-        abandoned: it hung, and others go on without it: should it come back, it must leave no trace.
+        abandoned: it hung, and others go on without it: it must leave no trace if it comes back.
     """
 
     id: TaskId
@@ -162,12 +162,12 @@ class Task:
         self._channels = [channel for out in self.outputs for channel in out.channels]
 
     def tell(self, command: Command, checkpoint: int) -> None:
-        """From the coordinator; any thread may."""
+        """Send a command; thread-safe."""
         self.mailbox.append((command, checkpoint))
         self.wake.set()
 
     def step(self, pick: Pick) -> bool:
-        """Do one thing; whether there was anything to do."""
+        """Do one thing; returns whether there was anything to do."""
         if self.mailbox:
             self._obey(*self.mailbox.popleft())
             return True
@@ -194,7 +194,7 @@ class Task:
         return True
 
     def emit(self, batch: Batch) -> None:
-        """Send on what the operator emits: data, and of a source, watermarks."""
+        """Send on the operator's data and, of a source, watermarks."""
         self._check_abandoned()
         if type(batch) is Watermark:
             self._broadcast(batch)
@@ -207,7 +207,7 @@ class Task:
                 out.channels[target].put(part)
 
     def begin(self, replay: Iterable[tuple[int, Batch]]) -> None:
-        """Take up the log of the snapshot that the context was restored from, before any input."""
+        """Take up the log of the restored snapshot, before any input."""
         for port, batch in replay:
             inputs = (input_.channel for input_ in self.inputs if input_.port == port)
             channel = next(inputs, Channel(1))
@@ -270,7 +270,7 @@ class Task:
                 self._complete(checkpoint, now=do is Do.PERSIST_NOW)
 
     def hangs(self, now: float, after: float) -> bool:
-        """Whether it has been in one step for so long."""
+        """Whether it has been in one step for this long."""
         began = self.began
         return began is not None and now - began >= after
 
@@ -314,9 +314,9 @@ class Task:
             channel.put(element)
 
     def _advance(self) -> None:
-        """Event time is the least of all inputs' that have not ended, nor are idle.
+        """Advance event time to the least of all inputs that have not ended and are not idle.
 
-        Where all are idle it is what the furthest has got to. It never enters a loop.
+        If all are idle it is the furthest one's. It never enters a loop.
         """
         if self._numbers.back or not self._open:
             return
@@ -343,7 +343,7 @@ class Task:
         self._advance()
 
     def _leave_loop(self) -> bool:
-        """A head ends when its regular inputs have, and nothing goes round any more."""
+        """End a head when its regular inputs have ended and its loop is empty."""
         if self.loop is None or self._open or self._ended or self.loop.count:
             return False
         self._finish()

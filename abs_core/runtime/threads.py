@@ -1,7 +1,7 @@
-"""Runs tasks for real: a thread for each, back pressure by waiting, one coordinator.
+"""Runs each task in a thread, with blocking back pressure and one coordinator.
 
-The tasks are those of the simulation; only who calls ``step`` is another. A task that fails takes its
-region with it, which is restored from the last decision while other regions go on.
+The tasks are those of the simulation. A failed task takes its region with it, which is restored
+from the last decision while other regions go on.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Execution:
     """One run of a job in this process.
 
     Args:
-        restore: what ``recovered`` was asked for.
+        restore: the argument of ``recovered``.
         companion: of its checkpoints.
     """
 
@@ -66,10 +66,9 @@ class Execution:
     _background: Background = field(init=False)
 
     def run(self, stop: Event) -> None:
-        """Run until the data ends, or ``stop`` is set; what is undecided then is left undecided.
+        """Run until the data ends, or ``stop`` is set; undecided data is then left undecided.
 
-        Raises:
-            AbsError: the job failed, and restoring its region did not help.
+        Raises AbsError if the job failed, and restoring its region did not help.
         """
         self._way = _way_of(self.job)
         self._background = Background(self._persisted, self._drop)
@@ -143,7 +142,7 @@ class Execution:
         return region
 
     def _tell_of_failures(self) -> None:
-        """Of those that came too late to end the run, or to be recovered from."""
+        """Log failures that came too late to end the run, or to be recovered from."""
         for _, task, error in self._failed:
             _log.warning(
                 "job %s: %s failed while the run was ending; the next run begins from the last "
@@ -188,7 +187,7 @@ class Execution:
         region.assembly.close()
 
     def _watch(self, now: float) -> None:
-        """Give up tasks that hang: their threads cannot be ended, but kept from leaving a trace."""
+        """Give up hanging tasks: their threads cannot be ended, but kept from leaving a trace."""
         after = self.job.hang_after
         tasks = [(r, task) for r in self._regions.values() for task in r.assembly.tasks]
         for region, task in tasks:
@@ -199,7 +198,7 @@ class Execution:
                 self._fail(region, task.id, HungError(what, remedy=remedy))
 
     def _restore(self, failed: Region, task: TaskId, cause: BaseException) -> None:
-        """Restore the region that failed from the last decision, under the same generation."""
+        """Restore the failed region from the last decision, under the same generation."""
         if self._regions[failed.operators] is not failed:
             return  # restored since, for another of its tasks
         retryable = isinstance(cause, TargetError) or not isinstance(cause, AbsError)
@@ -245,10 +244,9 @@ class Execution:
         return self.job.graph.nodes[task.operator].sink is not None
 
     def _check_sinks_ended(self, region: Region) -> None:
-        """What a sink that hangs may still write is of this generation, which a restore keeps.
+        """Raise HungError if a sink's task did not end its step with the region.
 
-        Raises:
-            HungError: a task of a sink did not come out of its step while the region was ended.
+        It could still write in this generation, which a restore keeps.
         """
         for task in sorted(filter(self._is_sink, region.assembly.left)):
             what = (
@@ -330,7 +328,7 @@ class Execution:
         self._say(Acknowledged(copy.task, copy.attempt, copy.checkpoint, part, copy.handles))
 
     def _fail_for_good(self, copy: Copy, error: AbsError) -> None:
-        """No later checkpoint would go better: the run is fenced, or its state cannot be kept."""
+        """End the job if it is fenced or its state cannot be kept: no checkpoint can succeed."""
         region = next(r for r in self._regions.values() if copy.task.operator in r.operators)
         if self._tasks[copy.task].attempt == copy.attempt:
             self._fail(region, copy.task, error)

@@ -1,7 +1,7 @@
-"""What happened when: every barrier, copy, acknowledgement, decision and commit of a run.
+"""Records a run's events: every barrier, copy, acknowledgement, decision and commit.
 
-A ``Trace`` is what a job's ``observe`` may be. ``timeline`` makes of it what a picture of one
-checkpoint shows; ``abs trace`` draws it.
+A ``Trace`` can be a job's ``observe``. ``timeline`` prepares one checkpoint's picture; ``abs
+trace`` draws it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Moment:
         seconds: since the trace began.
         what: ``begin``, ``trigger``, ``barrier``, ``copy``, ``persisted``, ``acknowledged``,
             ``record``, ``committed``, ``aborted`` or ``restored``.
-        task: where; None for the coordinator.
+        task: None for the coordinator.
     """
 
     seconds: float
@@ -36,7 +36,7 @@ class Moment:
 
 @dataclass(slots=True)
 class Trace:
-    """Collects moments, from any thread."""
+    """Collects moments. Thread-safe."""
 
     moments: list[Moment] = field(default_factory=list)
     _zero: float = field(default_factory=time.monotonic)
@@ -46,17 +46,13 @@ class Trace:
         self.moments.append(Moment(time.monotonic() - self._zero, what, name, checkpoint))
 
     def write(self, path: str | Path) -> None:
-        """One JSON line for each moment."""
+        """Write one JSON line per moment."""
         lines = (json.dumps([m.seconds, m.what, m.task, m.checkpoint]) for m in self.moments)
         Path(path).write_text("\n".join(lines) + "\n")
 
 
 def read(path: str | Path) -> list[Moment]:
-    """What ``Trace.write`` wrote.
-
-    Raises:
-        DataError: it is no trace.
-    """
+    """Read the file of ``Trace.write``; raises DataError for another one."""
     try:
         return [Moment(*of(list, parse(line))) for line in Path(path).read_text().splitlines()]
     except (OSError, TypeError, ValueError) as error:
@@ -67,11 +63,11 @@ def read(path: str | Path) -> list[Moment]:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A task's part in one checkpoint; seconds since the checkpoint began, None where unknown.
+    """A task's part in one checkpoint, in seconds since its begin; None if unknown.
 
     Args:
         first: its first barrier, or its trigger.
-        copied: all barriers were there and the copy was taken: alignment lasts from ``first`` to here.
+        copied: the copy was taken: alignment lasts from ``first`` to here.
         persisted: the copy is durable.
     """
 
@@ -83,11 +79,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """One checkpoint.
-
-    Args:
-        marks: what the coordinator did, in order.
-    """
+    """One checkpoint; ``marks`` are the coordinator's events in order."""
 
     checkpoint: int
     spans: tuple[Span, ...]
@@ -95,15 +87,14 @@ class Timeline:
 
 
 def checkpoints(moments: Iterable[Moment]) -> list[int]:
-    """Those that were committed."""
+    """The committed checkpoints."""
     return [m.checkpoint for m in moments if m.what == "committed"]
 
 
 def timeline(moments: Iterable[Moment], checkpoint: int) -> Timeline:
-    """What the trace holds of one checkpoint; tasks in the order of their first barrier.
+    """One checkpoint in the trace, tasks in the order of their first barrier.
 
-    Raises:
-        DataError: it holds nothing of it.
+    Raises DataError if the trace does not contain it.
     """
     mine = [m for m in moments if m.checkpoint == checkpoint]
     if not mine:

@@ -1,4 +1,4 @@
-"""Windows of event time, tumbling and sliding: what ``Stream.window`` loads."""
+"""Windows of event time, tumbling and sliding, for ``Stream.window``."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from abs_core.state.operator_state import Mode, OperatorList
 class Window(Operator):
     """Folds a column by key and window of event time; emits a window when event time has passed it.
 
-    A record that comes after its window was emitted opens it again: it is emitted as another row, with
-    what came late. Windows are [start, start + size), one every ``slide``.
+    A late record opens its window again: it is emitted as another row, with the late records.
+    Windows are [start, start + size), one every ``slide``.
 
     Args:
         time: the column of the event time: integer or timestamp, in its own unit.
         size: of a window, in that unit.
-        slide: from the start of one window to the next; ``size`` for tumbling windows.
+        slide: between the starts of two windows; ``size`` for tumbling windows.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Window(Operator):
         self._check(context.lists.list("window", TEXT, Mode.UNION))
 
     def _check(self, made: OperatorList[str]) -> None:
-        """Raises ``ConfigError`` where open windows are of another length or fold than the code's."""
+        """Raise ``ConfigError`` if restored windows have another length or fold than the code's."""
         now = f"{self._fold} over {self._size}"
         before = sorted({*made.get()} - {now})
         if before and len(self._timers):

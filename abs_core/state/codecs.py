@@ -19,12 +19,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class ByFunctions(Generic[T]):
-    """A codec of two functions; the way to write one's own.
+    """A codec of two functions; use it for your own.
 
     Args:
-        name: kept in snapshots; give another when the format changes.
-        runs_code: whether reading runs code that the bytes name, as unpickling does. Set for the
-            functions of ``pickle`` themselves; say so for functions of your own that call them.
+        name: kept in snapshots; change it with the format.
+        runs_code: whether reading runs code that the bytes name, as unpickling does. Detected for
+            the functions of ``pickle`` themselves; set it for functions that call them.
     """
 
     name: str
@@ -57,11 +57,9 @@ class ByFunctions(Generic[T]):
 
 @dataclass(frozen=True)
 class OfArrays(ByFunctions[T]):
-    """Values of an Arrow type, as they lie in an Arrow array: text, binary, or 8 bytes each.
+    """Values of an Arrow type as in an Arrow array: text, binary, or 8 bytes each.
 
-    Args:
-        type: of the values.
-        raw: the type of the same width for bytes.
+    ``raw`` is the bytes type of the same width.
     """
 
     type: pa.DataType = None
@@ -83,7 +81,7 @@ def _fixed(name: str, code: str, kind: pa.DataType) -> ArrayCodec[Any]:
 
 
 def _check_names(value: Any) -> None:
-    """JSON would write the key 1 as "1", beside a "1" that was read back: two entries of one name."""
+    """Refuse keys that are not text: JSON writes 1 as "1", beside a "1" that was read back."""
     if isinstance(value, dict):
         for name in value:
             if not isinstance(name, str):

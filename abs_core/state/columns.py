@@ -1,11 +1,11 @@
-"""A table of the heap whose values are eight bytes each: numbers in one array, not one object each.
+"""A table of the heap for values of eight bytes: numbers in one array, not one object each.
 
-A key has a *slot*; what is there at present stands in an array by slot. A logical copy only begins a
-new *era*: the first write to a slot in an era keeps what the slot held before. An older version is the
-present with what later eras kept put back, the oldest last (rollback segments, as in multi-version
-concurrency control). So a copy costs the same for ten entries and ten million, a write pays once for
-each slot and era, and a background thread reads a version while the subtask writes: whatever it sees of
-a write, the value before was kept earlier.
+A key has a *slot*; the present value is in an array by slot. A logical copy only begins a new
+*era*: the first write to a slot in an era saves its previous value. An older version is the present
+with the values saved by later eras put back, the oldest last (rollback segments, as in
+multi-version concurrency control). So a copy costs the same for any number of entries, a write pays
+once per slot and era, and a background thread reads a version while the subtask writes: the
+previous value is saved before a write is visible.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORD, _RAW = struct.Struct("<q"), pa.binary(8)
 
 @dataclass(slots=True)
 class Words:
-    """Values of eight bytes by slot, and which of them are there."""
+    """Values of eight bytes by slot, and which of them exist."""
 
     values: npt.NDArray[np.int64]
     there: npt.NDArray[np.bool_]
@@ -71,11 +71,11 @@ class Words:
 
 @dataclass(slots=True, eq=False)
 class Era:
-    """The time between two copies: for each slot that was written in it, what it held before.
+    """The time between two copies: the previous value of each slot that was written in it.
 
     Args:
         before: of writes of arrays.
-        singles: of writes of one key: slot, value, whether it was there.
+        singles: of writes of one key: slot, value, whether it existed.
     """
 
     number: int
@@ -84,7 +84,7 @@ class Era:
     next: Era | None = None
 
     def kept(self) -> tuple[Slots, Words]:
-        """All that was kept; of one slot always the same."""
+        """All saved values; of one slot always the same."""
         slots, values, there = np.array(tuple(self.singles), np.int64).reshape(-1, 3).T
         parts = [(slots, Words(values, there.astype(np.bool_))), *self.before]
         return np.concatenate([slots for slots, _ in parts]), Words(
@@ -100,7 +100,7 @@ class Era:
 
 
 class Store:
-    """Slots of keys, and what is there at present. Slot 0 is nobody's: there is never a value in it."""
+    """Slots of keys, and their present values. Slot 0 is unused and never has a value."""
 
     def __init__(self, max_parallelism: int, size: int = 1024) -> None:
         self.max_parallelism = max_parallelism
@@ -115,7 +115,7 @@ class Store:
         self._view()
 
     def find(self, keys: Keys) -> Slots:
-        """0 where a key has none."""
+        """The slots of keys; 0 for a key without one."""
         return np.fromiter(map(self.slots.get, keys, repeat(0)), np.int64, len(keys))
 
     def claim(self, keys: Keys) -> Slots:
@@ -135,10 +135,10 @@ class Store:
             self.deletions += len(at) - int(new.there.sum())
 
     def rebuilt(self, since: Version) -> Store:
-        """This, or where more than half of the slots are of deleted keys, one without them.
+        """This, or if more than half of the slots are deleted keys', one without them.
 
-        What ``since`` has, or was written since then, gets a slot in any case: increments to it, and
-        to copies that were taken later, have to tell that it is gone.
+        Keys of ``since``, or written since then, keep a slot: increments to it, and to later
+        copies, have to say that they are gone.
         """
         count = len(self.names)
         if since.store is not self or 2 * self.deletions < max(count, SPARSE_MIN):
@@ -154,7 +154,7 @@ class Store:
         return other
 
     def named(self, count: int) -> pa.RecordBatch:
-        """The keys of the first slots, and their key groups. From any thread."""
+        """The keys of the first slots, and their key groups. Thread-safe."""
         known = self._named
         if known.num_rows < count:
             new = self._in_arrow(self.names[known.num_rows : count])
@@ -167,7 +167,7 @@ class Store:
         return pa.record_batch([array, pa.array(groups)], names=["key", "group"])
 
     def _view(self) -> None:
-        """One slot at a time is read and written so in half of the time that arrays take."""
+        """Views for one slot at a time: half of the time that arrays take."""
         self.values = self.words.values.data
         self.there = self.words.there.data
         self.stamp = self.stamps.data
@@ -185,18 +185,14 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """What was there at the end of an era. May be read by any thread.
-
-    Args:
-        count: so many slots there were.
-    """
+    """The values at the end of an era, with ``count`` slots. Thread-safe."""
 
     store: Store
     era: Era
     count: int
 
     def words(self) -> Words:
-        """Of all slots."""
+        """The values of all slots."""
         count, now = self.count, self.store.words
         there = now.there[: count + 1].copy()  # in this order, see ``Words.take``
         found = Words(now.values[: count + 1].copy(), there)
@@ -212,11 +208,7 @@ class Version:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A table at the moment of a copy.
-
-    Args:
-        since: what the last completed checkpoint holds.
-    """
+    """A table at the moment of a copy; ``since`` is the last completed checkpoint's version."""
 
     table: ColumnTable
     version: Version
@@ -314,21 +306,21 @@ class ColumnTable(Table):
                 yield name, b"", value
 
     def load(self, entries: Entries) -> None:
-        """Apply entries that are no change: restored ones."""
+        """Load restored entries, which are no change."""
         self.put_many(entries.keys, entries.values)
         self.base = self._close()
 
     def committed(self, keys: Keys) -> list[bytes | None]:
-        """As of the last completed checkpoint. From any thread."""
+        """Values as of the last completed checkpoint. Thread-safe."""
         return self.base.get_many(keys)
 
     def freeze(self) -> Copy:
-        """What is there now; may take as long as there are entries, where most of them are deleted."""
+        """Take a copy; linear in the entries if most of them are deleted."""
         self.store = self.store.rebuilt(self.base)
         return Copy(self, self._close(), self.base)
 
     def thaw(self) -> None:
-        """Checkpoints have failed: nothing to do, the next copy has what changed since the base."""
+        """Failed checkpoints need nothing: the next copy has all changes since the base."""
 
     def _close(self) -> Version:
         store = self.store

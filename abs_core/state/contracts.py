@@ -1,13 +1,12 @@
-"""What keyed state, its backends and the stores of its snapshots must offer. Protocols only.
+"""Protocols of keyed state, its backends and its snapshot stores.
 
 Layers, from the user's function down: typed states (``states.py``: value, list, map, reducing,
-``timers.py``, ``operator_state.py``) turn values to bytes by the user's codec; a *backend* keeps bytes
-by key for one subtask, and takes snapshots; a *snapshot store* keeps blobs and completion records.
-Keys are canonical bytes (``keygroups.encode_keys``); a key's group is a function of these alone.
+``timers.py``, ``operator_state.py``) encode values by the user's codec; a *backend* keeps bytes by
+key for one subtask, and takes snapshots; a *snapshot store* keeps blobs and completion records.
+Keys are canonical bytes (``keygroups.encode_keys``), and determine their key group.
 
-What is got from a state is a copy: a change is kept only by a put. That holds on every backend, so
-one can be exchanged for another. ``abs_core.state.testing.check_state`` proves a backend by this
-contract.
+A value from a state is a copy: a change is kept only by a put, on every backend.
+``abs_core.state.testing.check_state`` checks a backend by this contract.
 
 Sources: Carbone et al., "State Management in Apache Flink" (VLDB 2017), sections 3 and 4.
 """
@@ -29,7 +28,7 @@ Values = Sequence[bytes | None]
 
 
 class Codec(Protocol[T]):
-    """Turns a state's values to bytes and back. Its ``name`` is kept in snapshots and compared."""
+    """Encodes a state's values to bytes and back. Its ``name`` is kept in snapshots and compared."""
 
     @property
     def name(self) -> str: ...
@@ -45,23 +44,23 @@ def runs_code(codec: Codec[Any]) -> bool:
 
 
 class ArrayCodec(Codec[T], Protocol[T]):
-    """A codec that also turns whole Arrow arrays, without a Python loop over values."""
+    """A codec that also encodes whole Arrow arrays, without a Python loop over values."""
 
     @property
     def type(self) -> pa.DataType: ...
 
     def encode_array(self, values: pa.Array) -> list[bytes | None]:
-        """Null where the value is null."""
+        """None for a null."""
         ...
 
     def decode_array(self, raw: Sequence[bytes | None]) -> pa.Array:
-        """Of type ``type``; null where the bytes are None."""
+        """Of type ``type``; null for None."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BlobRef:
-    """A blob of a snapshot, and what it must hold.
+    """A blob of a snapshot, and its expected content.
 
     Args:
         key: its name in the store.
@@ -76,15 +75,14 @@ class BlobRef:
 
 @dataclass(frozen=True, slots=True)
 class StateHandle:
-    """One subtask's state at one checkpoint: names blobs, holds none. Kept in the completion record.
+    """One subtask's state at one checkpoint, by its blobs. Kept in the completion record.
 
     Args:
         format: ``arrow`` (``savepoint.py``; every backend reads it) or a backend's own.
-        checkpoint: the checkpoint's number.
         groups: the key groups that it covers.
         states: (name, shape) of each state in it, sorted; a shape is ``kind:codec``.
         blobs: in the order in which they are applied; later ones win.
-        extra: what this format needs besides, as sorted pairs; never a secret (I9).
+        extra: further data of this format, as sorted pairs; never a secret (I9).
     """
 
     format: str
@@ -96,27 +94,23 @@ class StateHandle:
 
 
 class SnapshotStore(Protocol):
-    """Blobs and completion records. Every call is durable when it returns, and may be repeated.
+    """Blobs and completion records. Every call is durable on return, repeatable and thread-safe.
 
-    Keys are ``/``-separated and of ``[A-Za-z0-9._=-]``; the first part is the checkpoint's number. No
-    key is written twice with different content. Used from several threads at once.
+    Keys are ``/``-separated and of ``[A-Za-z0-9._=-]``; the first part is the checkpoint's number.
+    No key is written twice with different content.
 
-    Raises (every call):
-        UnavailableError: no answer; a put may have happened. RefusedError: it refused for good.
+    Every call raises UnavailableError without an answer (a put may have happened), RefusedError if
+    the store refuses for good.
     """
 
     def put(self, key: str, content: bytes) -> BlobRef: ...
 
     def get(self, ref: BlobRef) -> bytes:
-        """The content.
-
-        Raises:
-            CorruptionError: the blob is gone, or is not what was put; its key is in the message.
-        """
+        """The content; raises CorruptionError, with the key, if the blob is gone or changed."""
         ...
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete blobs; one that is not there is left alone."""
+        """Delete the blobs that exist."""
         ...
 
     def blobs(self) -> Sequence[str]:
@@ -124,27 +118,22 @@ class SnapshotStore(Protocol):
         ...
 
     def complete(self, checkpoint: int, record: bytes, blobs: Iterable[BlobRef]) -> None:
-        """Write the completion record, atomically and once: this is the decision.
+        """Write the completion record, atomically and once.
 
-        Args:
-            blobs: all that the record names; each must be there.
+        ``blobs`` are all that the record names.
 
         Raises:
-            CorruptionError: a blob is not there; no record was written.
-            ProtocolError: there is another record of this checkpoint (I2, I3); it was kept.
+            CorruptionError: a blob is missing; no record was written.
+            ProtocolError: another record of this checkpoint exists (I2, I3) and was kept.
         """
         ...
 
     def completed(self) -> Sequence[int]:
-        """The checkpoints that have a record, ascending."""
+        """The checkpoints with a record, ascending."""
         ...
 
     def record(self, checkpoint: int) -> bytes:
-        """The completion record.
-
-        Raises:
-            CorruptionError: it is damaged or not there.
-        """
+        """The completion record; raises CorruptionError if it is damaged or missing."""
         ...
 
     def retire(self, checkpoint: int) -> None:
@@ -152,16 +141,15 @@ class SnapshotStore(Protocol):
         ...
 
     def is_private(self) -> bool:
-        """Whether only this process's user can write to it. False where that cannot be told."""
+        """Whether only this process's user can write to it. False if unknown."""
         ...
 
 
 class Table(Protocol):
-    """One named state: bytes by key, or in a nested state by key and sub-key. A value of None deletes.
+    """One named state: bytes by key, or in a nested state by key and sub-key. None deletes.
 
-    Used by the subtask's thread only. ``subs`` is given for nested states, and for them alone. To put
-    a key of a group that another subtask owns is refused with ``ConfigError``, here or when a snapshot
-    that has it is persisted.
+    Used by the subtask's thread only. ``subs`` is for nested states only. A key of another
+    subtask's group is refused with ``ConfigError``, here or when its snapshot is persisted.
     """
 
     def get(self, key: bytes) -> bytes | None:
@@ -171,7 +159,7 @@ class Table(Protocol):
         self.put_many([key], [value])
 
     def get_many(self, keys: Keys, subs: Keys | None = None) -> Values:
-        """For each key in order; keys may be there twice."""
+        """Values in the order of the keys, which may repeat."""
         ...
 
     def put_many(self, keys: Keys, values: Values, subs: Keys | None = None) -> None:
@@ -189,13 +177,13 @@ class Table(Protocol):
     def fold_array(
         self, keys: Keys, codec: ArrayCodec[Any], fold: Callable[[pa.Array], pa.Array]
     ) -> pa.Array:
-        """Get an array, put what ``fold`` makes of it, and return that. Each key once."""
+        """Get an array, put ``fold`` of it, and return that. Each key once."""
         folded = fold(self.get_array(keys, codec))
         self.put_array(keys, folded, codec)
         return folded
 
     def items(self, key: bytes) -> Sequence[tuple[bytes, bytes]]:
-        """(sub-key, value) of all that the key has, by sub-key."""
+        """(sub-key, value) of a key, by sub-key."""
         ...
 
     def everything(self) -> Iterable[tuple[bytes, bytes, bytes]]:
@@ -204,7 +192,7 @@ class Table(Protocol):
 
 
 class Version(StrEnum):
-    """Which state a query reads."""
+    """The version that a query reads."""
 
     LIVE = "live"
     """As it is now: dirty, a failure takes it back."""
@@ -213,13 +201,13 @@ class Version(StrEnum):
 
 
 class Snapshot(Protocol):
-    """A logical copy: what the state was when it was taken, whatever is written since.
+    """A logical copy: the state when it was taken, whatever is written since.
 
     ``persist`` and ``savepoint`` are called from one background thread, while the subtask goes on.
     """
 
     def persist(self) -> StateHandle:
-        """Write what the backend's store does not have yet, and name all of it. Once."""
+        """Write the blobs that the backend's store lacks, and return the handle of all. Once."""
         ...
 
     def savepoint(self, store: SnapshotStore) -> StateHandle:
@@ -227,23 +215,23 @@ class Snapshot(Protocol):
         ...
 
     def close(self) -> None:
-        """Free what the copy holds on to. After ``persist``, or instead of it. Idempotent."""
+        """Free the copy's resources, after ``persist`` or instead of it. Idempotent."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Whose state it is.
+    """The owner of a state.
 
     Args:
         job: the job's key.
         operator: the operator's stable id, of ``[A-Za-z0-9._-]``.
-        subtask: which of the operator's parallel instances, from 0.
+        subtask: index of the operator's parallel instance, from 0.
         groups: the key groups that this subtask owns.
-        max_parallelism: how many key groups there are; never changes in a job's life.
+        max_parallelism: number of key groups; constant in a job's life.
         generation: of the run; external state uses it to fence older runs.
-        register: id of the job's register: generations of another one are no older or newer runs, and
-            external state of the same job and operator is another job's then. "": not told.
+        register: id of the job's register; generations of different registers cannot be compared,
+            so external state of another one is another job's. "": unknown.
     """
 
     job: str
@@ -256,54 +244,48 @@ class Place:
 
 
 class StateBackend(Protocol):
-    """Keeps the keyed state of one subtask. One thread uses it; ``read`` is for any.
+    """Keeps the keyed state of one subtask. One thread uses it; ``read`` is thread-safe.
 
-    A state whose name was restored and that nobody asks for is carried along in every snapshot, until
-    it is dropped.
+    A restored state that nobody asks for is kept in every snapshot, until it is dropped.
     """
 
     @property
     def committed(self) -> int | None:
-        """The checkpoint that committed reads see; -1 before the first. From any thread.
+        """The checkpoint that committed reads see; -1 before the first. Thread-safe.
 
-        None while it moves to the next one: what is read then may be of either.
+        None while it advances: a read may then be of either.
         """
         ...
 
     def is_private(self) -> bool:
-        """As ``SnapshotStore.is_private``, of values that lie elsewhere than in the snapshot store."""
+        """As ``SnapshotStore.is_private``, for values outside the snapshot store."""
         ...
 
     def table(self, name: str, shape: str) -> Table:
-        """The state of this name, empty if it is new; nested where its shape says so.
+        """The state of this name, empty if it is new; nested if its shape says so.
 
-        Raises:
-            ConfigError: it was restored, or asked for before, with another shape.
+        Raises ConfigError if it was restored, or requested before, with another shape.
         """
         ...
 
     def states(self) -> Sequence[tuple[str, str]]:
-        """(name, shape) of all states there are, also of those that nobody asked for, sorted."""
+        """(name, shape) of all states, unclaimed ones included, sorted."""
         ...
 
     def unclaimed(self) -> Sequence[str]:
-        """Names of states that were restored, and that nobody has asked for since, sorted."""
+        """Names of restored states that nobody has asked for, sorted."""
         ...
 
     def drop(self, name: str) -> None:
-        """Forget an unclaimed state, before the first snapshot: no later one has it.
-
-        Raises:
-            ConfigError: it is not among the unclaimed.
-        """
+        """Drop a state before the first snapshot; raises ConfigError if it is not unclaimed."""
         ...
 
     def restore(self, handles: Sequence[StateHandle], source: SnapshotStore | None = None) -> None:
-        """Take over what the handles hold of this subtask's key groups. Before anything else, once.
+        """Restore this subtask's key groups from the handles. Before anything else, once.
 
         Args:
-            handles: of *all* subtasks that the operator had, whatever the parallelism was.
-            source: the store that has the blobs, where it is not the backend's own: a savepoint's.
+            handles: of *all* subtasks that the operator had, at any parallelism.
+            source: the store of the blobs, if not the backend's own: a savepoint's.
 
         Raises:
             CorruptionError: a blob is damaged or gone; its key is named.
@@ -313,25 +295,24 @@ class StateBackend(Protocol):
         ...
 
     def snapshot(self, checkpoint: int) -> Snapshot:
-        """The logical copy; time does not grow with the state. Numbers ascend, also over restores."""
+        """The logical copy, in time independent of the state's size. Numbers always ascend."""
         ...
 
     def notify_complete(self, checkpoint: int) -> None:
-        """The completion record of ``checkpoint`` is there: free what is no longer needed.
+        """``checkpoint`` has its completion record: free what is no longer needed.
 
-        Later snapshots may be increments to it. A number that is unknown here is ignored.
+        Later snapshots may be increments to it. An unknown number is ignored.
         """
         ...
 
     def notify_aborted(self, checkpoint: int) -> None:
-        """The checkpoint failed: what it held is part of the next one."""
+        """The checkpoint failed: its changes are part of the next one."""
         ...
 
     def read(self, name: str, keys: Keys, version: Version) -> Values:
-        """A table's values for a query, from any thread; each value is one that it once had.
+        """A table's values for a query, thread-safe; each value is one that it once had.
 
-        Raises:
-            ConfigError: there is no table of this name (nested ones can't be queried).
+        Raises ConfigError for an unknown or nested table.
         """
         ...
 

@@ -1,10 +1,10 @@
-"""State kept in another system, beside a sink: nothing is loaded on restore, nor on rescale.
+"""State in another system, beside a sink: a restore or rescale loads nothing.
 
-A subtask's writes are held here until the barrier; ``persist`` sends them in one batch, and they count
-from the checkpoint's completion on. What that means in the other system is an ``ExternalState``: rows
-with versions, a prepared transaction, or a previous value beside the current one.
+A subtask's writes are held here until the barrier; ``persist`` sends them in one batch, and they
+count from the checkpoint's completion on. An ``ExternalState`` implements that in the other system:
+rows with versions, a prepared transaction, or a previous value beside the current one.
 
-One checkpoint is in flight at a time. Memory: what changed since the last completed checkpoint.
+One checkpoint is in flight at a time. Memory: the changes since the last completed checkpoint.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _NONE: dict[bytes, bytes | None] = {}
 
 
 class ExternalState(Protocol):
-    """One operator's state in another system. Calls come from several threads.
+    """One operator's state in another system. Thread-safe.
 
-    Reads see what is committed: up to the last ``restore`` or ``commit``.
+    Reads see committed entries: up to the last ``restore`` or ``commit``.
     """
 
     @property
@@ -43,9 +43,7 @@ class ExternalState(Protocol):
     def restore(self, handles: Sequence[StateHandle]) -> None:
         """Fence lower generations and go back to exactly these handles; none: to empty state.
 
-        Raises:
-            FencedError: a higher generation is at work.
-            HandleLostError: it can't go back there.
+        Raises FencedError if a higher generation is active, HandleLostError if it cannot go back.
         """
         ...
 
@@ -60,8 +58,7 @@ class ExternalState(Protocol):
     def persist(self, checkpoint: int, changes: Changes) -> tuple[tuple[str, str], ...]:
         """Pre-commit the changes; returns the ``extra`` of the handle.
 
-        Raises:
-            FencedError: a higher generation is at work.
+        Raises FencedError if a higher generation is active.
         """
         ...
 
@@ -76,8 +73,8 @@ class ExternalBackend:
     """Keyed state of one subtask in another system. See ``StateBackend``.
 
     Args:
-        store: takes savepoints' and no other blobs.
-        place: whose state it is; ``generation`` fences older runs.
+        store: for savepoints' blobs only.
+        place: its ``generation`` fences older runs.
         new: opens the state of a place.
     """
 
@@ -109,7 +106,7 @@ class ExternalBackend:
         return self._shapes.unclaimed()
 
     def drop(self, name: str) -> None:
-        """Its entries are deleted with the next checkpoint: until then their keys are held here."""
+        """Delete its entries with the next checkpoint; until then their keys are held here."""
         self._shapes.forget(name)
         table = ExternalTable(self, name)
         gone = [(key, sub) for key, sub, _ in table.everything()]
@@ -175,7 +172,7 @@ class ExternalBackend:
         self.state.close()
 
     def started(self) -> ExternalState:
-        """The state, once it is this run's: without a checkpoint it begins empty."""
+        """The state, owned by this run: without a checkpoint it begins empty."""
         with self._starting:  # a query may be the first to ask
             if not self._restored:
                 self.state.restore([])
@@ -203,7 +200,7 @@ class ExternalSnapshot:
         return StateHandle(state.format, self.checkpoint, groups, self._states, (), extra)
 
     def abort(self) -> None:
-        """After ``persist`` or instead of it, never beside it."""
+        """After ``persist`` or instead of it, never concurrently."""
         with self._turn:
             self._aborted = True
             self._backend.state.abort(self.checkpoint)
@@ -213,7 +210,7 @@ class ExternalSnapshot:
         return write(store, place, self.checkpoint, self._states, self._entries())
 
     def close(self) -> None:
-        """Nothing is held that the backend does not need."""
+        """Holds nothing that the backend does not need."""
 
     def _entries(self) -> Iterator[Entries]:
         # One state at a time is held in memory.
@@ -229,7 +226,7 @@ class ExternalSnapshot:
 
 
 class ExternalTable(Table):
-    """Committed entries, and over them what is pending here: sealed by a barrier, or written since."""
+    """Committed entries, and over them the pending ones: sealed by a barrier, or written since."""
 
     def __init__(self, backend: ExternalBackend, name: str) -> None:
         self._backend = backend

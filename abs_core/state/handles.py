@@ -15,7 +15,7 @@ def handle_to_json(handle: StateHandle) -> tuple[Any, ...]:
 
 
 def handle_from_json(value: object) -> StateHandle:
-    """Raises ``ValueError`` where ``value`` is none."""
+    """Raises ``ValueError`` for anything else."""
     format_, checkpoint, groups, states, blobs, extra = of(list, value)
     start, stop = of(list, groups)
     return StateHandle(
@@ -29,7 +29,7 @@ def handle_from_json(value: object) -> StateHandle:
 
 
 def blob_from_json(value: object) -> BlobRef:
-    """Raises ``ValueError`` where ``value`` is no reference to a blob."""
+    """Raises ``ValueError`` for anything else."""
     key, size, digest = of(list, value)
     return BlobRef(text(key), whole(size), text(digest))
 

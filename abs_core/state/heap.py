@@ -1,15 +1,15 @@
-"""The heap backend: entries in memory; copy without copying, incremental, asynchronous.
+"""The heap backend: entries in memory, with O(1) copies and incremental, asynchronous snapshots.
 
-Tables of 64-bit numbers are columns (``columns.py``). Any other table is a base and *layers* over it,
-as in a log-structured merge tree (O'Neil et al. 1996), all in memory. Writes go to the open layer; a
-read takes the newest layer that has the entry. A logical copy therefore is: freeze the open layer, and
-open an empty one. It costs the same for ten entries and ten million, and a write pays nothing for it. A
+Tables of 64-bit numbers are columns (``columns.py``). Any other table is a base and *layers* over
+it, as in a log-structured merge tree (O'Neil et al. 1996), all in memory. Writes go to the open
+layer; a read takes the newest layer that has the entry. A logical copy freezes the open layer, and
+opens an empty one. It costs the same for any number of entries, and a write pays nothing for it. A
 frozen layer never changes, so a background thread reads it while the subtask writes.
 
-What is frozen and not yet part of a completed checkpoint is the increment. When it completes
-its layers are merged into the base, which alone is what is committed; when it fails they go back to the
-open layer, so the next one has them. Once the blobs of increments outweigh the base's, or are too many,
-the next snapshot is written whole: chains stay short.
+The frozen layers that are not yet part of a completed checkpoint are the increment. When it
+completes its layers are merged into the base, which alone is committed; when it fails they go back
+to the open layer, so the next one has them. Once the blobs of increments outweigh the base's, or
+are too many, the next snapshot is written whole.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class HeapTable(Table):
         self._put(self.layers[0], _names(keys, subs), values)
 
     def load(self, entries: Entries) -> None:
-        """Apply entries that are no change: restored ones."""
+        """Load restored entries, which are no change."""
         layer: Layer = {}
         self._put(layer, _names(entries.keys, entries.subs), entries.values)
         self.settle(layer)
@@ -97,17 +97,17 @@ class HeapTable(Table):
                 yield key, sub, value
 
     def committed(self, keys: Keys) -> Values:
-        """As of the last completed checkpoint. From any thread."""
+        """Values as of the last completed checkpoint. Thread-safe."""
         return list(map(self.base.get, keys))
 
     def freeze(self) -> Frozen:
-        """The layers over the base as they are now; none of them changes any more."""
+        """Freeze the layers over the base."""
         frozen = Frozen(self, self.layers[:-1])
         self.layers = ({}, *self.layers)
         return frozen
 
     def thaw(self) -> None:
-        """Take all frozen layers back into the open one."""
+        """Merge all frozen layers back into the open one."""
         self.layers = (joined(self.layers[:-1]), self.base)
 
     def settle(self, layer: Layer) -> None:
@@ -122,7 +122,7 @@ class HeapTable(Table):
             self._index(names, values)
 
     def _index(self, names: Iterable[tuple[bytes, bytes]], values: Values) -> None:
-        """Keep the sub-keys of each key."""
+        """Maintain the sub-keys of each key."""
         for (key, sub), value in zip(names, values, strict=True):
             if value is not None:
                 self._subs.setdefault(key, set()).add(sub)
@@ -149,7 +149,7 @@ class Frozen:
         return _entries(self.table, layers[0] if len(layers) == 1 else joined(layers))
 
     def merge(self) -> None:
-        """Its checkpoint has completed: take these layers into the base."""
+        """Its checkpoint has completed: merge these layers into the base."""
         table = self.table
         at = next(n for n, layer in enumerate(table.layers) if layer is self.layers[0])
         for layer in reversed(table.layers[at:-1]):
@@ -158,7 +158,7 @@ class Frozen:
 
 
 def joined(layers: Sequence[Layer]) -> Layer:
-    """What a read through these layers finds, the newest being the first of them."""
+    """The merged entries of these layers, newest first."""
     entries: Layer = {}
     for layer in reversed(layers):
         entries.update(layer)
@@ -171,14 +171,14 @@ def _names(keys: Keys, subs: Keys | None) -> Sequence[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The blobs of a completed snapshot: the first ``whole`` hold it all, the others are increments."""
+    """The blobs of a completed snapshot: ``whole`` full ones, then increments."""
 
     blobs: tuple[BlobRef, ...]
     whole: int
 
     @property
     def is_heavy(self) -> bool:
-        """Whether to begin anew: reading the increments would cost more than reading a whole one."""
+        """Whether to write a whole snapshot: the increments outweigh it."""
         sizes = [ref.size for ref in self.blobs]
         increments = sizes[self.whole :]
         return len(increments) >= CHAIN_MAX or sum(increments) > sum(sizes[: self.whole])
@@ -189,10 +189,9 @@ class Base:
 
 
 class HeapSnapshot:
-    """A moment: the frozen layers of each table, over the base. See ``Snapshot``.
+    """The frozen layers of each table, over the base. See ``Snapshot``.
 
-    Args:
-        base: the blobs that hold what the tables' bases hold; None: write all.
+    ``base`` has the blobs of the tables' bases; None: write all.
     """
 
     def __init__(self, backend: HeapBackend, checkpoint: int, base: Base | None) -> None:
@@ -217,7 +216,7 @@ class HeapSnapshot:
         return self._write(store, (part.whole() for part in self.parts))
 
     def close(self) -> None:
-        """The layers are the tables': these free them when the checkpoint is over."""
+        """The tables own the layers, and free them when the checkpoint is over."""
 
     def _write(self, store: SnapshotStore, entries: Iterable[Entries]) -> StateHandle:
         return write(store, self._backend.place, self._checkpoint, self._states, entries)
@@ -231,12 +230,7 @@ def _entries(table: HeapTable, layer: Layer) -> Entries:
 
 
 class HeapBackend:
-    """Keyed state of one subtask in memory. See ``StateBackend``; writes the format ``arrow``.
-
-    Args:
-        store: where snapshots go.
-        place: whose state it is.
-    """
+    """Keyed state of one subtask in memory. See ``StateBackend``; writes the format ``arrow``."""
 
     def __init__(self, store: SnapshotStore, place: Place) -> None:
         self.store = store

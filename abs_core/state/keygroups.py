@@ -1,12 +1,12 @@
-"""Key groups: the unit in which keyed state is owned, snapshotted and moved when a job is rescaled.
+"""Key groups: the unit in which keyed state is owned, snapshotted and moved by a rescale.
 
 A key's group is ``xxh64(canonical bytes) % max_parallelism``, its owner ``group * parallelism //
-max_parallelism``. Both depend on nothing but the key: never on Python's ``hash``, which is salted per
-process. Ranges are half-open, so neighbours can't overlap.
+max_parallelism``: never Python's ``hash``, which is salted per process. Ranges are half-open.
 
 Canonical bytes: integers, booleans, dates, times and timestamps are 8 bytes, little-endian two's
-complement (so an int32 and an int64 column of equal values meet in one group); text is UTF-8; binary
-is itself; several columns are each preceded by their length. Source: Flink's KeyGroupRangeAssignment.
+complement (so an int32 and an int64 column of equal values meet in one group); text is UTF-8;
+binary is itself; several columns are each preceded by their length. Source: Flink's
+KeyGroupRangeAssignment.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 
 @dataclass(frozen=True, slots=True, order=True)
 class GroupRange:
-    """The key groups from ``start`` up to, and not including, ``stop``."""
+    """The key groups from ``start`` up to, excluding, ``stop``."""
 
     start: int
     stop: int
@@ -46,11 +46,7 @@ class GroupRange:
         return self.start < other.stop and other.start < self.stop
 
     def check(self, groups: npt.NDArray[Any]) -> None:
-        """Refuse entries of other groups: no restore would give them back to who wrote them.
-
-        Raises:
-            ConfigError: there are some.
-        """
+        """Raise ConfigError for entries of other groups: no restore would return them."""
         if len(groups) and not self.start <= groups.min() <= groups.max() < self.stop:
             raise ConfigError(
                 "A function has put state under a key that another task owns: it would be lost on "
@@ -63,8 +59,7 @@ class GroupRange:
     def of(cls, subtask: int, parallelism: int, max_parallelism: int) -> GroupRange:
         """The groups whose ``owner`` is ``subtask``.
 
-        Raises:
-            ConfigError: the parallelism is not between 1 and ``max_parallelism``.
+        Raises ConfigError if the parallelism is not between 1 and ``max_parallelism``.
         """
         check_parallelism(parallelism, max_parallelism)
         start = -(-subtask * max_parallelism // parallelism)
@@ -72,7 +67,7 @@ class GroupRange:
 
 
 def check_parallelism(parallelism: int, max_parallelism: int) -> None:
-    """Refuse what leaves a subtask without key groups."""
+    """Raise ConfigError if a subtask would have no key groups."""
     if not 1 <= parallelism <= max_parallelism <= MAX_PARALLELISM_LIMIT:
         raise ConfigError(
             f"A parallelism of {parallelism} does not go with {max_parallelism} key groups.",
@@ -98,14 +93,7 @@ def groups_of(keys: Sequence[bytes], max_parallelism: int) -> npt.NDArray[np.int
 
 
 def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray[np.int64]:
-    """The group of each row's key; equal to ``groups_of(encode_keys(columns), ...)``, and faster.
-
-    Args:
-        columns: the key's columns, of one length.
-
-    Raises:
-        as ``encode_keys``.
-    """
+    """The group of each row's key; as ``groups_of(encode_keys(columns), ...)``, but faster."""
     if len(columns) != 1:
         return groups_of(encode_keys(columns), max_parallelism)
     column = _plain(columns[0])
@@ -122,9 +110,8 @@ def key_groups(columns: Sequence[pa.Array], max_parallelism: int) -> npt.NDArray
 def encode_keys(columns: Sequence[pa.Array]) -> list[bytes]:
     """The canonical bytes of each row's key.
 
-    Raises:
-        SchemaError: a column's type can't be a key (floats, nested types), or there is no column.
-        RowError: a key is null.
+    Raises SchemaError for a type that cannot be a key (floats, nested types), or no column;
+    RowError for a null.
     """
     if not columns:
         raise SchemaError("A key needs at least one column.")
@@ -140,8 +127,7 @@ def encode_keys(columns: Sequence[pa.Array]) -> list[bytes]:
 def encode_key(*values: int | str | bytes | bool) -> bytes:
     """The canonical bytes of one key, given as Python values, one per key column.
 
-    Raises:
-        RowError, SchemaError: as ``encode_keys``; an integer that does not fit 64 bits is none.
+    Raises as ``encode_keys``, also for an integer beyond 64 bits.
     """
     try:
         return encode_keys([pa.array([value]) for value in values])[0]
@@ -150,9 +136,9 @@ def encode_key(*values: int | str | bytes | bool) -> bytes:
 
 
 def decode_keys(keys: Sequence[bytes], types: Sequence[pa.DataType]) -> list[pa.Array]:
-    """The key columns again; the inverse of ``encode_keys`` for columns of these types.
+    """The inverse of ``encode_keys`` for columns of these types.
 
-    A dictionary's values come back as they are: its indices could be too narrow for these keys.
+    A dictionary is decoded to its values: its indices could be too narrow for these keys.
     """
     if len(types) == 1:
         return [_array_of(list(keys), types[0])]
@@ -167,7 +153,7 @@ def decode_keys(keys: Sequence[bytes], types: Sequence[pa.DataType]) -> list[pa.
 
 
 def key_kind(kind: pa.DataType) -> str:
-    """What key columns must have in common for the same bytes to be the same key.
+    """The common kind of key columns for which the same bytes are the same key.
 
     Zones do not count: a timestamp with one is an instant. Units do.
     """
@@ -233,7 +219,7 @@ def _array_of(raw: list[bytes], kind: pa.DataType) -> pa.Array:
 
 
 def _xxh64_of_words(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """xxh64 (seed 0) of each 8-byte input, all at once; the library hashes one at a time."""
+    """xxh64 (seed 0) of each 8-byte input, vectorised; the library hashes one at a time."""
     mixed = _rotate(words * np.uint64(_P2), 31) * np.uint64(_P1)
     hashed = np.uint64((_P5 + 8) & 0xFFFFFFFFFFFFFFFF) ^ mixed
     hashed = _rotate(hashed, 27) * np.uint64(_P1) + np.uint64(_P4)

@@ -1,8 +1,8 @@
 """A snapshot store in a folder of the local file system.
 
-Each file is written under a temporary name, flushed to disk, linked or renamed to its own name, and the
-folder is flushed: after a power cut a name holds all of its content or does not exist. The temporary
-names are blobs too, so ``retention.sweep`` finds what a dead process left.
+Each file is written under a temporary name, flushed to disk, linked or renamed, and the folder is
+flushed: after a power cut a name holds all of its content or does not exist. The temporary names
+are blobs too, so ``retention.sweep`` finds those of a dead process.
 """
 
 from __future__ import annotations
@@ -29,23 +29,19 @@ _GO_BACK = (
 
 
 def digest_of(content: bytes) -> str:
-    """The digest that a ``BlobRef`` bears."""
+    """The digest for a ``BlobRef``."""
     return f"xxh3_128:{xxhash.xxh3_128_hexdigest(content)}"
 
 
 def checked(ref: BlobRef, content: bytes | None) -> bytes:
-    """The content, if it is what the reference says.
-
-    Raises:
-        CorruptionError: it is not, or it is None: gone.
-    """
+    """The content, if it matches; raises CorruptionError if it does not, or is None."""
     if content is None or len(content) != ref.size or digest_of(content) != ref.digest:
         raise damaged(ref, "is gone" if content is None else f"is damaged ({len(content)} bytes)")
     return content
 
 
 def damaged(ref: BlobRef, found: str) -> CorruptionError:
-    """The blob is not what the reference says."""
+    """The error for a blob that does not match its reference."""
     return CorruptionError(
         f"The blob {ref.key} of checkpoint {ref.key.partition('/')[0]} {found}; it must hold "
         f"{ref.size} bytes with digest {ref.digest}.",
@@ -54,16 +50,12 @@ def damaged(ref: BlobRef, found: str) -> CorruptionError:
 
 
 def sealed(record: bytes) -> bytes:
-    """A completion record with its digest before it."""
+    """A completion record after its digest."""
     return digest_of(record).encode() + b"\n" + record
 
 
 def unsealed(checkpoint: int, content: bytes | None) -> bytes:
-    """The record that ``sealed`` made.
-
-    Raises:
-        CorruptionError: it is damaged, or None: gone.
-    """
+    """The record that ``sealed`` made; raises CorruptionError if it is damaged or None."""
     digest, _, record = (content or b"").partition(b"\n")
     if content is None or digest_of(record).encode() != digest:
         found = "is gone" if content is None else "is damaged"
@@ -76,7 +68,7 @@ def unsealed(checkpoint: int, content: bytes | None) -> bytes:
 
 
 def check_key(key: str) -> str:
-    """The key, if it is one (see ``SnapshotStore``)."""
+    """The key, if it is valid (see ``SnapshotStore``)."""
     if _KEY.fullmatch(key) is None:
         raise ProtocolError(
             f"{key!r} is no key of a blob.", remedy="this is a defect of the state backend."
@@ -85,7 +77,7 @@ def check_key(key: str) -> str:
 
 
 def another_record(checkpoint: int) -> ProtocolError:
-    """What ``complete`` raises where the checkpoint is decided otherwise."""
+    """The error of ``complete`` for a checkpoint with another record."""
     return ProtocolError(
         f"Checkpoint {checkpoint} has a completion record already, and it is another one.",
         epoch=checkpoint,
@@ -94,10 +86,9 @@ def another_record(checkpoint: int) -> ProtocolError:
 
 
 class LocalSnapshotStore:
-    """Survives power loss; for one machine, or a POSIX folder that several share.
+    """Survives power loss; for one machine, or a shared POSIX folder.
 
-    Args:
-        folder: made where it does not exist: ``blobs/`` and ``complete/`` are in it.
+    ``folder`` is made if absent, with ``blobs/`` and ``complete/``.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -172,7 +163,7 @@ class LocalSnapshotStore:
                 flush_folder(self._records)
 
     def is_private(self) -> bool:
-        """By owner and mode of the folder; one that does not exist yet is made for its owner alone."""
+        """By owner and mode of the folder; a missing one is created for its owner alone."""
         with self._mapped():
             folders = [each for each in (self.folder, self._blobs, self._records) if each.exists()]
             found = [each.stat() for each in folders]
@@ -190,7 +181,7 @@ class LocalSnapshotStore:
 
 
 def _write(path: Path, content: bytes) -> Path:
-    """A durable temporary file beside ``path``; every folder that is made is durable, too."""
+    """A durable temporary file beside ``path``; every created folder is durable, too."""
     if not path.parent.is_dir():
         make_durably(path.parent)
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")

@@ -1,9 +1,9 @@
-"""Operator state: lists that belong to a subtask, not to keys, such as a source's offsets.
+"""Operator state: lists of a subtask, not of keys, such as a source's offsets.
 
-On restore a ``split`` list stays where it was while the parallelism is the same, and is dealt out anew
-under another one: each item to exactly one subtask. A ``union`` list is given whole to every subtask,
-which picks what is its own.
-Small by nature, so it is copied whole at each snapshot, and lies in the completion record itself.
+On restore a ``split`` list stays with its subtask if the parallelism is the same, and is
+redistributed otherwise: each item to exactly one subtask. A ``union`` list is given whole to every
+subtask. Lists are small: they are copied whole at each snapshot, and stored in the completion
+record.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Contents:
 
     @classmethod
     def from_json(cls, value: object) -> Contents:
-        """Raises ``ValueError`` where it is not what ``to_json`` made."""
+        """Raises ``ValueError`` for anything that ``to_json`` did not make."""
         return cls(tuple(_list_from_json(one) for one in of(list, value)))
 
 
@@ -52,13 +52,11 @@ def _list_from_json(value: object) -> tuple[str, Mode, tuple[bytes, ...]]:
 
 
 def redistribute(olds: Sequence[Contents], subtask: int, parallelism: int) -> Contents:
-    """What one subtask gets of the lists of all old subtasks (in the order of their number).
+    """One subtask's part of the lists of all old subtasks (in the order of their number).
 
-    With as many subtasks as before each keeps its own: what was in the channels stays with its task,
-    too, and a source's split that went to another task could overtake it.
-
-    Raises:
-        ConfigError: a list is ``split`` in one subtask and ``union`` in another.
+    With an unchanged number each keeps its own, as channel data stays with its task, too: a
+    source's split on another task could overtake it. Raises ConfigError if a list is ``split`` in
+    one subtask and ``union`` in another.
     """
     pooled: dict[str, tuple[Mode, list[bytes]]] = {}
     for number, old in enumerate(olds):
@@ -81,7 +79,7 @@ class OperatorState:
 
     Args:
         restored: see ``redistribute``.
-        declared: called with the name and the codec of each list that is asked for; may refuse it.
+        declared: called with the name and the codec of each requested list; may refuse it.
     """
 
     def __init__(
@@ -96,8 +94,7 @@ class OperatorState:
     def list(self, name: str, codec: Codec[T], mode: Mode = Mode.SPLIT) -> OperatorList[T]:
         """The list of this name, empty if it is new.
 
-        Raises:
-            ConfigError: it was restored with another mode.
+        Raises ConfigError if it was restored with another mode.
         """
         self._declared(name, codec)
         self._unclaimed.discard(name)
@@ -106,11 +103,11 @@ class OperatorState:
         return OperatorList(items, codec)
 
     def unclaimed(self) -> Sequence[str]:
-        """Restored, and not asked for since; sorted."""
+        """Restored and not requested, sorted."""
         return sorted(self._unclaimed)
 
     def drop(self, name: str) -> None:
-        """Forget an unclaimed list."""
+        """Drop an unclaimed list."""
         self._unclaimed.remove(name)
         del self._lists[name]
 

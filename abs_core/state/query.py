@@ -1,12 +1,12 @@
 """Queryable state: value and reducing states of a running job, read over Arrow Flight.
 
-A client sends key columns and gets them back with a column ``value`` (null: no value). What it gets is
-labelled in the schema's metadata: ``version`` is ``committed`` (as of the last completed checkpoint) or
-``live``, and then ``dirty`` is ``true``: a failure may take it back. Committed values of one answer are
-all of one checkpoint, whatever tasks have their keys; live ones are read one after the other.
+A client sends key columns and gets them back with a column ``value`` (null: no value). The schema's
+metadata has ``version``: ``committed`` (as of the last completed checkpoint) or ``live``, and then
+``dirty`` is ``true``: a failure may undo it. Committed values of one answer are all of one
+checkpoint, whatever tasks have their keys; live ones are read one after the other.
 
-Every call needs the token. The server listens on the loopback interface, unless it is given a
-certificate: without one the token could be read on the network.
+Every call needs the token. Without a certificate the server listens on the loopback interface only:
+the token could be read on the network.
 """
 
 from __future__ import annotations
@@ -42,17 +42,15 @@ SETTLING_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Published:
-    """An operator's state: its subtasks' places and backends; all key groups are covered."""
+    """An operator's state: the backends and places of its subtasks, covering all key groups."""
 
     subtasks: Sequence[tuple[Place, StateBackend]]
 
     def read(self, state: str, columns: Sequence[pa.Array], version: Version) -> pa.Array:
-        """The values of the keys, typed where the state's codec is one of Arrow's.
+        """The values of the keys, typed if the state's codec is one of Arrow's.
 
-        Committed ones are all of one checkpoint: it is read again where a task has moved on meanwhile.
-
-        Raises:
-            UnavailableError: the tasks did not get to one checkpoint for ``SETTLING_SECONDS``.
+        Committed ones are all of one checkpoint: they are read again if a task has advanced
+        meanwhile. Raises UnavailableError if that fails for ``SETTLING_SECONDS``.
         """
         keys = encode_keys(columns)
         deadline = time.monotonic() + SETTLING_SECONDS
@@ -70,7 +68,7 @@ class Published:
             time.sleep(0.002)
 
     def _committed(self) -> int | None:
-        """The checkpoint that all tasks have got to; None where there is no such one."""
+        """The common committed checkpoint of all tasks, if any."""
         numbers = {backend.committed for _, backend in self.subtasks}
         return numbers.pop() if len(numbers) == 1 else None
 
@@ -88,10 +86,10 @@ class Published:
 
 
 class QueryServer:
-    """Serves reads of what is published. A context manager; serves from the start.
+    """Serves reads of published state from its creation on; a context manager.
 
     Args:
-        token: what clients must bear; not empty. It is kept out of every message (I9).
+        token: for clients; not empty. It is kept out of every message (I9).
         host: an address to listen on.
         port: 0 for any that is free.
         tls: certificate chain and private key, PEM; needed for a host that is not loopback.
@@ -125,15 +123,15 @@ class QueryServer:
         self.address = f"{scheme}://{host}:{self._server.port}"
 
     def publish(self, operator: str, subtasks: Sequence[tuple[Place, StateBackend]]) -> None:
-        """Let an operator's state be read, in place of what was published under its id before."""
+        """Publish an operator's state, in place of an earlier one under its id."""
         self._published[operator] = Published(tuple(subtasks))
 
     def withdraw(self, operator: str) -> None:
-        """No more reads of it; before its backends are closed."""
+        """Withdraw it before its backends are closed."""
         self._published.pop(operator, None)
 
     def close(self) -> None:
-        """Wait for reads under way, then end."""
+        """Wait for current reads, then end."""
         self._server.shutdown()
 
     def __enter__(self) -> QueryServer:
@@ -149,10 +147,10 @@ class QueryClient:
     Args:
         address: ``QueryServer.address``.
         token: the server's.
-        root_certificates: PEM of who signed the server's certificate, where it has one.
+        root_certificates: PEM of the server certificate's authority, if it has one.
 
     Raises:
-        ConfigError: the token would be sent in the clear to another machine, or that is no address.
+        ConfigError: an invalid address, or the token would be sent unencrypted to another machine.
     """
 
     def __init__(self, address: str, token: str, root_certificates: str | None = None) -> None:
@@ -169,10 +167,10 @@ class QueryClient:
         keys: pa.RecordBatch,
         version: Version = Version.COMMITTED,
     ) -> pa.Table:
-        """The key columns, and ``value``; ``schema.metadata`` tells which version it is.
+        """The key columns, and ``value``; ``schema.metadata`` has the version.
 
         Raises:
-            ConfigError: there is no such operator or state, or these can't be its keys.
+            ConfigError: there is no such operator or state, or these cannot be its keys.
             RefusedError: the token is wrong.
             UnavailableError: no server answers, or the state was closed meanwhile.
         """
@@ -248,7 +246,7 @@ class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
 
 
 def _check_address(address: str) -> None:
-    """Refuse to send a token in the clear to another machine."""
+    """Refuse to send a token unencrypted to another machine."""
     try:
         parts = urlsplit(address)
         scheme, host = parts.scheme, parts.hostname or ""
@@ -277,7 +275,7 @@ def _is_loopback(host: str) -> bool:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Errors as Flight can carry them."""
+    """Map errors to Flight's."""
     try:
         yield
     except (ConfigError, DataError) as error:

@@ -1,7 +1,7 @@
-"""Which snapshots are kept, and which blobs nobody can ask for any more.
+"""Retention of snapshots, and deletion of unreferenced blobs.
 
-Increments share blobs, so a blob goes only once no kept record names it. What a failed checkpoint, or a
-process that died between its blobs and its record, left behind is found by its number.
+Increments share blobs, so a blob is deleted only once no kept record names it. Remains of a failed
+checkpoint, or of a process that died before its record, are found by their number.
 """
 
 from __future__ import annotations
@@ -14,21 +14,12 @@ from abs_core.state.contracts import SnapshotStore
 def sweep(
     store: SnapshotStore, blobs_of: Callable[[bytes], Iterable[str]], keep: int = 2
 ) -> list[str]:
-    """Retire all but the newest ``keep`` checkpoints; delete the blobs that none of these names.
+    """Retire all but the newest ``keep`` (at least 1) checkpoints; delete and return unnamed blobs.
 
-    A blob of a checkpoint that is newer than the newest completed one is never touched: it may be in
-    flight. A snapshot in flight may build on an older checkpoint than the newest one: keep one more
-    than may be in flight at once. (Where it was too few, ``complete`` refuses the snapshot.)
-
-    Args:
-        blobs_of: the keys that a completion record names.
-        keep: at least 1.
-
-    Returns:
-        the keys that were deleted.
-
-    Raises:
-        CorruptionError: the record of a kept checkpoint is damaged; nothing was deleted.
+    A blob of a checkpoint newer than the newest completed one is never touched: it may be in
+    flight. A snapshot in flight may build on an older checkpoint: keep one more than may be in
+    flight at once. (With too few, ``complete`` refuses the snapshot.) ``blobs_of`` has the keys
+    that a record names. Raises CorruptionError, without deleting, if a kept record is damaged.
     """
     completed = store.completed()
     kept = completed[-max(1, keep) :]

@@ -65,9 +65,8 @@ class Tuning:
 class RocksBackends:
     """Builds the backends of this process (a ``NewBackend``).
 
-    Args:
-        folder: on a local disk; each backend has a folder of its own in it. It is deleted on close; if
-            the process was killed, by the next backend that is made in ``folder``.
+    ``folder`` is on a local disk; each backend has its own folder in it, which is deleted on close
+    or, after a kill, by the next backend in ``folder``.
     """
 
     folder: Path
@@ -129,11 +128,7 @@ class RocksTable(Table):
     def names(
         self, keys: Sequence[bytes], subs: Sequence[bytes] | None = None, *, to_put: bool = False
     ) -> list[bytes]:
-        """The names of entries.
-
-        Raises:
-            ConfigError: one that is to be put is of a group that is another subtask's.
-        """
+        """The names of entries; raises ConfigError to put a key of another subtask's group."""
         groups = groups_of(keys, self._place.max_parallelism)
         if to_put:
             self._place.groups.check(groups)
@@ -300,7 +295,7 @@ class RocksBackend:
         return self._tables[name]
 
     def _take(self, store: SnapshotStore, handle: StateHandle, own: bool) -> None:
-        """Go on with the files of a snapshot, less the key groups of others."""
+        """Continue with the files of a snapshot, without other key groups."""
         self._committed = None
         self.db.close()
         self.db = self._download(store, handle, self._folder / "restored")
@@ -312,7 +307,7 @@ class RocksBackend:
             self._base = {_file(ref): ref for ref in handle.blobs}
 
     def _copy(self, store: SnapshotStore, handle: StateHandle, folder: Path) -> None:
-        """Take over the entries of this subtask's key groups from another one's snapshot."""
+        """Copy the entries of this subtask's key groups from another snapshot."""
         other = self._download(store, handle, folder)
         start, stop = _group(self.place.groups.start), _group(self.place.groups.stop)
         with _mapped("copying key groups"):
@@ -358,12 +353,12 @@ def _group(group: int) -> bytes:
 
 
 def _file(ref: BlobRef) -> str:
-    """The file that a blob holds; see ``RocksSnapshot.persist``."""
+    """The file in a blob; see ``RocksSnapshot.persist``."""
     return ref.key.rpartition("-")[2]
 
 
 def _scan(source: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The entries of a database whose names begin so, by name."""
+    """The entries of a database whose names have this prefix, by name."""
     return takewhile(lambda entry: entry[0].startswith(prefix), source.items(from_key=prefix))
 
 
@@ -388,7 +383,7 @@ def _zipped(paths: Sequence[Path]) -> bytes:
 
 @contextmanager
 def _mapped(doing: str) -> Iterator[None]:
-    """RocksDB's exceptions have no class of their own."""
+    """Map RocksDB's exceptions, which have no class of their own."""
     try:
         yield
     except AbsError:

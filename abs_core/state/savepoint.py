@@ -1,9 +1,8 @@
 """The format ``arrow`` of keyed state, which every backend reads: savepoints, heap snapshots.
 
 A blob is an Arrow IPC stream, lz4, with one row per entry: ``group`` (key group), ``state`` (name),
-``key``, ``sub`` (null in a table, the sub-key in a nested state), ``value`` (null: deleted). Blobs are
-applied in the order in which the handle names them; within one, an entry is there at most once. Any
-Arrow reader can look into it.
+``key``, ``sub`` (null in a table, the sub-key in a nested state), ``value`` (null: deleted). Blobs
+are applied in the order of the handle; an entry is at most once in a blob.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ OPERATOR_ID = re.compile(r"[A-Za-z0-9._-]{1,100}")
 class Entries:
     """Entries of one state: ``subs`` is None in a table; a value of None deletes.
 
-    Who writes may give Arrow arrays of binary instead of lists, and the groups of the keys.
+    A writer may give Arrow arrays of binary instead of lists, and the groups of the keys.
     """
 
     state: str
@@ -63,10 +62,9 @@ class Entries:
 
 
 def blob_prefix(checkpoint: int, place: Place) -> str:
-    """Where one attempt of one subtask writes the blobs of a checkpoint (I6: never shared).
+    """The blobs' prefix of one attempt of one subtask (I6: never shared).
 
-    Raises:
-        ConfigError: the operator's id can't be part of a name.
+    Raises ConfigError if the operator's id cannot be part of a name.
     """
     if OPERATOR_ID.fullmatch(place.operator) is None:
         raise ConfigError(
@@ -85,8 +83,7 @@ def write(
 ) -> StateHandle:
     """Write entries as few blobs of bounded size; holds one of them in memory.
 
-    Raises:
-        ConfigError: some are of key groups that are another subtask's.
+    Raises ConfigError for keys of another subtask's groups.
     """
     prefix = blob_prefix(checkpoint, place)
     refs: list[BlobRef] = []
@@ -107,10 +104,9 @@ def write(
 
 
 def read(store: SnapshotStore, blobs: Iterable[BlobRef], groups: GroupRange) -> Iterator[Entries]:
-    """The entries of these key groups, in the order in which they are to be applied.
+    """The entries of these key groups, in the order of application.
 
-    Raises:
-        CorruptionError: a blob is damaged or gone.
+    Raises CorruptionError if a blob is damaged or gone.
     """
     for ref in blobs:
         for batch in ipc_table(store.get(ref), ref.key).to_batches():
@@ -130,10 +126,9 @@ def read(store: SnapshotStore, blobs: Iterable[BlobRef], groups: GroupRange) -> 
 def overlapping(
     handles: Sequence[StateHandle], place: Place, formats: Sequence[str]
 ) -> list[StateHandle]:
-    """The handles that hold something of this subtask, by key group.
+    """The handles with key groups of this subtask.
 
-    Raises:
-        ConfigError: they leave key groups out, or hold some twice, or a format can't be read here.
+    Raises ConfigError if key groups are missing or there twice, or a format cannot be read here.
     """
     mine = sorted((h for h in handles if h.groups.overlaps(place.groups)), key=lambda h: h.groups)
     edges = [handle.groups for handle in mine]
@@ -156,7 +151,7 @@ def overlapping(
 
 
 def ipc_bytes(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
-    """An Arrow IPC stream, compressed."""
+    """A compressed Arrow IPC stream."""
     sink = pa.BufferOutputStream()
     # No threads: where a job runs these wait for one another, and for the interpreter.
     options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
@@ -168,7 +163,7 @@ def ipc_bytes(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> bytes:
 
 
 def ipc_table(content: bytes, key: str) -> pa.Table:
-    """What ``ipc_bytes`` wrote, with its batches as they were."""
+    """The table of ``ipc_bytes``, with its batches."""
     try:
         return pa.ipc.open_stream(content).read_all()
     except (pa.ArrowInvalid, OSError) as error:

@@ -1,8 +1,8 @@
-"""Folders on a local disk that live as long as their process, and are removed after it.
+"""Folders on a local disk that are removed after their process's end.
 
-Each folder has a file ``owner``, locked (``flock``) by the process that made it: the system frees the
-lock however the process ends. Making a folder removes those beside it whose lock nobody holds. A
-folder without that file is left alone: an earlier release made it, and may still use it.
+Each folder has a file ``owner``, locked (``flock``) by its process: the system frees the lock
+however the process ends. Making a folder removes unlocked ones beside it. A folder without that
+file is kept: an earlier release made it, and may still use it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ _log = logging.getLogger("abs_core.state")
 class ScratchFolder:
     """A new folder in ``parent``, this process's own until ``remove`` or its end.
 
-    Raises:
-        RefusedError, UnavailableError: see ``disk_errors``.
+    Raises RefusedError or UnavailableError, see ``disk_errors``.
     """
 
     def __init__(self, parent: Path, prefix: str) -> None:
@@ -42,7 +41,7 @@ class ScratchFolder:
             new.rename(self.path)  # nobody looks at it before it is locked
 
     def remove(self) -> None:
-        """Delete it; a second time is nothing. What cannot be deleted is left to the next start."""
+        """Delete it (idempotent). What cannot be deleted is left to the next start."""
         if self._lock is not None:
             with contextlib.suppress(OSError):
                 _remove(self.path)
@@ -67,7 +66,7 @@ def _remove_orphans(parent: Path) -> None:
 
 
 def _remove(folder: Path) -> None:
-    """The file ``owner`` last: what is left where this process dies meanwhile is found by it."""
+    """Delete the file ``owner`` last, so that remains are found if this process dies."""
     for path in folder.iterdir():
         if path.name == _OWNER:
             continue

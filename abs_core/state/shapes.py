@@ -21,14 +21,14 @@ def _kind(shape: str) -> str:
 
 
 class Shapes:
-    """Refuses a state that is used as something else than it was."""
+    """Refuses a state whose shape has changed."""
 
     def __init__(self) -> None:
         self._shapes: dict[str, str] = {}
         self._unclaimed: set[str] = set()
 
     def declare(self, name: str, shape: str) -> None:
-        """Raises ``ConfigError`` where the name is known with another shape."""
+        """Raises ``ConfigError`` if the name has another shape."""
         self._unclaimed.discard(name)
         known = self._shapes.setdefault(name, shape)
         if known != shape:
@@ -43,11 +43,11 @@ class Shapes:
             self._unclaimed.add(name)
 
     def unclaimed(self) -> Sequence[str]:
-        """Restored, and not declared since."""
+        """Restored and not declared."""
         return sorted(self._unclaimed)
 
     def forget(self, name: str) -> None:
-        """Raises ``ConfigError`` where the name is in use."""
+        """Raises ``ConfigError`` if the name is in use."""
         if name not in self._unclaimed:
             raise ConfigError(
                 f"The state {name!r} cannot be dropped: the operator uses it, or there is none.",
@@ -67,7 +67,7 @@ class Shapes:
         return sorted(self._shapes.items())
 
     def check_query(self, name: str) -> None:
-        """Raises ``ConfigError`` where the name is no table's."""
+        """Raises ``ConfigError`` if the name is not a table's."""
         tables = sorted(one for one, shape in self._shapes.items() if not nests(shape))
         if name not in tables:
             others = [f"{one} ({_kind(shape)})" for one, shape in self.all() if nests(shape)]

@@ -1,8 +1,8 @@
 """Typed keyed states over a backend's bytes: value, list, map, reducing.
 
-Each access names its key (canonical bytes, see ``keygroups``): one key at a time, or all of a batch at
-once (``*_many`` on Python values, ``*_array`` on Arrow arrays). What is got is a copy: only a put is
-kept. None of it locks; one thread uses it.
+Each access names its key (canonical bytes, see ``keygroups``): one key at a time, or a batch
+(``*_many`` on Python values, ``*_array`` on Arrow arrays). A value is a copy: only a put is kept.
+Not thread-safe.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class ValueState(Generic[T]):
         self._table.put_many(keys, _each(self._codec.encode, values))
 
     def get_array(self, keys: Sequence[bytes]) -> pa.Array:
-        """Null where there is no value. Needs an ``ArrayCodec``."""
+        """Null without a value. Needs an ``ArrayCodec``."""
         return self._table.get_array(keys, _of_arrays(self._codec))
 
     def put_array(self, keys: Sequence[bytes], values: pa.Array) -> None:
@@ -79,21 +79,16 @@ class ReducingState(ValueState[T]):
         self._reduce_arrays = reduce_arrays
 
     def add(self, key: bytes, value: T) -> T:
-        """Fold ``value`` in; returns what is there now."""
+        """Fold ``value`` in; returns the new value."""
         present = self.get(key)
         folded = value if present is None else self._reduce(present, value)
         self.put(key, folded)
         return folded
 
     def add_array(self, keys: Sequence[bytes], values: pa.Array) -> pa.Array:
-        """Fold one value into each key; returns what is there now.
+        """Fold one value into each key; returns the new values. A null changes nothing.
 
-        Args:
-            keys: each once; aggregate the batch by key first (``pyarrow.Table.group_by``).
-            values: a null changes nothing.
-
-        Raises:
-            RowError: a key is there twice.
+        Raises RowError for a repeated key: aggregate the batch first (``pyarrow.Table.group_by``).
         """
         if self._reduce_arrays is None or len(set(keys)) != len(keys):
             raise RowError(
@@ -112,7 +107,7 @@ class ReducingState(ValueState[T]):
 
 
 class MapState(Generic[K, T]):
-    """A map for each key; each of its entries is read, written and snapshotted by itself."""
+    """A map for each key; its entries are read, written and snapshotted separately."""
 
     def __init__(
         self, backend: StateBackend, name: str, key_codec: Codec[K], codec: Codec[T]
@@ -151,9 +146,9 @@ class MapState(Generic[K, T]):
 
 
 class ListState(Generic[T]):
-    """A list for each key; an append costs the same however long the list is.
+    """A list for each key; an append costs the same at any length.
 
-    Kept as (place -> item), and the number of places under an empty sub-key.
+    Stored as (index -> item), and the number of items under an empty sub-key.
     """
 
     def __init__(self, backend: StateBackend, name: str, codec: Codec[T]) -> None:
@@ -167,7 +162,7 @@ class ListState(Generic[T]):
         self.append_many([key], [item])
 
     def append_many(self, keys: Sequence[bytes], items: Sequence[T]) -> None:
-        """Append each item to the list of its key, in order; a key may be there often."""
+        """Append each item to the list of its key, in order; keys may repeat."""
         distinct = list(dict.fromkeys(keys))
         found = self._table.get_many(distinct, [_HEAD] * len(distinct))
         ends = {

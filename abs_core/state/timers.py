@@ -1,8 +1,7 @@
 """Timers of keys: durable as keyed state, ordered by time in memory.
 
-Each timer is an entry (key, time) of a nested state, so it is snapshotted, restored and moved with its
-key's group. The order by time is kept in memory by every backend: state may be larger than memory,
-timers (some 200 bytes each) may not.
+Each timer is an entry (key, time) of a nested state, so it is snapshotted, restored and moved with
+its key's group. The order by time is kept in memory by every backend (some 200 bytes per timer).
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ _OFFSET = 1 << 63
 
 
 class Timers:
-    """(time, key) pairs, each at most once; they come out in the order of time, then key.
+    """(time, key) pairs, each at most once, in the order of time, then key.
 
-    Args:
-        name: of the state that keeps them; two sets (event time, processing time) need two names.
+    ``name`` is the state's; event time and processing time need two.
     """
 
     def __init__(self, backend: StateBackend, name: str = "timers") -> None:
@@ -46,7 +44,7 @@ class Timers:
         self._write(new, b"")
 
     def cancel(self, key: bytes, at: int) -> None:
-        """Nothing happens where there is no such timer."""
+        """Remove the timer, if it exists."""
         if (at, key) in self._set:
             self._set.remove((at, key))
             self._write([(at, key)], None)
@@ -58,7 +56,7 @@ class Timers:
         return self._queue[0][0] if self._queue else None
 
     def due(self, until: int) -> list[tuple[int, bytes]]:
-        """Take out and return all timers whose time is not after ``until``."""
+        """Remove and return all timers up to and including ``until``."""
         fired: list[tuple[int, bytes]] = []
         while (at := self.next()) is not None and at <= until:
             timer = heapq.heappop(self._queue)

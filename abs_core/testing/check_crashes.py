@@ -22,7 +22,7 @@ from signal import SIGKILL
 from abs_core.crash import CrashPoint
 from abs_core.testing.case import Case
 from abs_core.testing.check_changes import ChangingOpener
-from abs_core.testing.crash_child import DONE, EPOCHS, Life
+from abs_core.testing.crash_child import DONE, EPOCHS, REFUSED, Life
 from abs_core.testing.harness import Harness, Opener, Row
 
 
@@ -122,11 +122,17 @@ def check_changed_crashes(
     opener: ChangingOpener,
     fork_server: ForkServer,
     changes: Iterable[tuple[str, str, CrashPoint]],
+    *,
+    finds: bool = True,
 ) -> Killed:
     """Kill a job in one way of writing, then in another, and finish it in the first way.
 
+    A way may be refused by an error that says what to do. The job then goes on by the one it had.
+
     Args:
         changes: the first way, the other, and the point at which both processes die.
+        finds: whether each way looks where the others left what is in doubt; else only the last run
+            by the first way, after one by the other, leaves nothing behind.
 
     Raises:
         AssertionError: as ``check_crashes``; or a reader does not reach the end.
@@ -135,7 +141,8 @@ def check_changed_crashes(
     histories = 0
     for first, other, point in changes:
         when = f"{first} -> {other} -> {first}, killed at {point}"
-        points[point] += sum(_changed_history(opener, fork_server, (first, other), point, when))
+        deaths = _changed_history(opener, fork_server, (first, other), point, when, finds=finds)
+        points[point] += sum(deaths)
         histories += 1
     return Killed(points, histories)
 
@@ -146,21 +153,31 @@ def _changed_history(
     ways: tuple[str, str],
     point: CrashPoint,
     when: str,
+    *,
+    finds: bool,
 ) -> list[bool]:
     with opener() as harness, _life(harness) as life:
         case = Case(harness)
-        deaths = []
+        deaths: list[bool] = []
+        refused: set[str] = set()
         for way in ways:
             killed = replace(life, new_sink=harness.ways[way], crash=str(point))
             code = fork_server.live(killed)
-            assert code in (DONE, -SIGKILL), f"{when}: exit code {code} by {way}"
+            assert code in (DONE, -SIGKILL, REFUSED), f"{when}: exit code {code} by {way}"
             deaths.append(code == -SIGKILL)
             _nothing_too_much(case, f"{when}, after {way}")
         for way in (ways[0], ways[1], ways[0]):
             # The engine died before it noted its last epoch as done: it runs it again.
             (life.folder / f"{len(EPOCHS) - 1}.done").unlink(missing_ok=True)
-            _run_to_the_end(fork_server, replace(life, new_sink=harness.ways[way]), when)
-            case.finished(_written(), when=f"{when}, at the end by {way}")
+            code = fork_server.live(replace(life, new_sink=harness.ways[way]))
+            assert code in (DONE, REFUSED), f"{when}: exit code {code} at the end by {way}"
+            (refused.discard if code == DONE else refused.add)(way)
+            if code == DONE:
+                case.holds(_written(), when=f"{when}, at the end by {way}")
+                if finds:
+                    case.is_clean(when=f"{when}, at the end by {way}")
+        assert len(refused) < len(ways), f"{when}: by neither way"
+        case.is_clean(when=f"{when}, at the end")
         case.close()
         return deaths
 

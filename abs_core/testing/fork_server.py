@@ -11,8 +11,9 @@ import pickle
 import sys
 import traceback
 
+from abs_core.errors import AbsError, HandleLostError
 from abs_core.testing.case import rows
-from abs_core.testing.crash_child import Life
+from abs_core.testing.crash_child import REFUSED, Life
 from abs_core.testing.harness import batch_of
 
 
@@ -23,6 +24,9 @@ def _fork(life: Life) -> int:
         code = 1
         try:
             code = life.live()
+        except AbsError as error:
+            traceback.print_exc()
+            code = REFUSED if error.remedy and not isinstance(error, HandleLostError) else 1
         except Exception:  # noqa: BLE001 - the end of a process: what it was goes to the parent
             traceback.print_exc()
         finally:

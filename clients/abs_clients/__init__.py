@@ -1,1 +1,1 @@
-"""What is known of each system, once: options, settings, errors, connections, transactions."""
+"""Shared clients per system: options, settings, errors, connections, transactions."""

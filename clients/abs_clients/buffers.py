@@ -1,4 +1,4 @@
-"""Arrow arrays as numpy sees them, and back, without copies where that is possible."""
+"""Converts between Arrow arrays and numpy arrays, without copies if possible."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 def values_of(array: pa.Array, dtype: DTypeLike) -> Array:
-    """The values of a fixed-width array; anything may stand where a null is."""
+    """The values of a fixed-width array; undefined at nulls."""
     layout = np.dtype(dtype)
     if len(array) == 0:
         return np.empty(0, layout)
@@ -22,14 +22,14 @@ def values_of(array: pa.Array, dtype: DTypeLike) -> Array:
 
 
 def offsets_of(array: pa.Array) -> Array:
-    """Where each string or binary begins, and the end of the last one: shape (len + 1,)."""
+    """The start of each string or binary, and the end of the last: shape (len + 1,)."""
     if len(array) == 0:
         return np.zeros(1, np.int32)
     return np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)
 
 
 def bytes_of(array: pa.Array) -> Array:
-    """The bytes of all strings or binaries, end to end."""
+    """The concatenated bytes of all strings or binaries."""
     ends = offsets_of(array)
     first, last = int(ends[0]), int(ends[-1])
     if first == last:
@@ -40,10 +40,9 @@ def bytes_of(array: pa.Array) -> Array:
 def binaries(
     data: Array, lengths: Array, like: pa.Array, arrow: pa.DataType | None = None
 ) -> pa.Array:
-    """Binaries of these lengths, end to end in ``data``; null where ``like`` is.
+    """Binaries of these lengths, concatenated in ``data``; null where ``like`` is.
 
-    Raises:
-        pyarrow.ArrowCapacityError: they are 2 GiB or more.
+    Raises pyarrow.ArrowCapacityError for 2 GiB or more.
     """
     ends = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
     if ends[-1] >= 2**31:

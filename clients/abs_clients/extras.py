@@ -1,4 +1,4 @@
-"""Packages that only a part of the users needs: which extra of this distribution brings each."""
+"""Maps optional packages to the extra that installs each."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ EXTRAS = {
 
 
 def missing(error: ImportError, what: str) -> ConfigError | None:
-    """The error for something whose extra is not installed; None where another module is missing.
+    """The error for an extra that is not installed; None if another module is missing.
 
-    Args:
-        what: needs it, as the beginning of a sentence.
+    ``what`` needs it, as the beginning of a sentence.
     """
     module = (error.name or "").split(".")[0]
     extra = EXTRAS.get(module)

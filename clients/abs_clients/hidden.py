@@ -1,10 +1,10 @@
-"""Which files and folders readers pass over."""
+"""Files and folders that readers skip."""
 
 from __future__ import annotations
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Spark passes over files and folders of this name."""
+    """Whether Spark skips files and folders of this name."""
     return (
         (name.startswith("_") and "=" not in name)
         or name.startswith(".")

@@ -1,7 +1,6 @@
-"""Arrow's younger layouts of text, bytes and lists, which a pyarrow before 16 does not have.
+"""Arrow's newer layouts of text, bytes and lists, which pyarrow before 16 does not have.
 
-Spark runtimes bring their own pyarrow, and some an old one. Where it does not know a layout, no array
-has it.
+Spark runtimes bring their own pyarrow. Without a layout, no array has it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Options as engines hand them over (text to text), read once into typed values.
+"""Parses engines' options (text to text) into typed values.
 
-Names are matched without regard to case: Spark lower-cases them on the way. All problems of a job's
-options are reported together, in one error, so that nobody has to fix them one start at a time.
-Messages name options and never show the value of a secret one (I9).
+Names are case-insensitive: Spark lower-cases them. All problems of a job's options are reported in
+one error. Messages name options and never show the value of a secret one (I9).
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option that a sink or a source knows.
+    """One option of a sink or source.
 
     Args:
-        name: as documented; matched without regard to case.
-        read: turns the text into its value; a ValueError's message completes "must be ...".
-        default: the value where the option is not given.
-        secret: whether its value must never be shown.
+        name: as documented.
+        read: parses the text; a ValueError's message completes "must be ...".
+        default: if the option is not given.
+        secret: never show its value.
     """
 
     name: str
@@ -38,16 +37,16 @@ class Option:
 
 
 def options_of(values: type) -> tuple[Option, ...]:
-    """The options that a frozen dataclass is read from: its fields say them.
+    """The options in a frozen dataclass's annotated fields.
 
-    ``Annotated[T, read]`` is an option of the field's name and default, ``Annotated[T, Option(...)]``
-    one that has another name or another default. What is not annotated is no option.
+    ``Annotated[T, read]`` is an option with the field's name and default, ``Annotated[T,
+    Option(...)]`` one with another name or default.
     """
     return tuple(_by_field(values).values())
 
 
 def fields_from(values: type, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The dataclass's fields that are options, from what ``read_options`` returned."""
+    """The dataclass's option fields, from the result of ``read_options``."""
     return {name: given[option.name] for name, option in _by_field(values).items()}
 
 
@@ -63,10 +62,9 @@ def _by_field(values: type) -> dict[str, Option]:
 
 
 class Problems:
-    """Collects what is wrong with a job's options, to report it all at once.
+    """Collects the problems of a job's options for one report.
 
-    Args:
-        format: the name of the sink or source, for the message.
+    ``format`` is the sink's or source's name, for the message.
     """
 
     def __init__(self, format: str) -> None:  # noqa: A002 - as Spark users call it
@@ -77,11 +75,11 @@ class Problems:
         return bool(self._found)
 
     def add(self, what: str, remedy: str) -> None:
-        """Note one problem: a sentence, and what to do about it."""
+        """Note one problem: a sentence, and its remedy."""
         self._found.append((what, remedy))
 
     def attempt(self, call: Callable[[], T]) -> T | None:
-        """What ``call`` returns; None where it raised an OptionError, which is noted."""
+        """The result of ``call``; None if it raised an OptionError, which is noted."""
         try:
             return call()
         except OptionError as error:
@@ -89,11 +87,7 @@ class Problems:
             return None
 
     def raise_any(self) -> None:
-        """Raise one error for all that was noted, if anything was.
-
-        Raises:
-            OptionError: with every problem and every remedy.
-        """
+        """Raise one OptionError with every problem and remedy, if any."""
         if len(self._found) == 1:
             what, remedy = self._found[0]
             raise OptionError(f"{self._format}: {what}", remedy=remedy)
@@ -116,11 +110,11 @@ def read_options(
     elsewhere: Mapping[str, str] | None = None,
     prefix: str | None = None,
 ) -> dict[str, Any]:
-    """Read every known option; note what is unknown, malformed or given twice.
+    """Parse every known option; note those that are unknown, malformed or given twice.
 
     Args:
-        elsewhere: names that users of other connectors expect, each with what to do instead.
-        prefix: options that begin with it are another system's, and passed over here.
+        elsewhere: names from other connectors, each with the remedy.
+        prefix: options with it are another system's, and skipped.
 
     Returns:
         a value for each option in ``known``, by its documented name.
@@ -166,9 +160,9 @@ GIVE_ONCE = "give it once; names differ by more than the case of their letters."
 
 
 def is_text(name: str, value: str, problems: Problems) -> bool:
-    """Whether an option's name and value can be written anywhere; what is wrong is noted.
+    """Whether an option's name and value are valid text; notes the problem.
 
-    A lone surrogate has no UTF-8, and a zero byte ends a text for the libraries in C below.
+    A lone surrogate has no UTF-8, and a zero byte ends a text in C libraries.
     """
     for what in (name, value):
         try:
@@ -222,7 +216,7 @@ def boolean(text: str) -> bool:
 
 
 def whole_number(least: int, most: int) -> Callable[[str], int]:
-    """A whole number between two others, both allowed."""
+    """A whole number in an inclusive range."""
 
     def read(text: str) -> int:
         try:
@@ -255,7 +249,7 @@ _DURATION_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 
 
 
 def duration(least: float, most: float) -> Callable[[str], float]:
-    """A time, in seconds, between two bounds, both allowed; ``90``, ``90s``, ``3m`` or ``1h``."""
+    """A time in seconds in an inclusive range; ``90``, ``90s``, ``3m`` or ``1h``."""
 
     def read(text: str) -> float:
         found = _DURATION.fullmatch(text.strip().lower())
@@ -268,7 +262,7 @@ def duration(least: float, most: float) -> Callable[[str], float]:
 
 
 def seconds(least: float, most: float) -> Callable[[str], float]:
-    """A number of seconds between two bounds, both allowed; ``10`` or ``10s``."""
+    """A number of seconds in an inclusive range; ``10`` or ``10s``."""
 
     def read(text: str) -> float:
         try:

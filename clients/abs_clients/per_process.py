@@ -1,4 +1,4 @@
-"""Objects that a process has once for each key, and that a forked child must not share with it."""
+"""One object per key and process, not shared with a forked child."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Closable(Protocol):
-    """What holds connections."""
+    """An object with connections."""
 
     def close(self) -> None:
         """Close them; must not raise."""
@@ -22,14 +22,14 @@ V = TypeVar("V", bound=Closable)
 
 
 class PerProcess(Generic[K, V]):
-    """One object for each key, made when it is first asked for, closed when the process ends.
+    """One object per key, made at the first request, closed when the process ends.
 
-    A forked child begins with none. It never closes its parent's: that would end sessions that the
-    parent still uses.
+    A forked child begins with none, and never closes its parent's: that would end sessions that the
+    parent uses.
 
     Args:
-        make: makes the object of a key; called under a lock, so it must not connect.
-        at_exit: close the objects when the process ends; not where closing may wait for a server.
+        make: called under a lock, so it must not connect.
+        at_exit: close the objects when the process ends; not if closing may wait for a server.
     """
 
     def __init__(self, make: Callable[[K], V], *, at_exit: bool = True) -> None:
@@ -42,7 +42,6 @@ class PerProcess(Generic[K, V]):
             atexit.register(self.close)
 
     def of(self, key: K) -> V:
-        """The object of ``key``."""
         with self._lock:
             found = self._objects.get(key)
             if found is None:
@@ -50,7 +49,7 @@ class PerProcess(Generic[K, V]):
             return found
 
     def close(self, key: K | None = None) -> None:
-        """Close the object of ``key``; all of them where None. They come again when asked for."""
+        """Close the object of ``key``, or all; the next request makes a new one."""
         with self._lock:
             keys = list(self._objects) if key is None else [key]
             closing = [self._objects.pop(one) for one in keys if one in self._objects]

@@ -1,4 +1,21 @@
-"""The audit: read what was expected once, the target again and again until it stands still."""
+"""The audit: reads the expected records once, and the target until its contents are stable.
+
+A clean report proves: at the inspection between the last two reads, the target held exactly the
+expected records in the compared columns, and no known unfinished write could still change them.
+
+It does NOT cover:
+
+- later writes: by a job that runs or restarts, or a zombie that holds no lock on the table;
+- the expected side: it is read once and taken as the truth;
+- columns that are not compared; the order of records; who wrote them, when, or in which epoch;
+  wrong states that readers saw earlier;
+- a change made after one read and undone before the next;
+- differences that are equal by value: -0.0 and 0.0, the bits of a NaN, 1.0 and 1.00, a
+  timestamp's zone, padding of char(n), key order and blanks in JSON;
+- which of two records of one identity has the changed value, where the key is not unique;
+- unfinished writes in targets that cannot report them (files);
+- malice: it finds accidents, not forgery of both sides or of 128-bit digests.
+"""
 
 from __future__ import annotations
 
@@ -36,50 +53,32 @@ def audit(
     memory_mib: int = 1024,
     temp_directory: Path | None = None,
 ) -> Report:
-    """Compare what a target holds with what it should hold, record by record.
+    """Compare a target with the expected records, record by record.
 
-    The target is read whole at least twice, to its end and never up to the expected count, with a
-    look at what is left behind after each read. It is clean only if the last read equals what was
-    expected both per identity (typed values) and as a multiset (content digests), the last two
-    reads agree, and nothing was in doubt in the looks before and after the last read: no prepared
+    The target is read completely at least twice, never up to the expected count, and inspected for
+    unfinished writes after each read. It is clean only if the last read equals what was expected
+    both per identity (typed values) and as a multiset (content digests), the last two reads agree,
+    and the inspections before and after the last read found nothing in doubt: no prepared
     transaction of abs-sinks on the table, no staging table with rows, no open decision, no lock of
-    a writer. So a duplicate that comes after the first read is either in the last one, or its
-    transaction held a lock or was prepared at a look, or it touched the table after the last look.
+    a writer. So a duplicate that arrives after the first read is in the last read, or its
+    transaction was visible to an inspection, or it touched the table after the last inspection.
 
-    What a clean report proves: at the moment of the look between the last two reads, the target
-    held exactly the expected records in the compared columns, and no known unfinished write could
-    still change them.
-
-    What it does NOT prove:
-
-    - anything about later: a job that runs or is restarted, or a zombie that sleeps and holds no
-      lock on the table, can write after the audit;
-    - that expected is right: it is read once, and taken as the truth;
-    - columns that are not compared; the order of records; who wrote them, or when, or in which
-      epoch; that no reader saw a wrong state earlier;
-    - a change that was made after one read and undone before the next;
-    - differences that are none by value: -0.0 and 0.0, the bits of a NaN, 1.0 and 1.00 as decimals,
-      the zone a timestamp was written with, padding of char(n), key order and blanks in JSON;
-    - in which of two records of one identity a value was changed, where the key is not unique;
-    - for targets that cannot tell what is left behind (files): that nothing is in flight;
-    - against malice: it finds accidents, not somebody who forges both sides or 128-bit digests.
+    The module says what a clean report proves.
 
     Args:
-        expected: the truth.
-        actual: the target.
-        key: columns that identify a record. Without, the record is its own identity, and a changed
-            one counts as missing and unexpected.
+        key: columns that identify a record. Without a key a changed record counts as missing and
+            unexpected.
         columns: what to compare; None: all, and both sides must have the same names.
-        schema: types for columns for which neither side has one, such as JSON files and JSON records
-            of a topic: there 1.50 is 1.5 then, and 12:00:00Z is 12:00:00.000Z. See ``ddl``.
-        left_behind: looks for what is in doubt; by default the target's own, where it has one.
-        settle: seconds to go on reading and looking, until the target stands still. 0: two reads.
-        samples: identities to name for each kind of difference, at most.
-        memory_mib: what duckdb may hold in memory; the rest is spilled.
-        temp_directory: where to spill; needs room for twice the target and once expected.
+        schema: types of columns that have a type on neither side, such as JSON: then 1.50 equals
+            1.5, and 12:00:00Z equals 12:00:00.000Z. See ``ddl``.
+        left_behind: finds what is in doubt; default: the target's own inspection, if it has one.
+        settle: seconds to go on until the target is stable. 0: two reads.
+        samples: most identities to name for each kind of difference.
+        memory_mib: memory limit of duckdb; the rest is spilled.
+        temp_directory: for spilling; needs room for twice the target and once expected.
 
     Raises:
-        ConfigError: an argument makes no sense, or memory or disk is too small.
+        ConfigError: an argument is invalid, or memory or disk is too small.
         DataError: columns or types do not match, or a value cannot be read.
         TargetError: a system does not answer, or refuses.
         CorruptionError: the two comparisons contradict each other.
@@ -125,11 +124,10 @@ def _read_until_still(
     look: Callable[[], LeftBehind] | None,
     deadline: float,
 ) -> tuple[str, int, int, tuple[LeftBehind, ...]]:
-    """Read twice, and on until two reads agree and nothing is in doubt, or time is up.
+    """Read at least twice, until two reads agree and nothing is in doubt, or the deadline passes.
 
-    Returns:
-        The table of the last read, the number of reads, by how many records the last two differ,
-        and what each look saw.
+    Returns the last read's table, the number of reads, the records by which the last two reads
+    differ, and the result of each inspection.
     """
     tables = ("actual_odd", "actual_even")
     looks: list[LeftBehind] = []

@@ -54,10 +54,9 @@ MACROS = (
 
 
 def canonical(column: str, source: Type, common: Type, index: int) -> str:
-    """The expression that yields the canonical value of ``column``.
+    """SQL expression for the canonical value of ``column``.
 
     Args:
-        column: a column reference in SQL.
         source: how the relation carries it.
         common: ``meet`` of both sides' types.
         index: position of the column; names its function for JSON text, see ``nested``.
@@ -99,7 +98,7 @@ _PLAIN = {
 
 
 def json_function(index: int) -> str:
-    """Name of the function that brings the JSON text of column ``index`` to canonical text."""
+    """Name of the SQL function that canonicalises the JSON text of column ``index``."""
     return f"canonical_json_{index}"
 
 

@@ -1,7 +1,4 @@
-"""From a duckdb relation of any types to one as the contract wants it, see ``families``.
-
-For relations whose values duckdb reads itself, or gets as Arrow: nested values become JSON text.
-"""
+"""Converts a duckdb relation to the types of ``families``; nested values become JSON text."""
 
 from __future__ import annotations
 
@@ -15,14 +12,7 @@ from abs_core.errors import SchemaError
 
 
 def types_of(rows: DuckDBPyRelation, name: str) -> dict[str, Type]:
-    """The types of all columns.
-
-    Args:
-        name: of the relation, for the error.
-
-    Raises:
-        SchemaError: the audit cannot compare values of a column's type.
-    """
+    """The types of all columns. Raises SchemaError for a type that the audit cannot compare."""
     found = {}
     for column, given in zip(rows.columns, rows.types, strict=True):
         known = type_of(given)
@@ -36,7 +26,7 @@ def types_of(rows: DuckDBPyRelation, name: str) -> dict[str, Type]:
 
 
 def carried(rows: DuckDBPyRelation, names: Sequence[str]) -> DuckDBPyRelation:
-    """The columns ``names``, in that order, carried as the contract wants them."""
+    """The columns ``names``, in that order, in the types of ``families``."""
     types = dict(zip(rows.columns, rows.types, strict=True))
     return rows.project(", ".join(_carried(name, types[name]) for name in names))
 
@@ -65,10 +55,10 @@ _INTERVAL = (
 
 
 def _readable(value: str, given: DuckDBPyType, depth: int) -> str:
-    """The nested value, with leaves that ``to_json`` spoils made readable.
+    """The nested value, with those leaves made readable that ``to_json`` would damage.
 
-    Bytes become ``\\x`` and hexadecimal digits, as PostgreSQL writes them. A decimal without room
-    for a digit before the point gets one: it would become ``.5``, which is no JSON.
+    Bytes become ``\\x`` and hexadecimal digits, as in PostgreSQL. A decimal gets a digit before its
+    point: ``.5`` is not valid JSON.
     """
     item = f"item{depth}"
     if given.id == "blob":
@@ -105,7 +95,7 @@ def _is_fraction(given: DuckDBPyType) -> bool:
 
 
 def _children(given: DuckDBPyType) -> list[tuple[str, DuckDBPyType]]:
-    """Of a nested type; none for the others. An array's length is no child."""
+    """Children of a nested type; empty for other types. An array's length is not a child."""
     if given.id not in ("list", "array", "map", "struct"):
         return []
     return [(name, inner) for name, inner in given.children if isinstance(inner, DuckDBPyType)]

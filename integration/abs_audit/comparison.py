@@ -1,7 +1,7 @@
 """The two comparisons of expected with actual, as SQL over two loaded tables.
 
-By identity, from typed values and without a hash; and as a multiset, from content digests. They
-share no intermediate result, and ``Differences`` refuses figures that contradict each other.
+One is by identity, over typed values without a hash; the other is by multiset, over content
+digests. They share no intermediate result, and ``Differences`` refuses contradictory figures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LONGEST = 200
 
 
 def moved(connection: DuckDBPyConnection, before: str, after: str) -> int:
-    """By how many records two reads differ, as multisets of digests."""
+    """The number of records by which two reads differ, as multisets of digests."""
     absent, surplus = _multiset(connection, before, after)
     return absent + surplus
 
@@ -32,8 +32,8 @@ def compare(
     """Compare two tables that ``workspace.load`` made.
 
     For each identity, records of equal content are matched first. Of the rest, as many as both
-    sides have are corrupted; what expected has more of is missing; what actual has more of is
-    duplicate where the identity was expected at all, else unexpected.
+    sides have are corrupted; a surplus of expected is missing; a surplus of actual is duplicate if
+    the identity was expected, else unexpected.
     """
     absent, surplus = _multiset(connection, expected, actual)
     _judge(connection, expected, actual, plan)
@@ -56,7 +56,7 @@ def compare(
 
 
 def _multiset(connection: DuckDBPyConnection, one: str, other: str) -> tuple[int, int]:
-    """How many records only ``one`` has, and only ``other``, counted as often as they occur."""
+    """The number of records that only ``one`` has, and only ``other``, with multiplicity."""
     row = _row(
         connection,
         "select coalesce(sum(greatest(n, 0)), 0), coalesce(sum(greatest(-n, 0)), 0) from "
@@ -67,7 +67,7 @@ def _multiset(connection: DuckDBPyConnection, one: str, other: str) -> tuple[int
 
 
 def _judge(connection: DuckDBPyConnection, expected: str, actual: str, plan: Plan) -> None:
-    """Table ``differing``: contents that one side has more of. Table ``verdicts``: per identity."""
+    """Make ``differing`` (contents with a surplus on a side) and ``verdicts`` (per identity)."""
     all_columns = _columns(len(plan.pairs))
     key = _columns(len(plan.identity))
     connection.execute(
@@ -90,13 +90,9 @@ def _judge(connection: DuckDBPyConnection, expected: str, actual: str, plan: Pla
 
 
 def _scale_only(connection: DuckDBPyConnection, plan: Plan) -> dict[str, int]:
-    """How many absent records are there but for the zeros at the end of their decimals.
+    """Per column, the number of absent records that differ only in trailing zeros of a decimal.
 
-    Looked for in the columns that have a type on neither side; there, 1.50 and 1.5 are two texts.
-
-    Returns:
-        The columns that have such zeros in a differing record, each with that number of records;
-        empty where it is 0.
+    Only columns that have a type on neither side count: there, 1.50 and 1.5 are different texts.
     """
     untyped = [
         index
@@ -142,7 +138,7 @@ def _samples(
 def _changed(
     connection: DuckDBPyConnection, verdict: int, plan: Plan
 ) -> dict[str, tuple[str | None, str | None]]:
-    """Where an expected and an actual record of one identity differ; the first of each, if more."""
+    """The fields in which the first expected and actual record of one identity differ."""
     same = " and ".join(f"d.c{i} is not distinct from v.c{i}" for i in range(len(plan.identity)))
     before, after = (
         _row(
@@ -160,7 +156,7 @@ def _changed(
 
 
 def shortened(text: str | None, other: str | None = None) -> str | None:
-    """At most ``LONGEST`` characters: the first, or those from where the text leaves ``other``."""
+    """At most ``LONGEST`` characters: the start, or from where it differs from ``other``."""
     if text is None or len(text) <= LONGEST:
         return text
     pairs = zip(text, other or "", strict=False)

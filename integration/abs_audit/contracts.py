@@ -1,7 +1,4 @@
-"""What the audit needs of a system: records to read and, of a target, what is left behind in it.
-
-Protocols only. A further system (Kafka topics, S3) needs one class with these members.
-"""
+"""Protocols of a system that can be audited: records to read, and unfinished writes to report."""
 
 from __future__ import annotations
 
@@ -16,23 +13,22 @@ from abs_audit.report import LeftBehind
 
 
 class Relation(Protocol):
-    """Records with named columns that can be read whole, more than once.
+    """Named columns and records that can be read completely, more than once.
 
-    Each read starts anew and goes to the end: it sees what is there then, never an earlier read's
-    view and never up to an expected count only.
+    Each read starts anew and sees the current records up to the end.
     """
 
     @property
     def name(self) -> str:
-        """For people; never holds a secret (I9)."""
+        """For people; never contains a secret (I9)."""
         ...
 
     def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
-        """Names and types of the columns. ``connection`` may be used as a tool to find out.
+        """Names and types of the columns; ``connection`` may be used to determine them.
 
         Raises:
-            ConfigError: there is no such thing to read.
-            SchemaError: a column holds what the audit cannot compare.
+            ConfigError: the relation does not exist.
+            SchemaError: the audit cannot compare a column's type.
             TargetError: the system does not answer, or refuses.
         """
         ...
@@ -40,18 +36,18 @@ class Relation(Protocol):
     def rows(
         self, connection: DuckDBPyConnection, names: Sequence[str]
     ) -> AbstractContextManager[DuckDBPyRelation]:
-        """All records, with the columns ``names`` in that order, carried as ``families`` says.
+        """All records, with the columns ``names`` in that order, in the types of ``families``.
 
-        The relation is scanned once, inside the context, and streams: it holds a bounded share of
-        the records in memory. Errors of the system are raised by the context's exit.
+        The relation can be scanned once, inside the context, and streams with bounded memory.
+        Errors of the system are raised by the context's exit.
         """
         ...
 
 
 @runtime_checkable
 class Inspectable(Protocol):
-    """A relation whose system can tell what an unfinished write left in it."""
+    """A relation whose system can report unfinished writes."""
 
     def left_behind(self) -> LeftBehind:
-        """What is in doubt now. Looks only; changes nothing."""
+        """Unfinished writes that exist now. Read-only."""
         ...

@@ -1,6 +1,6 @@
-"""Arrow's schema of what people write for Spark: ``id BIGINT, amount DECIMAL(12,2), at TIMESTAMP``.
+"""Parses a Spark SQL schema, such as ``id BIGINT, amount DECIMAL(12,2)``, to an Arrow schema.
 
-The names of types are those of Spark SQL (its manual, "Data Types"). Nothing of Spark is needed.
+Type names are those of the Spark SQL manual ("Data Types"). Spark itself is not needed.
 """
 
 from __future__ import annotations
@@ -38,11 +38,7 @@ _REMEDY = (
 
 
 def schema_of(text: str) -> pa.Schema:
-    """The schema that ``text`` names: a file (Parquet, or text with DDL), or DDL itself.
-
-    Raises:
-        OptionError: the file cannot be read, or the DDL is none.
-    """
+    """The schema in a file (Parquet, or text with DDL), or in DDL text; raises OptionError."""
     path = Path(text)
     if "\n" in text or not path.suffix or " " in path.suffix:
         return from_ddl(text)
@@ -58,11 +54,7 @@ def schema_of(text: str) -> pa.Schema:
 
 
 def from_ddl(text: str) -> pa.Schema:
-    """The schema that Spark would make of the same text.
-
-    Raises:
-        OptionError: it is no list of names and types; says where.
-    """
+    """The schema that Spark makes of this text; raises OptionError with the position of an error."""
     parser = _Parser(text)
     fields = parser.fields(":", end=None)
     names = [field.name for field in fields]
@@ -80,7 +72,7 @@ class _Parser:
         self._depth = 0
 
     def fields(self, separator: str, end: str | None) -> list[pa.Field]:
-        """``name type, name type ...`` up to ``end``; a separator may stand between name and type."""
+        """Parse ``name type, name type ...`` up to ``end``; ``separator`` may follow a name."""
         found: list[pa.Field] = []
         while True:
             if self._peek() == end and not found:
@@ -131,7 +123,7 @@ class _Parser:
         return pa.map_(key, self._type())
 
     def _numbers(self) -> list[int]:
-        """What stands in parentheses behind a type."""
+        """The numbers in parentheses after a type."""
         numbers: list[int] = []
         if self._peek() != "(":
             return numbers

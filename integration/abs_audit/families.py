@@ -53,10 +53,10 @@ EXACT_NUMBERS = frozenset({Family.INTEGER, Family.DECIMAL})
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A family and what matters within it.
+    """A type family and its parameters.
 
     Args:
-        precision: see the table above; 0 where it means nothing.
+        precision: see the table above; 0 where it has no meaning.
         children: (name, type) of a struct's fields, of ``element``, or of ``key`` and ``value``.
         folder: the column is in the names of folders only (``day=2026-11-20``).
     """
@@ -99,7 +99,7 @@ _BY_DUCKDB_NAME = {
 
 
 def type_of(duckdb_type: DuckDBPyType) -> Type | None:
-    """The family of a duckdb type; None where the audit cannot compare such values."""
+    """The family of a duckdb type; None if the audit cannot compare its values."""
     name = duckdb_type.id
     if str(duckdb_type).upper() == "JSON":
         return Type(Family.JSON)
@@ -130,10 +130,10 @@ _CONVERTIBLE: tuple[tuple[set[Family], Family], ...] = (
 
 
 def meet(one: Type, other: Type) -> Type | None:
-    """The type in which values of two types can be compared by value, without losing any.
+    """The type in which values of both types can be compared without loss; None if there is none.
 
-    None where there is none: a float is no decimal, text is no number. A date is the instant it
-    begins in UTC. Symmetric.
+    A float is not a decimal, text is not a number. A date is the instant at which it begins in UTC.
+    Symmetric.
     """
     families = {one.family, other.family}
     if Family.UNTYPED in families:
@@ -152,7 +152,7 @@ def meet(one: Type, other: Type) -> Type | None:
 
 
 def _typed(known: Type) -> Type | None:
-    """What untyped text becomes beside ``known``."""
+    """The type of untyped text that is compared with ``known``."""
     if known.family is Family.BINARY:
         return None  # hex or base64: the text does not say
     if known.family is Family.INTEGER:

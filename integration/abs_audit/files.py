@@ -1,4 +1,4 @@
-"""Records in files: parquet, csv, json (one object a line) and arrow; globs and folders."""
+"""Records in files (parquet, csv, json lines, arrow), found by paths, globs and folders."""
 
 from __future__ import annotations
 
@@ -37,17 +37,16 @@ COMPRESSIONS = frozenset({".gz", ".zst", ".bz2"})
 class Files:
     """Files of one format, as one set of records.
 
-    Folders are searched to any depth; names that start with ``_`` or ``.`` are left out, as Spark
-    does. The set of files is found anew for every read. CSV and JSON have no types: their values
-    take the other side's. CSV: a header line, commas, RFC 4180 quotes; an empty field is NULL and a
-    quoted empty one is empty text. Values in the names of folders (``month=1``) below the given path
-    are columns without a type, where each file has them and no file has a column of that name.
-    Manifests are not read: a folder that Spark's own file sink wrote may hold files that its log
-    disowns.
+    Folders are searched recursively; names that start with ``_`` or ``.`` are skipped, as in Spark.
+    The files are listed anew for every read. CSV and JSON have no types: their values take the
+    other side's. CSV has a header line, commas and RFC 4180 quotes; an empty field is NULL and a
+    quoted empty one is empty text. Values in folder names (``month=1``) below the given path are
+    untyped columns, if each file has them and no file has a column of that name. Manifests are not
+    read: a folder of Spark's own file sink may hold files that its log does not list.
 
     Args:
         paths: files, folders or glob patterns.
-        null: the text that stands for NULL in CSV, besides an empty field.
+        null: the text for NULL in CSV, besides an empty field.
     """
 
     paths: tuple[str, ...]
@@ -67,7 +66,7 @@ class Files:
     def _inside(
         self, connection: DuckDBPyConnection, kind: str, found: Mapping[Path, Folders]
     ) -> dict[str, Type]:
-        """The columns that are in the files themselves."""
+        """The columns stored in the files themselves."""
         if kind == "csv":
             return dict.fromkeys(csv_columns(found), Type(Family.UNTYPED))
         if kind == "json":
@@ -106,7 +105,7 @@ class Files:
             yield from batches if not outside else with_folders(batches, names, folders)
 
     def _found(self) -> tuple[str, dict[Path, Folders]]:
-        """The format and the files, in a stable order, with what their folders say."""
+        """The format and the files, in a stable order, with the columns of their folders."""
         every = {path: folders for text in self.paths for path, folders in _expand(text)}
         found = dict(sorted(every.items()))
         kinds = {_format(path) for path in found}
@@ -146,7 +145,7 @@ def _typed(
     found: Mapping[Path, Folders],
     outside: Sequence[str],
 ) -> Iterator[DuckDBPyRelation]:
-    """The records of files with types, and the columns ``outside`` from their folders, as text."""
+    """The records of typed files, and the columns ``outside`` from their folders, as text."""
     if kind == "parquet":
         # By name: columns of later files that the first does not have must not be passed over.
         files = ", ".join(map(_literal, found))
@@ -172,7 +171,7 @@ _FILE = "abs_audit_file"
 
 
 def _literal(path: Path) -> str:
-    """The file's name in SQL; it is no pattern."""
+    """The file's name as an SQL literal, with pattern characters escaped."""
     return "'" + escape(str(path)).replace("'", "''") + "'"
 
 
@@ -209,7 +208,7 @@ def _arrow_batches(path: Path, first: Path, names: Sequence[str]) -> Iterator[pa
 
 
 def _arrow_reader(path: Path) -> pa.RecordBatchReader | pa.ipc.RecordBatchFileReader:
-    """Of an IPC file (it begins with the magic bytes) or an IPC stream."""
+    """Reader of an Arrow IPC file (by its magic bytes) or IPC stream."""
     with path.open("rb") as file:
         is_file = file.read(6) == b"ARROW1"
     source = pa.memory_map(str(path))
@@ -217,7 +216,7 @@ def _arrow_reader(path: Path) -> pa.RecordBatchReader | pa.ipc.RecordBatchFileRe
 
 
 def _expand(text: str) -> list[tuple[Path, Folders]]:
-    """The files that are meant, each with the columns of the folders below what is named."""
+    """The files of a path or pattern, each with the columns of the folders below it."""
     given = Path(text)
     if given.exists():
         matches, known = [given], given.parts
@@ -238,7 +237,7 @@ def _files_of(root: Path) -> list[Path]:
 
 
 def _hidden(path: Path, named: Sequence[str]) -> bool:
-    """A part of the path is hidden, and not one that the user named."""
+    """Whether a part of the path is hidden and was not named by the user."""
     return any(part.startswith(("_", ".")) and part not in named for part in path.parts)
 
 

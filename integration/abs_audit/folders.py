@@ -1,4 +1,4 @@
-"""Columns in the names of folders, ``day=2026-11-20/``, as Hive and Spark write them."""
+"""Partition columns in folder names, ``day=2026-11-20/``, as Hive and Spark write them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Folders = Mapping[str, str | None]
 
 
 def folders_of(parts: Iterable[str]) -> dict[str, str | None]:
-    """The columns that the folders of one file name, and their values as text."""
+    """Columns and text values in the folder names of one file."""
     pairs = [part.split("=", 1) for part in parts if "=" in part[1:]]
     return {
         unquote(name): None if value == NULL_FOLDER else unquote(value) for name, value in pairs
@@ -22,7 +22,7 @@ def folders_of(parts: Iterable[str]) -> dict[str, str | None]:
 
 
 def common_names(folders: Iterable[Folders]) -> tuple[str, ...]:
-    """The columns that each file's folders name; a file outside of them has no value to give."""
+    """The columns that every file's folders have."""
     all_of_them = list(folders)
     first = all_of_them[0] if all_of_them else {}
     return tuple(name for name in first if all(name in other for other in all_of_them))
@@ -31,7 +31,7 @@ def common_names(folders: Iterable[Folders]) -> tuple[str, ...]:
 def with_folders(
     batches: Iterable[pa.RecordBatch], names: Sequence[str], folders: Folders
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of one file with the columns of its folders; all of them in the order ``names``."""
+    """The batches of one file with its folder columns, in the order ``names``."""
     for batch in batches:
         columns = [
             pa.array([folders[name]] * batch.num_rows, pa.string())

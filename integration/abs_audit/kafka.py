@@ -49,21 +49,19 @@ RAW = pa.schema([("key", pa.binary()), ("value", pa.binary())])
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic:
-    """All committed records of a topic: from its beginning to the last stable offset.
+    """All committed records of a topic, from its beginning to the last stable offset.
 
-    A record is read as ``read_committed`` shows it: what an open or aborted transaction wrote is not
-    there. Order, timestamps, headers and the partition a record lies in are not compared.
+    Records are read with ``read_committed``: open and aborted transactions are not included. Order,
+    timestamps, headers and partitions are not compared.
 
     Args:
-        servers: ``host:port``, several with a comma between.
-        topic: its name.
-        value: ``json``: each value is one object, whose fields are the columns, untyped as in a
-            JSON file; ``raw``: the columns ``key`` and ``value``, as bytes.
-        fields: those of the JSON objects, where they are known: spares a look at every record.
-        winners: of a topic that ``protocol=idempotent`` wrote: true, what a reader with
-            ``winners=true`` gets; false, every record; None: not said, which is refused for such a
-            topic where its side topic may be seen.
-        settings: more of ``kafka.KafkaConsumer``'s, such as ``security_protocol``; never shown (I9).
+        servers: ``host:port``, comma-separated.
+        value: ``json``: each value is one object, whose fields are untyped columns; ``raw``: the
+            columns ``key`` and ``value``, as bytes.
+        fields: fields of the JSON objects, if known; saves one read of all records.
+        winners: for topics of ``protocol=idempotent``: true, the records of ``winners=true``;
+            false, every record; None is refused if the topic has a visible side topic.
+        settings: further settings of ``kafka.KafkaConsumer``; never shown (I9).
     """
 
     servers: str
@@ -78,7 +76,7 @@ class KafkaTopic:
         return f"topic {self.topic} at {self.servers}"
 
     def columns(self, connection: DuckDBPyConnection) -> Mapping[str, Type]:
-        """See ``Relation``. The fields of JSON are known when all records have been read."""
+        """See ``Relation``. Finding the fields of JSON takes a read of all records."""
         if self.value == "raw":
             return dict.fromkeys(RAW.names, Type(Family.BINARY))
         if self.fields:
@@ -113,9 +111,9 @@ class KafkaTopic:
             yield as_text(found, schema, self.name)
 
     def left_behind(self) -> LeftBehind:
-        """Partitions whose last stable offset is not their end: a transaction is open there.
+        """Partitions with an open transaction: their last stable offset is below their end.
 
-        With ``winners``, also those where an attempt is not decided; all records are read for that.
+        With ``winners``, also those with an undecided attempt; this reads all records.
         """
         pending = []
         with (
@@ -140,7 +138,7 @@ class KafkaTopic:
         return LeftBehind(pending=tuple(pending))
 
     def _batches(self) -> Iterator[list[Any]]:
-        """Every record that counts, by partition, up to the last stable offset of the beginning."""
+        """The counted records by partition, up to the last stable offset at the start."""
         with self._consumer("read_committed") as consumer:
             ends = self._ends(consumer)
             if self.winners is None and consumer.partitions_for_topic(side_topic(self.topic)):
@@ -173,7 +171,7 @@ class KafkaTopic:
     def _read(
         self, consumer: KafkaConsumer, ends: Mapping[TopicPartition, int]
     ) -> Iterator[tuple[TopicPartition, list[Any]]]:
-        """The records from the beginning to these ends, each partition's in order."""
+        """The records from the beginning to these ends, in order within a partition."""
         consumer.assign(list(ends))
         consumer.seek_to_beginning()
         heard = time.monotonic()
@@ -188,11 +186,7 @@ class KafkaTopic:
                 raise UnavailableError(f"{self.name} cannot be read to its end: no answer.")
 
     def _partitions(self, consumer: KafkaConsumer) -> list[TopicPartition]:
-        """All partitions of the topic.
-
-        Raises:
-            ConfigError: no broker knows the topic, also after a while.
-        """
+        """All partitions; raises ConfigError if the topic stays unknown to every broker."""
         found = consumer.partitions_for_topic(self.topic)
         deadline = time.monotonic() + NEW_TOPIC_SECONDS
         # Brokers learn of a topic one after another: the one that was asked may not know it yet.
@@ -224,8 +218,8 @@ class KafkaTopic:
 def _connected(**config: Any) -> Iterator[KafkaConsumer]:
     """A consumer, closed at the end.
 
-    One that comes to no broker fails in its constructor, whose I/O thread goes on trying: there is no
-    consumer to close then, so its connections are made here, and closed in any case.
+    A constructor that reaches no broker raises while its I/O thread goes on, and leaves no consumer
+    to close; so the connections are made here and closed in any case.
     """
     with connections(keep=False) as made:
         consumer = KafkaConsumer(kafka_client=made, **config)

@@ -1,4 +1,4 @@
-"""From what a person writes to a relation: a PostgreSQL URL with a table, a topic's, or paths."""
+"""Parses the user's PostgreSQL URL, topic URL, S3 URL or paths to a relation."""
 
 from __future__ import annotations
 
@@ -31,19 +31,17 @@ def relation(
     null: str | None = None,
     stateschema: str = "abs",
 ) -> Relation:
-    """The relation that is meant.
+    """The relation that ``where`` names.
 
     Args:
-        where: one libpq URI or keyword string (``host=... dbname=...``), one topic
-            (``kafka://host:port,host:port/topic``, with ``?value=raw`` where its values are no JSON
-            objects, ``winners=true`` where ``protocol=idempotent`` wrote it, and ``config=FILE`` for
-            settings of the client, passwords among them), one
-            prefix of a bucket (``s3://bucket/prefix``, with ``?endpoint=`` and
-            ``&region=`` for servers that are not Amazon's), one URL of a format of another package
-            (``abs_core.formats``), or one or more paths.
-        table: the table, for PostgreSQL; quoted as in SQL.
-        null: the text that stands for NULL in CSV files.
-        stateschema: where the sinks keep registers and staging, for PostgreSQL.
+        where: a libpq URI or keyword string; a topic (``kafka://host:port,host:port/topic``, with
+            ``?value=raw`` if its values are not JSON objects, ``winners=true`` for a topic of
+            ``protocol=idempotent``, ``config=FILE`` for client settings such as passwords); a
+            prefix (``s3://bucket/prefix``, with ``?endpoint=`` and ``&region=`` for other servers
+            than Amazon's); a URL of another package's format (``abs_core.formats``); or paths.
+        table: for PostgreSQL; quoted as in SQL.
+        null: the text for NULL in CSV files.
+        stateschema: PostgreSQL schema of registers and staging.
 
     Raises:
         OptionError: it is none of these; the message shows no URL (I9).
@@ -74,7 +72,7 @@ def relation(
 
 
 def _other(where: Sequence[str], table: str | None) -> Relation | None:
-    """What a sink of another package writes to; None where the URL is not one of its."""
+    """The target of another package's sink; None if no such package knows the URL."""
     from abs_core.formats import format_of
 
     schemes = {scheme_of(text) for text in where} - {"", "postgresql", "postgres", "jdbc"}
@@ -120,7 +118,7 @@ def _topic(where: Sequence[str], table: str | None) -> Relation:
 
 
 def _client(servers: str, config: str | None) -> dict[str, Any]:
-    """Settings of the client that reads, from a file of librdkafka's (as the sink's ``kafka.*``)."""
+    """Settings of the reading client, from a librdkafka settings file (as the sink's ``kafka.*``)."""
     from abs_clients.kafka.auth_check import check_access
     from abs_clients.kafka.configs import access_settings
     from abs_clients.kafka.settings import from_file

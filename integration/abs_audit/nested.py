@@ -1,8 +1,7 @@
-"""Canonical text of JSON and of nested values, so that a struct can be compared with a jsonb.
+"""Canonical text of JSON and nested values, so that a struct can be compared with a jsonb.
 
-JSON has no NaN, timestamps or decimals of its own, so the text is read by the type of the side that
-has one. Slow, compared with the rest (one Python call a value): about 10 us for a small document.
-It is the only place of the audit that looks at single records.
+JSON has no NaN, timestamps or decimals, so text is read by the type of the side that has one. One
+Python call per value: about 10 us for a small document.
 """
 
 from __future__ import annotations
@@ -22,12 +21,11 @@ from abs_audit.families import Family, Type
 
 
 def canonicaliser(common: Type) -> Callable[[pa.Array], pa.Array]:
-    """A function over Arrow arrays of JSON text, NULL for NULL; equal values give equal text.
+    """A function over Arrow arrays of JSON text: equal values give equal text, NULL gives NULL.
 
-    Object keys are sorted, a field of a struct that is null counts as absent, and a key that the
-    struct does not have is kept, so that it shows as a difference. A float is what its digits round
-    to. What is not of the type, no JSON, or nested hundreds of levels deep is kept as it is: equal to
-    nothing but itself.
+    Object keys are sorted, a null field of a struct counts as absent, and a key that the struct
+    does not have is kept as a difference. Floats are rounded from their digits. Text that is not of
+    the type, is not JSON, or is nested hundreds of levels deep is kept: it equals only itself.
     """
 
     def apply(texts: pa.Array) -> pa.Array:
@@ -37,11 +35,7 @@ def canonicaliser(common: Type) -> Callable[[pa.Array], pa.Array]:
 
 
 def plain_decimal(texts: pa.Array) -> pa.Array:
-    """Decimal text in any notation (``+007``, ``1e3``) to plain notation without needless zeros.
-
-    Raises:
-        ValueError: a text is no number.
-    """
+    """Decimal text (``+007``, ``1e3``) in plain notation; raises ValueError for other text."""
     return pa.array([_parsed(text) for text in texts.to_pylist()], pa.string())
 
 
@@ -67,7 +61,7 @@ def _canonical_text(text: str | None, common: Type) -> str | None:
 
 
 def _value(value: Any, common: Type) -> Any:
-    """The JSON value in canonical form: arrays and numbers are tagged, all else stays as it is."""
+    """The JSON value in canonical form: arrays and numbers are tagged, others unchanged."""
     children = dict(common.children)
     match common.family, value:
         case Family.LIST, list():

@@ -1,4 +1,4 @@
-"""What a sink of another package writes to, as a relation; see ``abs_core.formats``."""
+"""The target of another package's sink as a relation; see ``abs_core.formats``."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from abs_sinks.shown import shown
 
 @dataclass(frozen=True, slots=True)
 class TargetOfOthers:
-    """What its format's ``read`` gives, and what its committer holds in doubt.
+    """Records from the format's ``read``, and doubts from its committer.
 
     Args:
-        url: where it is; shown without what may be a secret (I9).
-        table: the table there, where the format has tables.
+        url: shown without possible secrets (I9).
+        table: if the format has tables.
     """
 
     format: SinkFormat
@@ -50,7 +50,7 @@ class TargetOfOthers:
             yield carried(rows, names)
 
     def left_behind(self) -> LeftBehind:
-        """Handles that are in doubt at the URL, in any table, and epochs decided and not finished."""
+        """Handles in doubt at the URL, in any table, and open decisions."""
         register, committer = self.format.look_after(self.url)
         return LeftBehind(
             pending=tuple(

@@ -1,4 +1,4 @@
-"""What is compared with what: columns of both sides matched by name and by type."""
+"""Matches the columns of both sides by name and by type."""
 
 from __future__ import annotations
 
@@ -11,12 +11,7 @@ from abs_core.errors import OptionError, SchemaError
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One compared column: its type on each side, and the type in which the values are compared.
-
-    Args:
-        name: as expected spells it.
-        actual_name: as actual does.
-    """
+    """One compared column: its type on each side, and the common type for the comparison."""
 
     name: str
     actual_name: str
@@ -30,8 +25,8 @@ class Plan:
     """The compared columns, key first.
 
     Args:
-        keys: how many of the pairs, from the first, are the key; 0: the whole record is.
-        left_out: columns of actual that are in the names of its folders only, and not expected.
+        keys: number of leading pairs that are the key; 0: the whole record.
+        left_out: unexpected columns of actual that are only in folder names.
     """
 
     pairs: tuple[Pair, ...]
@@ -48,7 +43,7 @@ class Plan:
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Names of the columns that tell one record from another."""
+        """Names of the columns that identify a record."""
         return self.names[: self.keys] or self.names
 
 
@@ -60,17 +55,16 @@ def plan(
     columns: Sequence[str] | None = None,
     declared: Mapping[str, Type] | None = None,
 ) -> Plan:
-    """Match columns by name: the exact one, else the only one that differs in upper and lower case.
+    """Match columns by exact name, else by the only name that differs in case.
 
-    A side without any column is JSON without a record: it has those of the other side, and misses all
-    records. A column that actual has only in the names of its folders, and that nothing expects, is
-    left out: the job derived it.
+    A side without columns is JSON without records: it gets the other side's columns. An unexpected
+    column of actual that is only in folder names is left out: the job derived it.
 
     Args:
-        key: the columns that identify a record; empty: the whole record does.
+        key: the identifying columns; empty: the whole record.
         columns: what to compare (the key is added); None: all, and both sides must have the same.
-        declared: types of columns for which neither side has one. A side without types has these
-            columns also where no record has a value for one: writers of JSON leave out nulls.
+        declared: types of columns that have a type on neither side. An untyped side has these
+            columns also if no record has a value for one: JSON writers leave out nulls.
 
     Raises:
         OptionError: a name is given twice, or there is no column to compare.
@@ -102,7 +96,7 @@ def plan(
 
 
 def _declared(columns: Mapping[str, Type], declared: Mapping[str, Type]) -> Mapping[str, Type]:
-    """With the declared columns, where the side has no types: none of its records may name them all."""
+    """The columns of an untyped side, completed by the declared ones."""
     if any(kind.family is not Family.UNTYPED for kind in columns.values()):
         return columns
     more = {name: Type(Family.UNTYPED) for name in declared if not _has(columns, name)}
@@ -118,7 +112,7 @@ def _filled(columns: Mapping[str, Type], other: Mapping[str, Type]) -> Mapping[s
 
 
 def _named(name: str, columns: Mapping[str, Type], side: str) -> str:
-    """The column that is meant, as Spark and the sinks resolve names."""
+    """The column of that name, resolved as in Spark and the sinks."""
     alike = [name] if name in columns else [c for c in columns if c.lower() == name.lower()]
     if len(alike) == 1:
         return alike[0]

@@ -1,13 +1,14 @@
-"""A report for people, by rich."""
+"""Prints a report for people, by rich."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from abs_audit.epochs import EpochFound
 from abs_audit.report import LeftBehind, Report, Sample
 
 _MEANING = {
@@ -19,8 +20,22 @@ _MEANING = {
 
 
 def show(report: Report, console: Console) -> None:
-    """Print the report."""
     console.print(rendered(report), highlight=False)
+
+
+def show_epochs(epochs: Sequence[EpochFound], console: Console) -> None:
+    """Print whether each epoch is whole in all targets, or in none; one line for each that is not."""
+    wrong = [found.shortcoming for found in epochs if found.shortcoming]
+    for line in wrong:
+        console.print(f"  [red]- {escape(line)}[/]", highlight=False)
+    committed = sum(found.committed for found in epochs)
+    verdict = "[bold red]NOT CLEAN[/]" if wrong else "[bold green]CLEAN[/]"
+    targets = escape(", ".join(epochs[0].found) if epochs else "")
+    console.print(
+        f"{verdict}  epoch by epoch: {len(epochs)} looked for in {targets}; {committed} are committed",
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 def rendered(report: Report) -> RenderableType:
@@ -71,7 +86,7 @@ def _value(text: str | None) -> str:
 
 
 def _left_behind(left: LeftBehind | None) -> Iterator[str]:
-    """One line for each thing; nothing where nothing is left."""
+    """One line for each unfinished write."""
     if left is None:
         return
     for prepared in left.prepared:

@@ -1,4 +1,4 @@
-"""What an audit found: frozen values, and the rule that says when a target is clean."""
+"""The result of an audit as frozen values, and the rule for a clean target."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from abs_core.errors import CorruptionError
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A prepared transaction of ours (its gid starts with ``abs1:``)."""
+    """A prepared transaction of abs-sinks (its gid starts with ``abs1:``)."""
 
     gid: str
     age_seconds: float
@@ -21,9 +21,9 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Staging:
-    """A table of the state schema that a sink stages rows in.
+    """A staging table in the state schema.
 
-    ``rows`` counts no further than ``counted_up_to``; None where it could not be read.
+    ``rows`` is counted up to ``counted_up_to``; None if it could not be read.
     """
 
     table: str
@@ -43,7 +43,7 @@ class Lock:
 
 @dataclass(frozen=True, slots=True)
 class OpenDecision:
-    """An epoch that is decided and not proven finished; ``target`` as the register names it."""
+    """A decided epoch that is not finished; ``target`` as in the register."""
 
     job: str
     epoch: int
@@ -52,10 +52,7 @@ class OpenDecision:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A write that is begun and not ended: an open transaction of a topic, an unfinished upload.
-
-    ``what`` says what it is and whose, as the system names it.
-    """
+    """An open transaction of a topic, or an unfinished upload; ``what`` describes it."""
 
     what: str
     age_seconds: float | None = None
@@ -63,12 +60,12 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class LeftBehind:
-    """What unfinished writes have left in the target, at one moment.
+    """Unfinished writes in the target at one moment.
 
     Args:
-        foreign_prepared: prepared transactions that are not of abs-sinks, in the same database.
+        foreign_prepared: prepared transactions of others in the same database.
         pending: unfinished writes to a topic or a bucket.
-        unchecked: what could not be looked at, and why. An audit with a blind spot is not clean.
+        unchecked: what could not be inspected, and why; the audit is then not clean.
     """
 
     prepared: tuple[Prepared, ...] = ()
@@ -81,7 +78,7 @@ class LeftBehind:
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        """Why what a reader sees is not final. Empty: nothing known is in flight."""
+        """Reasons why the visible rows may still change; empty if none is known."""
         prepared = [p for p in self.prepared if p.on_table]
         staged = [s for s in self.staging if s.rows]
         writers = [lock for lock in self.locks if lock.writes]
@@ -97,11 +94,11 @@ class LeftBehind:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One identity that something is wrong with.
+    """One identity with a difference.
 
     Args:
-        identity: the key columns and their values as text; all columns where there is no key.
-        records: how many records of this identity are concerned.
+        identity: key columns and values as text; all columns without a key.
+        records: number of affected records.
         changed: for a corrupted one: column -> (expected, actual), where they differ.
     """
 
@@ -114,13 +111,12 @@ class Sample:
 class Differences:
     """The two comparisons of one read, in records.
 
-    Per identity (by typed values): ``missing`` is expected and not there; ``corrupted`` is there
-    under the same identity with other content; ``duplicate`` is more of an identity than expected;
-    ``unexpected`` is of an identity that was never expected.
-    As a multiset of whole records (by content digest): ``absent`` and ``surplus``.
+    Per identity (by typed values): ``missing`` is expected and absent; ``corrupted`` has the
+    identity with other content; ``duplicate`` is more of an identity than expected; ``unexpected``
+    has an identity that was not expected. As a multiset of whole records (by content digest):
+    ``absent`` and ``surplus``.
 
-    Raises:
-        CorruptionError: the figures do not add up, so one of the comparisons is wrong.
+    Raises CorruptionError if the figures contradict each other.
     """
 
     expected: int
@@ -165,15 +161,14 @@ class Differences:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The result of :func:`abs_audit.audit`; see there for what it proves and what not.
+    """The result of :func:`abs_audit.audit`, which says what it proves.
 
     Args:
         differences: of the last read.
-        reads: how many times the target was read, whole.
         moved: records by which the last two reads differ.
-        looks: what was left behind, once after each read; empty where the target cannot tell.
-        seconds: that the audit took.
-        left_out: columns of the target that are only in the names of its folders, and not expected.
+        looks: one inspection after each read; empty if the target offers none.
+        seconds: duration of the audit.
+        left_out: unexpected columns of the target that are only in folder names.
     """
 
     expected_name: str
@@ -189,12 +184,12 @@ class Report:
 
     @property
     def left_behind(self) -> LeftBehind | None:
-        """As of the last look."""
+        """The last inspection."""
         return self.looks[-1] if self.looks else None
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why the target is not clean, one sentence each; empty if it is."""
+        """Why the target is not clean, one sentence each; empty if it is clean."""
         figures = self.differences.figures()
         found = [
             f"{figures[name]} {name}"
@@ -217,7 +212,7 @@ class Report:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What limits this report."""
+        """Limits of this report."""
         notes = []
         if not self.key:
             notes.append(

@@ -1,4 +1,4 @@
-"""Objects under a prefix of an S3 bucket as a relation, as any reader finds them: by listing."""
+"""Objects under a prefix of an S3 bucket as a relation, found by listing."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ _DENIED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403")
 
 @dataclass(frozen=True, slots=True)
 class S3Files:
-    """What a listing finds: each read lists anew, fetches all objects, and reads them as ``Files``.
+    """Listed objects: each read lists anew, fetches all objects, and reads them as ``Files``.
 
-    Names with a part that starts with ``_`` or ``.`` are left out, as Spark, Hive and duckdb users
-    do. So it sees what plain readers see: protocols whose readers need a manifest are audited
-    through ``spark.read.format("abs-s3")`` instead. Credentials come from boto3's chain.
+    Names with a part that starts with ``_`` or ``.`` are skipped, as in Spark, Hive and duckdb.
+    Protocols whose readers need a manifest are audited through ``spark.read.format("abs-s3")``.
+    Credentials come from boto3's chain.
 
     Args:
-        bucket: its name.
         prefix: of the keys; without a slash at its end.
         endpoint: of a server that is not Amazon's.
-        region: where the chain has none.
+        region: if the chain has none.
         null: as for ``Files``.
-        secrets: ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, where not from the chain.
+        secrets: ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, if not from the chain.
     """
 
     bucket: str

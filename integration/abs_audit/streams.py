@@ -1,4 +1,4 @@
-"""Arrow batches as a duckdb relation, with the error that a batch's maker raised kept whole."""
+"""Arrow batches as a duckdb relation that keeps the exceptions of the batches' producer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from duckdb import DuckDBPyConnection, DuckDBPyRelation
 def streamed(
     connection: DuckDBPyConnection, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[DuckDBPyRelation]:
-    """A relation that can be scanned once and takes batches as the scan goes on.
+    """A relation that can be scanned once and consumes the batches during the scan.
 
     An exception of ``batches`` crosses Arrow's C interface as text only, and duckdb raises another
-    one inside the context; this raises the first in its place.
+    one inside the context; this raises the original.
     """
     failures: list[Exception] = []
 

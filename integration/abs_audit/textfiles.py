@@ -34,7 +34,7 @@ def csv_columns(files: Iterable[Path]) -> list[str]:
 def csv_batches(
     files: Iterable[Path], names: Sequence[str], null: str | None
 ) -> Iterator[pa.RecordBatch]:
-    """The columns ``names`` of each file, as text; one that a file does not have is NULL."""
+    """The columns ``names`` of each file, as text; NULL for a column that a file lacks."""
     convert = pc.ConvertOptions(
         column_types=text_schema(names),
         include_columns=list(names),
@@ -54,7 +54,7 @@ _CSV_DIALECT = pc.ParseOptions(newlines_in_values=True, ignore_empty_lines=False
 
 
 def json_columns(connection: DuckDBPyConnection, files: Iterable[Path]) -> list[str]:
-    """All keys of all objects: writers leave out nulls, so the first lines do not have them all."""
+    """All keys of all objects: writers leave out nulls, so each line may lack some."""
     rows = connection.execute(
         "select distinct unnest(json_keys(json)) as name from read_ndjson_objects($1) order by all",
         [[str(path) for path in files]],
@@ -63,12 +63,10 @@ def json_columns(connection: DuckDBPyConnection, files: Iterable[Path]) -> list[
 
 
 def json_batches(files: Iterable[Path], names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The values of ``names`` in each object, as text; numbers with every digit that was written.
+    """The values of ``names`` in each object, as text; numbers keep every written digit.
 
-    ``1`` and ``"1"`` are the same text. Nested values are JSON text.
-
-    Raises:
-        DataError: a line is not one JSON object.
+    ``1`` and ``"1"`` are the same text. Nested values are JSON text. Raises DataError for a line
+    that is not one JSON object.
     """
     schema = text_schema(names)
     for path in files:
@@ -78,10 +76,9 @@ def json_batches(files: Iterable[Path], names: Sequence[str]) -> Iterator[pa.Rec
 
 
 def json_objects(lines: Sequence[bytes], where: str) -> list[dict[str, Any]]:
-    """One object of each line; numbers with a fraction keep every digit that was written.
+    """One object per line; fractional numbers keep every written digit.
 
-    Raises:
-        DataError: a line is not one JSON object.
+    Raises DataError for a line that is not one JSON object.
     """
     try:
         records: list[Any] = json.loads(
@@ -101,10 +98,9 @@ def json_objects(lines: Sequence[bytes], where: str) -> list[dict[str, Any]]:
 
 
 def as_text(records: Sequence[dict[str, Any]], schema: pa.Schema, where: str) -> pa.RecordBatch:
-    """The columns of ``text_schema`` from objects; one that an object does not have is NULL.
+    """The columns of ``text_schema`` from objects; NULL for an absent one.
 
-    Raises:
-        DataError: a value is nested too deep.
+    Raises DataError for a value that is nested too deep.
     """
     try:
         columns = [_text_array([record.get(name) for record in records]) for name in schema.names]

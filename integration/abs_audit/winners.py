@@ -1,7 +1,6 @@
-"""Of a topic that ``protocol=idempotent`` wrote: which records a reader with ``winners=true`` gets.
+"""The records that a reader with ``winners=true`` gets from a topic of ``protocol=idempotent``.
 
-The rule is ``abs_clients.kafka.attempts``, as for every reader. The audit reads with a client of
-its own.
+The rule is ``abs_clients.kafka.attempts``, as for every reader; the client is the audit's own.
 """
 
 from __future__ import annotations
@@ -21,20 +20,15 @@ from abs_core.model import HandleName
 
 @dataclass(slots=True)
 class Judge:
-    """Leaves out the records of losers, and in each partition what comes after an undecided one.
-
-    Args:
-        winners: what the side topic says.
-    """
+    """Drops the losers' records, and in each partition everything after an undecided one."""
 
     winners: Winners
     _waiting: dict[int, tuple[int, HandleName]] = field(default_factory=dict)
 
     def counted(self, partition: int, records: Sequence[Any]) -> list[Any]:
-        """Those that count of the next records of a partition, which come in the order of offsets.
+        """The records that count, of a partition's next records in offset order.
 
-        Raises:
-            CorruptionError: a winners record is deleted, so nobody can tell any more.
+        Raises CorruptionError if a winners record that is needed was deleted.
         """
         if partition in self._waiting:
             return []
@@ -44,7 +38,7 @@ class Judge:
         return list(compress(records[: judged.stop], judged.keep.to_pylist()))
 
     def pending(self) -> Iterable[Pending]:
-        """Where readers wait, by what was judged so far."""
+        """The positions at which readers wait, by the records read so far."""
         for partition, (offset, attempt) in sorted(self._waiting.items()):
             yield Pending(
                 f"partition {partition}: readers with winners=true wait at offset {offset}: attempt "
@@ -53,11 +47,7 @@ class Judge:
 
 
 def refuse_attempts(records: Sequence[Any], topic: str) -> None:
-    """See that none of the records is an attempt's, where it was not said how those are to be read.
-
-    Raises:
-        CorruptionError: one is, and there is no side topic: with one, the audit asks what is meant.
-    """
+    """Raise CorruptionError for a record of an attempt in a topic without a side topic."""
     for record in records:
         if record.headers and (value := _attempt(record)) is not None:
             raise CorruptionError(

@@ -1,4 +1,4 @@
-"""A duckdb of the audit's own, with bounded memory: what does not fit is spilled to disk."""
+"""A temporary duckdb with bounded memory that spills to disk."""
 
 from __future__ import annotations
 
@@ -25,17 +25,15 @@ MIB_PER_THREAD = 128
 
 @contextlib.contextmanager
 def workspace(memory_mib: int, temp_directory: Path | None) -> Iterator[DuckDBPyConnection]:
-    """An empty duckdb that goes away, with all it spilled, at the end.
-
-    Foreign errors that happen inside are mapped here, once.
+    """An empty duckdb, deleted with all that it spilled at the end; maps foreign errors.
 
     Args:
-        memory_mib: what duckdb may hold in memory; the process needs some 150 MiB besides.
-        temp_directory: where to spill; by default the system's. It needs room for both sides.
+        memory_mib: memory limit of duckdb; the process needs some 150 MiB besides.
+        temp_directory: for spilling; default: the system's. It needs room for both sides.
 
     Raises:
-        ConfigError: memory or disk is too small for the work.
-        RowError: a value cannot be read as the type it is compared in.
+        ConfigError: memory or disk is too small.
+        RowError: a value cannot be read as the type in which it is compared.
     """
     with _mapped(memory_mib), _folder(temp_directory) as folder:
         connection = duckdb.connect(
@@ -76,7 +74,7 @@ def _folder(parent: Path | None) -> Iterator[str]:
 
 
 def prepare(connection: DuckDBPyConnection, plan: Plan) -> None:
-    """Make the functions that the plan's JSON columns need."""
+    """Create the functions for the plan's JSON columns."""
     for index, pair in enumerate(plan.pairs):
         if pair.common.family in SEMI_STRUCTURED:
             connection.create_function(
@@ -91,12 +89,10 @@ def prepare(connection: DuckDBPyConnection, plan: Plan) -> None:
 def load(
     connection: DuckDBPyConnection, table: str, relation: Relation, plan: Plan, *, actual: bool
 ) -> None:
-    """Read the relation whole, once, into ``table``: canonical values c0, c1, ... and a digest.
+    """Read the relation once into ``table``: canonical values c0, c1, ... and a digest.
 
-    The digest is 128 bits of SHA-256 over the canonical texts of all compared columns.
-
-    Raises:
-        RowError: a value cannot be read as the type it is compared in; names the column.
+    The digest is 128 bits of SHA-256 over the canonical texts of all compared columns. Raises
+    RowError, with the column, for a value that cannot be read as the compared type.
     """
     columns = [f"c{index}" for index in range(len(plan.pairs))]
     values = ", ".join(
@@ -146,7 +142,7 @@ def _unreadable(
     *,
     actual: bool,
 ) -> RowError:
-    """Read column by column, to find the one that cannot be read."""
+    """The error for the column that cannot be read, found by reading column by column."""
     for index, value in enumerate(_values(plan, actual=actual)):
         name = (plan.actual_names if actual else plan.names)[index]
         try:

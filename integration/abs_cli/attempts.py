@@ -1,4 +1,4 @@
-"""What ``protocol=idempotent`` has sent to a Kafka topic and not decided, for ``abs in-doubt list``."""
+"""Undecided records of ``protocol=idempotent`` in a Kafka topic, for ``abs in-doubt list``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ LIST_SECONDS = 15.0
 
 
 def undecided_attempts(url: str, topic: str) -> list[InDoubt]:
-    """Read a topic through, and tell what readers by winners wait for.
+    """The undecided attempts in a topic, by reading it completely.
 
     Raises:
         ConfigError, OptionError: the URL names no Kafka cluster, or its settings are wrong.
-        TargetError: the topic is not there, or cannot be read.
+        TargetError: the topic does not exist, or cannot be read.
     """
     from abs_sources.kafka.undecided import undecided
 
@@ -34,7 +34,7 @@ def undecided_attempts(url: str, topic: str) -> list[InDoubt]:
 
 
 def fate_of_attempt(state: JobState | None, handle: HandleName) -> str:
-    """What will become of an attempt that is not decided, by the register as it is now."""
+    """The future of an undecided attempt, by the register's present state."""
     if state is None or state.register != handle.register:
         return "unknown: its register is not here"
     if handle.generation < state.generation:
@@ -43,13 +43,9 @@ def fate_of_attempt(state: JobState | None, handle: HandleName) -> str:
 
 
 def topics_with_winners(url: str | None) -> Sequence[str]:
-    """The topics of a cluster that ``protocol=idempotent`` has written to, as far as they may be seen.
+    """The visible topics of a cluster that ``protocol=idempotent`` has written to.
 
-    None where there is no URL, or it is no Kafka cluster's.
-
-    Raises:
-        ConfigError, OptionError: as ``undecided_attempts``.
-        TargetError: the brokers do not answer, or refuse.
+    Empty without a Kafka URL. Raises as ``undecided_attempts``.
     """
     if url is None or scheme_of(url) != "kafka":
         return []
@@ -62,12 +58,10 @@ def topics_with_winners(url: str | None) -> Sequence[str]:
 
 
 def give_up_attempts(url: str | None, state: JobState) -> None:
-    """Let readers by winners go on without what the job sent and did not decide, under its name of now.
+    """Give up the undecided records of a job, so that readers by winners can continue.
 
-    Does nothing where the job does not write to a topic that has winners.
-
-    Raises:
-        AbsError: see ``abs_sinks.kafka.give_up_attempts.give_up``.
+    Does nothing for a job without such topics. Raises as
+    ``abs_sinks.kafka.give_up_attempts.give_up``.
     """
     topic = state.target.rpartition("/")[2]
     # What is open is decided: such a job has another protocol, which sends nothing undecided there.

@@ -14,71 +14,80 @@ from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json
 from abs_core.errors import ConfigError, DataError, RefusedError, UnavailableError
 
+Sinks = Annotated[
+    Path | None,
+    typer.Option(
+        "--sinks",
+        metavar="FILE",
+        help="Audit all targets of a job with several sinks: a TOML file with one table "
+        "[sinks.NAME] (format, options, audit = { expected = ..., key = ... }) for each sink.",
+    ),
+]
+Expected = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="The expected records: one or several files, folders or 'globs' (parquet, csv, json "
+        "lines, arrow), a PostgreSQL URL, kafka://host:port/topic or s3://bucket/prefix.",
+        envvar="ABS_AUDIT_EXPECTED",
+        show_envvar=True,
+    ),
+]
+Actual = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="The target: a PostgreSQL URL (with --table), kafka://host:port/topic (values are "
+        "JSON objects; ?value=raw: bytes; ?winners=true: written by protocol=idempotent), "
+        "s3://bucket/prefix (?endpoint=...&region=...), or files. Put a password into this "
+        "variable, PGPASSWORD or ~/.pgpass, not on a command line.",
+        envvar="ABS_AUDIT_ACTUAL",
+        show_envvar=True,
+    ),
+]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        help="Types of columns, if neither side has types (JSON, CSV, records of a topic): DDL as "
+        "for Spark ('id BIGINT, amount DECIMAL(12,2)'), a file with such DDL, or a Parquet file.",
+    ),
+]
+ExpectedTable = Annotated[
+    str | None, typer.Option(help="Table of the expected records, if --expected is a database.")
+]
+Key = Annotated[
+    str, typer.Option(help="Columns that identify a record, separated by commas. Default: all.")
+]
+Columns = Annotated[
+    str, typer.Option(help="Columns to compare, in addition to the key. Default: all.")
+]
+Null = Annotated[str | None, typer.Option(help="Text that means NULL in CSV files, such as NA.")]
+Settle = Annotated[
+    float, typer.Option(help="How many seconds to read again until the target stops changing.")
+]
+Samples = Annotated[int, typer.Option(help="How many records to show for each kind of difference.")]
+StateSchema = Annotated[
+    str, typer.Option(help="PostgreSQL: the schema of registers and staging tables.")
+]
+Temporary = Annotated[
+    Path | None, typer.Option(help="Folder for data that does not fit into memory.")
+]
+
 
 def audit(
     *,
-    sinks: Annotated[
-        Path | None,
-        typer.Option(
-            "--sinks",
-            metavar="FILE",
-            help="Audit all targets of a job with several sinks: a TOML file with one table "
-            "[sinks.NAME] (format, options, audit = { expected = ..., key = ... }) for each sink.",
-        ),
-    ] = None,
-    expected: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The expected records: one or several files, folders or 'globs' (parquet, csv, json "
-            "lines, arrow), a PostgreSQL URL, kafka://host:port/topic or s3://bucket/prefix.",
-            envvar="ABS_AUDIT_EXPECTED",
-            show_envvar=True,
-        ),
-    ] = None,
-    actual: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="The target: a PostgreSQL URL (with --table), kafka://host:port/topic (values are "
-            "JSON objects; ?value=raw: bytes; ?winners=true: written by protocol=idempotent), "
-            "s3://bucket/prefix (?endpoint=...&region=...), or files. Put a password into this "
-            "variable, PGPASSWORD or ~/.pgpass, not on a command line.",
-            envvar="ABS_AUDIT_ACTUAL",
-            show_envvar=True,
-        ),
-    ] = None,
+    sinks: Sinks = None,
+    expected: Expected = None,
+    actual: Actual = None,
     table: Annotated[str | None, typer.Option(help="Table of the target.")] = None,
-    expected_table: Annotated[
-        str | None, typer.Option(help="Table of the expected records, if --expected is a database.")
-    ] = None,
-    key: Annotated[
-        str, typer.Option(help="Columns that identify a record, separated by commas. Default: all.")
-    ] = "",
-    columns: Annotated[
-        str, typer.Option(help="Columns to compare, in addition to the key. Default: all.")
-    ] = "",
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            help="Types of columns, if neither side has types (JSON, CSV, records of a topic): DDL as "
-            "for Spark ('id BIGINT, amount DECIMAL(12,2)'), a file with such DDL, or a Parquet file.",
-        ),
-    ] = None,
-    null: Annotated[
-        str | None, typer.Option(help="Text that means NULL in CSV files, such as NA.")
-    ] = None,
-    settle: Annotated[
-        float, typer.Option(help="How many seconds to read again until the target stops changing.")
-    ] = 0.0,
-    samples: Annotated[
-        int, typer.Option(help="How many records to show for each kind of difference.")
-    ] = 10,
-    state_schema: Annotated[
-        str, typer.Option(help="PostgreSQL: the schema of registers and staging tables.")
-    ] = "abs",
+    expected_table: ExpectedTable = None,
+    key: Key = "",
+    columns: Columns = "",
+    schema: Schema = None,
+    null: Null = None,
+    settle: Settle = 0.0,
+    samples: Samples = 10,
+    state_schema: StateSchema = "abs",
     memory: Annotated[int, typer.Option(help="MiB of memory; the rest goes to disk.")] = 1024,
-    temporary: Annotated[
-        Path | None, typer.Option(help="Folder for data that does not fit into memory.")
-    ] = None,
+    temporary: Temporary = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare a target with the expected records, record by record.
@@ -125,7 +134,7 @@ def audit(
 
 @contextlib.contextmanager
 def _exit_code_1_for_findings_only() -> Iterator[None]:
-    """A program must be able to tell "audited, not clean" from "could not be audited"."""
+    """Keep exit code 1 for "not clean"; an audit that could not run gets another one."""
     try:
         yield
     except DataError as error:
@@ -135,7 +144,7 @@ def _exit_code_1_for_findings_only() -> Iterator[None]:
 
 
 def _names(text: str) -> list[str]:
-    """Names with a comma in them go in double quotes."""
+    """Split at commas; a name that contains one is in double quotes."""
     return [name.strip() for name in next(csv.reader([text], skipinitialspace=True), []) if name]
 
 

@@ -1,4 +1,4 @@
-"""``abs audit --sinks``: every target of a job, each compared with what should be there."""
+"""``abs audit --sinks``: audits every target of a job."""
 
 from __future__ import annotations
 
@@ -19,16 +19,13 @@ _SINK = "sink:"
 
 
 def report_job(path: Path, *, as_json: bool, **how: Any) -> bool:
-    """Audit every sink that has an ``audit`` in the file, and tell; whether all of them are clean.
+    """Audit every sink with an ``audit`` in the file, print it, and return whether all are clean.
 
-    Not clean either: a sink without an audit, and a job with an epoch that is decided and not finished
-    (it may be in one target and not in another yet).
-
-    Args:
-        how: settings of an audit, see ``abs_audit.audit``.
+    A sink without an audit is not clean, nor is a job with a decided and unfinished epoch: it may
+    be committed in one target and not in another yet. ``how`` are settings of ``abs_audit.audit``.
 
     Raises:
-        ConfigError: the file, or what an audit in it says, cannot be read.
+        ConfigError: the file, or the settings of an audit in it, cannot be read.
         TargetError: a side cannot be read.
     """
     import abs_audit
@@ -57,17 +54,17 @@ def report_job(path: Path, *, as_json: bool, **how: Any) -> bool:
         print_json({"sinks": reports, "not_audited": skipped, "open_epochs": undone})
     else:
         for name, report in found.items():
-            people.print(f"[bold]{escape(name)}[/]", highlight=False)
+            people.print(f"[bold]{escape(name)}[/]")
             show(report, people)
         if skipped:
-            people.print(f"[red]not audited[/] {escape(', '.join(skipped))}", highlight=False)
+            people.print(f"[red]not audited[/] {escape(', '.join(skipped))}")
         for epoch in undone:
-            people.print(f"[red]decided but not finished[/] epoch {epoch}", highlight=False)
+            people.print(f"[red]decided but not finished[/] epoch {epoch}")
     return all(report.clean for report in found.values()) and not skipped and not undone
 
 
 def target_of(sink: FiledSink) -> Relation:
-    """What readers see in a sink's target."""
+    """The sink's target as its readers see it."""
     options = options_of(sink)
     match sink.format:
         case "abs-postgres":

@@ -20,7 +20,7 @@ INTERRUPTED = 130
 
 
 def exit_code(error: AbsError) -> int:
-    """The exit code that an error becomes (table above)."""
+    """The exit code for an error (table above)."""
     match error:
         case ConfigError():
             return USAGE

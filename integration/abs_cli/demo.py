@@ -24,6 +24,21 @@ Kind = TypeVar("Kind", bound=StrEnum)
 _KILLS = 5
 _DAYS = 365
 
+Routes = Annotated[
+    str,
+    typer.Option(
+        help="direct: files to PostgreSQL. chain: files to Kafka, from there to PostgreSQL and S3. "
+        "epoch: files to all three under one decision."
+    ),
+]
+Keep = Annotated[
+    bool,
+    typer.Option(
+        "--keep",
+        help="Keep database, files and log, and print how to inspect them (with the password).",
+    ),
+]
+
 
 def demo(
     *,
@@ -39,23 +54,11 @@ def demo(
         bool,
         typer.Option("--unsafe", help="Use a plain at-least-once writer; the audit then fails."),
     ] = False,
-    route: Annotated[
-        str,
-        typer.Option(
-            help="direct: files to PostgreSQL. chain: files to Kafka, from there to PostgreSQL and S3. "
-            "epoch: files to all three under one decision."
-        ),
-    ] = "direct",
+    route: Routes = "direct",
     engine: Annotated[
         str, typer.Option(help="spark, or embedded (the runtime of this package, in one process).")
     ] = "spark",
-    keep: Annotated[
-        bool,
-        typer.Option(
-            "--keep",
-            help="Keep database, files and log, and print how to inspect them (with the password).",
-        ),
-    ] = False,
+    keep: Keep = False,
     as_json: AsJson = False,
 ) -> None:
     """Stream 336,776 flights, kill the job with SIGKILL again and again, and audit the targets.
@@ -79,10 +82,7 @@ def demo(
         engine=_one_of(Engine, "engine", engine),
     )
     console = errors if as_json else people
-    console.print(
-        f"seed {settings.seed}; preparing the flights and starting servers ...",
-        highlight=False,
-    )
+    console.print(f"seed {settings.seed}; preparing the flights and starting servers ...")
     if keep:
         place = lasting_place(settings.route, settings.engine)
         try:
@@ -107,6 +107,10 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
         return
     for report in (result.report, *result.others.values()):
         show(report, people)
+    if result.epochs:
+        from abs_audit.render import show_epochs
+
+        show_epochs(result.epochs, people)
     figures = (
         f"{result.settings.epochs} epochs, {len(result.kills)} x SIGKILL, "
         f"{result.job_seconds:.0f} s; {seconds:.0f} s in total"
@@ -114,13 +118,12 @@ def _show(result: Result, seconds: float, *, as_json: bool) -> None:
     if result.clean:
         people.print(
             f"[bold green]Every row exactly once, and nothing left behind.[/] {figures}",
-            highlight=False,
             soft_wrap=True,
         )
         return
     people.print(f"[bold red]Failed:[/] {escape('; '.join(result.shortcomings))}.", soft_wrap=True)
     again = f"{figures}. To repeat the same kills: abs demo --seed {result.settings.seed}"
-    people.print(again, highlight=False, soft_wrap=True)
+    people.print(again, soft_wrap=True)
     if result.settings.protocol == UNSAFE:
         people.print("This was the plain writer. Without --unsafe, the same kills do no harm.")
 
@@ -145,4 +148,4 @@ def _show_place(console: Console, place: Place) -> None:
     }
     for what, line in lines.items():
         # Not wrapped and not coloured: the lines are there to be copied.
-        console.print(f"{what + ':':16}{line}", soft_wrap=True, highlight=False, markup=False)
+        console.print(f"{what + ':':16}{line}", soft_wrap=True, markup=False)

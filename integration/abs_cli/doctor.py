@@ -1,7 +1,7 @@
-"""``abs doctor``: would this job run, and what would it promise? Nothing is changed.
+"""``abs doctor``: checks whether a job would run and what it guarantees. Nothing is changed.
 
-On S3 it puts objects under ``_abs/probe/`` and deletes them again: there is no other way to know what a
-server does.
+On S3 it puts objects under ``_abs/probe/`` and deletes them again, to find out what the server
+supports.
 """
 
 from __future__ import annotations
@@ -21,50 +21,55 @@ from abs_core.model import Severity
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Options = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--option",
+        "-o",
+        metavar="NAME=VALUE",
+        help="An option of the job. Repeat for each option.",
+    ),
+]
+Sinks = Annotated[
+    Path | None,
+    typer.Option(
+        "--sinks",
+        metavar="FILE",
+        help="For a job with several sinks, instead of -o: a TOML file with one table [sinks.NAME] "
+        "(format, options) for each sink, and register = 'NAME'.",
+    ),
+]
+Schema = Annotated[
+    str | None,
+    typer.Option(
+        "--schema",
+        help="The input's columns, if a sample has no types (JSON, CSV): DDL as for Spark ('id "
+        "BIGINT, amount DECIMAL(12,2)'), a file with such DDL, or a Parquet file.",
+    ),
+]
+Format = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="The format of the sink: abs-postgres, abs-kafka, abs-s3, or a format of another "
+        "package. Default: recognised by the options: topic and kafka.* mean abs-kafka, path "
+        "means abs-s3, url and dbtable mean abs-postgres.",
+    ),
+]
+
 
 def doctor(
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--option",
-            "-o",
-            metavar="NAME=VALUE",
-            help="An option of the job. Repeat for each option.",
-        ),
-    ] = None,
+    option: Options = None,
     *,
-    sinks: Annotated[
-        Path | None,
-        typer.Option(
-            "--sinks",
-            metavar="FILE",
-            help="For a job with several sinks, instead of -o: a TOML file with one table [sinks.NAME] "
-            "(format, options) for each sink, and register = 'NAME'.",
-        ),
-    ] = None,
+    sinks: Sinks = None,
     sample: Annotated[
         Path | None,
         typer.Option("--sample", help="A file or folder of the input (Parquet, Arrow, CSV, JSON)."),
     ] = None,
-    schema: Annotated[
-        str | None,
-        typer.Option(
-            "--schema",
-            help="The input's columns, if a sample has no types (JSON, CSV): DDL as for Spark ('id "
-            "BIGINT, amount DECIMAL(12,2)'), a file with such DDL, or a Parquet file.",
-        ),
-    ] = None,
+    schema: Schema = None,
     tasks: Annotated[int | None, typer.Option(help="How many tasks write an epoch.", min=1)] = None,
-    sink: Annotated[
-        str | None,
-        typer.Option(
-            "--format",
-            metavar="NAME",
-            help="The format of the sink: abs-postgres, abs-kafka, abs-s3, or a format of another "
-            "package. Default: recognised by the options: topic and kafka.* mean abs-kafka, path "
-            "means abs-s3, url and dbtable mean abs-postgres.",
-        ),
-    ] = None,
+    sink: Format = None,
     as_json: AsJson = False,
 ) -> None:
     """Check whether a job would run: its options, server, target and privileges.
@@ -101,11 +106,7 @@ def _check_alone(*others: object) -> None:
 
 
 def _meant(given: dict[str, str]) -> str:
-    """The sink whose options these are.
-
-    Raises:
-        ConfigError: none that only one sink has is among them.
-    """
+    """The sink that these options belong to; raises ConfigError if none is specific to one sink."""
     names = {name.lower() for name in given}
     if "topic" in names or any(name.startswith("kafka.") for name in names):
         return "abs-kafka"
@@ -132,11 +133,7 @@ def _pairs(given: list[str]) -> dict[str, str]:
 
 
 def _columns(sample: Path | None, schema: str | None) -> pa.Schema | None:
-    """What the input's columns are; a schema that is named goes before what a sample shows.
-
-    Raises:
-        ConfigError: the sample has columns that the schema does not name.
-    """
+    """The input's columns; ``schema`` takes precedence but must have all of ``sample``'s."""
     from abs_audit.ddl import schema_of
 
     shown = None if sample is None else _schema(sample)

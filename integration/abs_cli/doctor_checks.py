@@ -1,4 +1,4 @@
-"""What ``abs doctor`` asks of each format, and how it tells people what it finds."""
+"""The checks of ``abs doctor`` for each format, and how it prints their findings."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def _s3(
 def _other(
     format_: SinkFormat, given: dict[str, str], schema: pa.Schema | None, tasks: int | None
 ) -> tuple[list[Finding], Guarantee]:
-    """A sink of another package: as an engine that builds it."""
+    """Checks a sink of another package, in the way an engine builds it."""
     import pyarrow as pa
 
     names = {name.lower(): text for name, text in given.items()}
@@ -100,11 +100,7 @@ LOOKS: dict[str, Look] = {"abs-postgres": postgres, "abs-kafka": kafka, "abs-s3"
 
 
 def look_of(name: str) -> Look:
-    """What looks at the format.
-
-    Raises:
-        ConfigError: there is no such format, or it cannot be loaded.
-    """
+    """The format's check; raises ConfigError if the format is unknown or cannot be loaded."""
     if name in LOOKS:
         return LOOKS[name]
     from abs_core.formats import GROUP, format_named, format_names
@@ -126,9 +122,9 @@ def _job(common: CommonOptions) -> str | None:
 def show_findings(findings: Sequence[Finding]) -> None:
     for finding in findings:
         colour = _COLOUR[finding.severity]
-        people.print(f"[{colour}]{finding.severity}[/] {escape(finding.what)}", highlight=False)
+        people.print(f"[{colour}]{finding.severity}[/] {escape(finding.what)}")
         if finding.remedy:
-            people.print(f"  what to do: {escape(finding.remedy)}", highlight=False)
+            people.print(f"  what to do: {escape(finding.remedy)}")
     if not findings:
         people.print("[green]no problems found[/]")
 
@@ -140,9 +136,9 @@ def show(findings: Sequence[Finding], promise: Guarantee) -> None:
         f"{'once that is corrected: ' if fails else ''}every row exactly once (protocol "
         f"{promise.protocol}, write {promise.write})"
     )
-    people.print(f"  visible: {promise.visibility}", highlight=False)
-    people.print(f"  readers: {promise.reader}", highlight=False)
+    people.print(f"  visible: {promise.visibility}")
+    people.print(f"  readers: {promise.reader}")
     for limit in promise.limits:
-        people.print(f"  limit: {limit}", highlight=False)
+        people.print(f"  limit: {limit}")
     for note in promise.notes:
-        people.print(f"  {note}", highlight=False)
+        people.print(f"  {note}")

@@ -1,4 +1,4 @@
-"""``abs doctor --sinks``: every sink of a job, and what all of them take together."""
+"""``abs doctor --sinks``: checks every sink of a job, and their combination."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from abs_spark.target import Target, commit_at_once
 
 
 def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
-    """Look at every sink of a job, tell what is found, and say whether the job would run.
+    """Check every sink of a job, print the findings, and return whether the job would run.
 
     Raises:
         ConfigError: the file, or an option of a sink, cannot be read.
-        TargetError: a system cannot be asked.
+        TargetError: a system cannot be queried.
     """
     job = SinksFile.read(path)
     sinks = [(sink.name, sink_format(sink.format), options_of(sink)) for sink in job.sinks]
@@ -40,7 +40,7 @@ def report_job(path: Path, tasks: int | None, *, as_json: bool) -> bool:
         print_json({"sinks": named, "findings": _listed(shared)})
     else:
         for name, (findings, promise) in looked.items():
-            people.print(f"[bold]{escape(name)}[/]", highlight=False)
+            people.print(f"[bold]{escape(name)}[/]")
             show(findings, promise)
         people.print("[bold]all sinks together[/]")
         show_findings(shared)

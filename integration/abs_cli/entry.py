@@ -1,4 +1,4 @@
-"""The console script ``abs``, which says which extra it needs where that is not installed."""
+"""The console script ``abs``; names the missing extra if a package is not installed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from abs_clients.extras import missing
 
 
 def main() -> None:
-    """Run the command; end the process with exit code 2 where a package is missing."""
+    """Run the command; exit code 2 if a package is missing."""
     try:
         from abs_cli.main import main as run
     except ModuleNotFoundError as error:

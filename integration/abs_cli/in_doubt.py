@@ -1,8 +1,7 @@
-"""``abs in-doubt``: what is pre-committed, and neither committed nor aborted yet.
+"""``abs in-doubt``: handles that are pre-committed, and neither committed nor aborted yet.
 
-A running job deals with all of it by itself. These commands are for a job that will not start again.
-Neither can break a promise: only what a decision names is committed, only what none can name is
-aborted.
+A running job resolves them by itself; these commands are for a job that will not start again. They
+commit only what a decision names, and abort only what no decision can name.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from abs_cli.codes import FAILED
 from abs_cli.lost import lost_handles
 from abs_cli.output import AsJson, errors, people, print_json, print_table
 from abs_cli.places import kafka_options
-from abs_cli.state import Job, Schema, Sinks, State, Url
+from abs_cli.state import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
 from abs_core import protocol
 from abs_core.errors import ConfigError
@@ -30,6 +29,16 @@ _LEFT = (
     "decided handles, and handles that the job's last run could still decide if it is alive. Start the "
     "job again to end them. If it will never start again: `abs register retire`, then --orphan for each"
 )
+
+Topics = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--attempts",
+        metavar="TOPIC",
+        help="Kafka, protocol=idempotent: also list what was sent to this topic and is not "
+        "decided. This reads all records of the topic. May be given several times.",
+    ),
+]
 
 app = typer.Typer(
     help="Handles in doubt: prepared, not committed or aborted.", no_args_is_help=True
@@ -42,15 +51,7 @@ def list_handles(
     stateschema: Schema = "abs",
     sinks: Sinks = None,
     *,
-    attempts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--attempts",
-            metavar="TOPIC",
-            help="Kafka, protocol=idempotent: also list what was sent to this topic and is not "
-            "decided. This reads all records of the topic. May be given several times.",
-        ),
-    ] = None,
+    attempts: Topics = None,
     as_json: AsJson = False,
 ) -> None:
     """List every handle in doubt, with its age and its fate. Exit code 1 if there is any.
@@ -61,7 +62,7 @@ def list_handles(
     Without --attempts, the list has no records that protocol=idempotent has sent to Kafka and not
     decided; standard error names the topics that may have some.
     """
-    state = State.at(url, stateschema, sinks)
+    state = Registers.at(url, stateschema, sinks)
     states = {stored.state.job: stored.state for stored in state.jobs()}
     doubts = state.in_doubt(None)
     fates = [(doubt, fate(states.get(doubt.handle.job), doubt.handle)) for doubt in doubts]
@@ -85,7 +86,6 @@ def list_handles(
         errors.print(
             "not searched for undecided attempts of protocol=idempotent (use --attempts TOPIC): "
             f"{escape(', '.join(unread))}",
-            highlight=False,
             soft_wrap=True,
         )
     if as_json:
@@ -93,9 +93,9 @@ def list_handles(
     elif fates:
         _show(fates)
     else:
-        people.print(f"nothing in doubt at {escape(state.where)}", highlight=False, soft_wrap=True)
+        people.print(f"nothing in doubt at {escape(state.where)}", soft_wrap=True)
     for each in gone:
-        errors.print(escape(each.text), highlight=False, soft_wrap=True)
+        errors.print(escape(each.text), soft_wrap=True)
     if fates:
         raise typer.Exit(FAILED)
 
@@ -103,7 +103,6 @@ def list_handles(
 def _print_elsewhere(state: JobState, targets: Sequence[str]) -> None:
     errors.print(
         f"not checked: handles of job {escape(state.job)} at {escape(', '.join(targets))}",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -111,7 +110,7 @@ def _print_elsewhere(state: JobState, targets: Sequence[str]) -> None:
 @app.command()
 def commit(job: Job, url: Url = None, stateschema: Schema = "abs", sinks: Sinks = None) -> None:
     """Commit the decided handles of a job, as its next start would."""
-    state = State.at(url, stateschema, sinks)
+    state = Registers.at(url, stateschema, sinks)
     before = state.of(job)
     with noted("commit", job, state.url, epochs=[decision.epoch for decision in before.open]):
         after = state.coordinator(before).roll_forward()
@@ -122,8 +121,7 @@ def commit(job: Job, url: Url = None, stateschema: Schema = "abs", sinks: Sinks 
             "has finished no epoch"
             if after.frontier is None
             else f"is finished up to epoch {after.frontier}"
-        ),
-        highlight=False,
+        )
     )
 
 
@@ -141,7 +139,7 @@ def accept_loss(
 
     Commits the rest of the epoch, lists the lost handles, and asks for confirmation.
     """
-    state = State.at(url, stateschema, sinks)
+    state = Registers.at(url, stateschema, sinks)
     coordinator = state.coordinator(state.of(job))
     lost = coordinator.lost(epoch)
     for committable in lost:
@@ -154,7 +152,7 @@ def accept_loss(
         "accept-loss", job, state.where, epoch=epoch, lost=[str(each.handle) for each in lost]
     ):
         after = coordinator.accept_loss(epoch, lost)
-    errors.print(f"[green]finished[/] {job} up to epoch {after.frontier}", highlight=False)
+    errors.print(f"[green]finished[/] {job} up to epoch {after.frontier}")
 
 
 @app.command()
@@ -195,7 +193,7 @@ def abort(
     if attempts is not None:
         _give_up(job, _cluster(url), attempts, orphan or [], dry_run=dry_run)
         return
-    state = State.at(url, stateschema, sinks)
+    state = Registers.at(url, stateschema, sinks)
     stored = state.register.load(job)
     known = None if stored is None else stored.state
     doubts = state.in_doubt(job)
@@ -215,7 +213,7 @@ def abort(
     done = "would abort" if dry_run else "aborted"
     left = len(names) - len(doomed)
     why = f": {_LEFT}" if left else ""
-    errors.print(f"[green]{done}[/] {len(doomed)} handles; {left} left{why}", highlight=False)
+    errors.print(f"[green]{done}[/] {len(doomed)} handles; {left} left{why}")
 
 
 def _cluster(url: str | None) -> str:
@@ -244,13 +242,12 @@ def _give_up(job: str, url: str, topic: str, orphans: list[str], *, dry_run: boo
     for done in given_up:
         errors.print(
             f"[green]given up[/] what job {job} did not decide before generation {done.generation} "
-            f"(register {done.register}); {done.note}",
-            highlight=False,
+            f"(register {done.register}); {done.note}"
         )
 
 
 def fate(state: JobState | None, handle: HandleName) -> str:
-    """What will become of a handle, by the register as it is now."""
+    """The future of a handle, by the register's present state."""
     if state is None or state.register != handle.register:
         return "unknown: its register is not here"
     if any(handle in decision.held for decision in state.open):
@@ -275,18 +272,18 @@ def _show(fates: Sequence[tuple[InDoubt, str]]) -> None:
 
 
 def _is_bounded(handle: HandleName) -> bool:
-    """Whether it is the name of a place that is used again (Kafka), which says nothing of an epoch."""
+    """Whether the handle names a reused place (Kafka), which contains no epoch."""
     return handle.epoch == NO_EPOCH
 
 
 def _shown(handle: HandleName) -> str:
-    """The handle, for people: the epoch of a bounded name is no number; --json has it as it is kept."""
+    """The handle for people, without the epoch of a bounded name; --json has it unchanged."""
     text = str(handle)
     return text.replace(f":{NO_EPOCH}:", ":-:", 1) if _is_bounded(handle) else text
 
 
-def _no_register(state: State, job: str, left: Sequence[HandleName]) -> ConfigError:
-    """Why nothing is aborted: a misspelt job, or one whose register is gone."""
+def _no_register(state: Registers, job: str, left: Sequence[HandleName]) -> ConfigError:
+    """The error for a misspelt job, or one whose register is gone."""
     if not left:
         return state.unknown(job)
     return ConfigError(

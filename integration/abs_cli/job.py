@@ -1,4 +1,4 @@
-"""``abs job``: what a person does to a whole job."""
+"""``abs job``: commands on a whole job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.markup import escape
 from abs_cli.attempts import give_up_attempts
 from abs_cli.codes import FAILED
 from abs_cli.output import errors
-from abs_cli.state import Job, Schema, Sinks, State, Url
+from abs_cli.state import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
 from abs_core.model import JobState
 
@@ -46,7 +46,7 @@ def reset(
     """
     from abs_core.moving import reset as begin_again
 
-    state = State.at(url, stateschema, sinks)
+    state = Registers.at(url, stateschema, sinks)
     known = state.of(job)
     state.check_whole(known)
     done = "nothing" if known.frontier is None else f"everything up to epoch {known.frontier}"
@@ -58,7 +58,7 @@ def reset(
         begin_again(state.register, state.committer(known), job)
         if checkpoint is not None:
             _forget(checkpoint, known)
-    errors.print(f"[green]reset[/] {escape(job)}", highlight=False)
+    errors.print(f"[green]reset[/] {escape(job)}")
 
 
 def _forget(checkpoint: str, known: JobState) -> None:
@@ -68,7 +68,5 @@ def _forget(checkpoint: str, known: JobState) -> None:
     FailedBatch(checkpoint, known.job).forget()
     if not forget(checkpoint, known.job, known.register):
         errors.print(
-            f"{escape(checkpoint)} has no birth certificate of {escape(known.job)}",
-            highlight=False,
-            soft_wrap=True,
+            f"{escape(checkpoint)} has no birth certificate of {escape(known.job)}", soft_wrap=True
         )

@@ -1,4 +1,4 @@
-"""Handles that a decision names and that are gone: what a ``HandleLostError`` would say of them."""
+"""Decided handles that are gone: the content of a ``HandleLostError``, for listing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from abs_core.model import Committable, Decision, InDoubt, JobState, Outcome
 from abs_core.strictjson import NEWER
 
 if TYPE_CHECKING:
-    from abs_cli.state import State
+    from abs_cli.state import Registers
     from abs_core.contracts import Committer
 
 _GONE = (Outcome.ABORTED, Outcome.UNKNOWN)
@@ -20,12 +20,12 @@ _GONE = (Outcome.ABORTED, Outcome.UNKNOWN)
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """A decided handle that the target does not hold any more, and has not committed, or may not.
+    """A decided handle that the target lost and has not (or perhaps not) committed.
 
     Args:
-        doubt: as handles in doubt are listed.
+        doubt: as in the list of handles in doubt.
         fate: for the column of that name.
-        text: for people: what is lost, what of its epoch is committed, and the way out.
+        text: for people: what is lost, what of its epoch is committed, and the remedy.
     """
 
     doubt: InDoubt
@@ -33,15 +33,12 @@ class Lost:
     text: str
 
 
-def lost_handles(state: State, job: JobState) -> list[Lost]:
-    """Those of the job's open decisions that are aborted, or that the target knows nothing of.
+def lost_handles(state: Registers, job: JobState) -> list[Lost]:
+    """Handles of the job's open decisions that are aborted or unknown to the target.
 
-    Those of a protocol that this version does not know are among them, as unknown.
-
-    Changes nothing. A decision that a run finishes meanwhile has none.
-
-    Raises:
-        TargetError: the target does not answer.
+    Includes handles of a protocol that this version does not know, as unknown. Empty for a decision
+    that a run finishes meanwhile. Changes nothing. Raises TargetError if the target does not
+    answer.
     """
     found: dict[Decision, list[Lost]] = {}
     for decision in job.open:
@@ -64,7 +61,7 @@ def lost_handles(state: State, job: JobState) -> list[Lost]:
 def _outcomes(
     committer: Committer, decision: Decision
 ) -> tuple[dict[Committable, Outcome], set[Committable]]:
-    """What is known of each handle; and those of a protocol that this version does not know."""
+    """The outcome of each handle, and the handles of unknown protocols."""
     outcomes: dict[Committable, Outcome] = {}
     strange: set[Committable] = set()
     for protocol in dict.fromkeys(c.protocol for c in decision.committables):
@@ -79,7 +76,7 @@ def _outcomes(
 
 
 def _strange(job: str, decision: Decision, committable: Committable) -> Lost:
-    """Listed, not judged: whoever made the handle can tell what became of it."""
+    """Listed without an outcome, because this version does not know the protocol."""
     what = f"protocol {committable.protocol!r:.50} is not known to this version"
     text = (
         f"{committable.rows} rows of epoch {decision.epoch} of job {job}: handle "

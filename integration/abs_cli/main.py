@@ -1,11 +1,9 @@
 """The command ``abs``.
 
-Each sub-command lives in a module of its own and is listed in :data:`app` below. It takes
-``--json`` where a program may read it, prints results to stdout and everything else to stderr,
-and ends by returning (exit code 0), by ``raise typer.Exit(FAILED)``, or by an
-:class:`abs_core.errors.AbsError`, which becomes one red line on stderr, without a traceback.
-
-The exit codes are those of :mod:`abs_cli.codes`.
+Each sub-command is a module of its own and is listed in :data:`app` below. It offers ``--json`` for
+programs, prints results to stdout and everything else to stderr. It ends by returning (exit code
+0), by ``raise typer.Exit(FAILED)``, or by an :class:`abs_core.errors.AbsError`, which is printed as
+one red line on stderr. Exit codes: :mod:`abs_cli.codes`.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ app.add_typer(wal.app, name="wal")
 
 
 def main() -> None:
-    """Entry point of the console script: runs the command and ends the process."""
+    """Run the command and end the process."""
     try:
         app()
     except AbsError as error:
@@ -58,5 +56,5 @@ def main() -> None:
 
 
 def _fail(message: str, code: int) -> int:
-    errors.print(f"[bold red]error:[/] [red]{escape(message)}[/]", highlight=False, soft_wrap=True)
+    errors.print(f"[bold red]error:[/] [red]{escape(message)}[/]", soft_wrap=True)
     return code

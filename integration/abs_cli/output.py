@@ -1,4 +1,4 @@
-"""Where output goes: results for people or programs to stdout, everything else to stderr."""
+"""Output: results to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-people = Console()
-errors = Console(stderr=True)
+people = Console(highlight=False)
+errors = Console(stderr=True, highlight=False)
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document, for programs.")]
 
@@ -21,11 +21,11 @@ _WIDEST = 10_000
 
 
 def print_table(table: Table) -> None:
-    """A table on stdout, not wrapped by us: what stands in one cell can be copied whole."""
+    """Print a table to stdout without wrapping, so that a cell can be copied."""
     Console(width=_WIDEST).print(table, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on stdout, not coloured and not wrapped."""
+    """Print one JSON document to stdout, without colours and wrapping."""
     json.dump(value, sys.stdout, indent=2, default=str)
     sys.stdout.write("\n")

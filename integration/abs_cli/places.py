@@ -1,4 +1,4 @@
-"""Systems that jobs write to: the registers there, and what acts on handles there."""
+"""Places that jobs write to: the registers in each, and its committer."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The registers of one place, and what acts on their handles.
+    """The registers of one place, and the committer of their handles.
 
     Args:
-        system: how the identities of targets begin that the committer knows.
-        identity: of the target, where the place is one sink's; it connects.
-        check: raises where the place that a URL names is not there; asked where it is empty.
+        system: prefix of the target identities that the committer knows.
+        identity: of the target, if the place is one sink's; it connects.
+        check: raises if the place does not exist; called if it is empty.
     """
 
     register: Inventory
@@ -42,11 +42,7 @@ class Place:
 
 
 def place_at(url: str, schema: str) -> Place:
-    """The place that a URL names; it does not connect.
-
-    Raises:
-        OptionError: the URL cannot be read.
-    """
+    """The place of a URL, without connecting; raises OptionError if the URL cannot be read."""
     match scheme_of(url):
         case "kafka":
             return _kafka_at(url)
@@ -59,11 +55,7 @@ def place_at(url: str, schema: str) -> Place:
 
 
 def place_of(sink: FiledSink) -> Place:
-    """The place of one sink of a job; it does not connect.
-
-    Raises:
-        OptionError, ConfigError: as ``options_of``.
-    """
+    """The place of one sink of a job, without connecting; raises as ``options_of``."""
     match sink.format:
         case "abs-postgres":
             return _postgres(options_of(sink))
@@ -74,11 +66,11 @@ def place_of(sink: FiledSink) -> Place:
 
 
 def options_of(sink: FiledSink) -> Any:
-    """The options of one sink of a job, read by its format.
+    """The options of one sink of a job, parsed by its format.
 
     Raises:
-        OptionError: they cannot be read, or have it commit without a decision.
-        ConfigError: its format is not one that can stand beside others.
+        OptionError: they cannot be read, or select a protocol without a decision.
+        ConfigError: the format cannot be one of several sinks.
     """
     options: PostgresOptions | KafkaOptions | S3Options
     match sink.format:
@@ -145,7 +137,7 @@ def _staged(options: PostgresOptions) -> Committer:
 
 
 class _WithoutColumns:
-    """A ``Committer`` of staged rows that lists and aborts: to apply them takes the input's columns."""
+    """A ``Committer`` of staged rows that lists and aborts: applying needs the input's columns."""
 
     def __init__(self, staged: Committer) -> None:
         self.abort, self.in_doubt, self.forget = staged.abort, staged.in_doubt, staged.forget
@@ -196,11 +188,7 @@ def _kafka(options: KafkaOptions, check: Callable[[], None] | None = None) -> Pl
 
 
 def kafka_options(url: str, **more: str) -> KafkaOptions:
-    """The sink's options from ``kafka://...``, and others of the sink.
-
-    Raises:
-        OptionError: the URL cannot be read.
-    """
+    """The sink's options from ``kafka://...``, with others as its query; raises OptionError."""
     from abs_clients.kafka.settings import from_file
     from abs_sinks.kafka.options import KafkaOptions
 
@@ -238,7 +226,7 @@ def _s3(options: S3Options) -> Place:
 
 
 def _other(url: str, scheme: str) -> Place:
-    """What a sink of another package left; see ``abs_core.formats``."""
+    """The place of another package's sink; see ``abs_core.formats``."""
     from abs_core.formats import GROUP, format_of
 
     found = format_of(scheme)

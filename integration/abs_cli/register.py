@@ -1,4 +1,4 @@
-"""``abs register``: what is committed, job by job."""
+"""``abs register``: commands on the jobs' registers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from abs_cli.attempts import give_up_attempts
 from abs_cli.codes import FAILED
 from abs_cli.output import AsJson, errors, people, print_json, print_table
 from abs_cli.places import place_at
-from abs_cli.state import Job, Schema, Sinks, State, Url
+from abs_cli.state import Job, Registers, Schema, Sinks, Url
 from abs_cli.trail import noted
 from abs_core.errors import ConfigError
 from abs_core.model import JobState, job_key
@@ -32,7 +32,7 @@ def list_jobs(
     """List the jobs, one per line; for a batch job with the number of its tokens."""
     from abs_core.births.parent import batch_jobs
 
-    found = State.at(url, stateschema, sinks).jobs()
+    found = Registers.at(url, stateschema, sinks).jobs()
     streams, batches = batch_jobs(stored.state for stored in found)
     if as_json:
         print_json([_document(state) for state in streams] + [tokens.document(b) for b in batches])
@@ -65,7 +65,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the register of one job, or of JOB@TOKEN; for a batch job its tokens."""
-    state = State.at(url, stateschema, sinks)
+    state = Registers.at(url, stateschema, sinks)
     batch = tokens.find(state, job) if state.register.load(job) is None else None
     document = _document(state.of(job)) if batch is None else tokens.document(batch)
     if as_json:
@@ -105,7 +105,7 @@ def retire(
     it start from nothing, use `abs job reset`. A batch that is run again under a retired token is
     written again.
     """
-    state = State.at(url, stateschema, sinks)
+    state = Registers.at(url, stateschema, sinks)
     batch = tokens.find(state, job) if state.register.load(job) is None else None
     if tokens_before is not None:
         _retire_tokens(state, job, batch, tokens_before, yes=yes)
@@ -128,10 +128,12 @@ def retire(
             raise refused[0][1]
     else:
         state.register.retire(job)
-    errors.print(f"[green]retired[/] {escape(job)}", highlight=False)
+    errors.print(f"[green]retired[/] {escape(job)}")
 
 
-def _retire_tokens(state: State, job: str, batch: BatchJob | None, date: str, *, yes: bool) -> None:
+def _retire_tokens(
+    state: Registers, job: str, batch: BatchJob | None, date: str, *, yes: bool
+) -> None:
     moment = tokens.moment_of(date)
     if batch is None:
         raise ConfigError(
@@ -140,9 +142,9 @@ def _retire_tokens(state: State, job: str, batch: BatchJob | None, date: str, *,
     planned = tokens.plan(batch, moment)
     named = [token.token for token in planned.tokens]
     for token, why in planned.kept:
-        errors.print(f"[yellow]kept[/] {escape(token)}: {escape(why)}", highlight=False)
+        errors.print(f"[yellow]kept[/] {escape(token)}: {escape(why)}")
     if not named:
-        errors.print(f"{escape(job)} has no token to retire.", highlight=False)
+        errors.print(f"{escape(job)} has no token to retire.")
         return
     shown = named[0] if len(named) == 1 else f"{named[0]} to {named[-1]}"
     question = (
@@ -153,9 +155,9 @@ def _retire_tokens(state: State, job: str, batch: BatchJob | None, date: str, *,
         raise typer.Exit(FAILED)
     refused = tokens.retire(state.register, job, named)
     for token, error in refused:
-        errors.print(f"[yellow]kept[/] {escape(token)}: {escape(str(error))}", highlight=False)
+        errors.print(f"[yellow]kept[/] {escape(token)}: {escape(str(error))}")
     count = len(named) - len(refused)
-    errors.print(f"[green]retired[/] {count} token(s) of {escape(job)}", highlight=False)
+    errors.print(f"[green]retired[/] {count} token(s) of {escape(job)}")
     if refused:
         raise typer.Exit(FAILED)
 
@@ -176,7 +178,7 @@ def rename(
     """
     from abs_core.moving import rename as move
 
-    state = State.at(url, stateschema, sinks)
+    state = Registers.at(url, stateschema, sinks)
     known = state.of(job)
     state.check_whole(known)
     with noted("rename", job, state.url, new=new):
@@ -185,7 +187,6 @@ def rename(
     done = "nothing" if moved.frontier is None else f"everything up to epoch {moved.frontier}"
     errors.print(
         f"[green]renamed[/] {escape(job)} to {escape(moved.job)}, which has committed {done}",
-        highlight=False,
         soft_wrap=True,
     )
 
@@ -216,7 +217,7 @@ def move(
     """
     from abs_core.moving import move as move_state
 
-    state = State.at(url, stateschema, sinks)
+    state = Registers.at(url, stateschema, sinks)
     known = state.of(job)
     if known.moved_to is None:
         state.check_whole(known)
@@ -227,12 +228,11 @@ def move(
     done = "nothing" if moved.frontier is None else f"everything up to epoch {moved.frontier}"
     errors.print(
         f"[green]moved[/] {escape(job)} to {escape(other.place(job))}; it has committed {done}",
-        highlight=False,
         soft_wrap=True,
     )
 
 
-def _other_place(state: State, to: str | None, sink: str | None, schema: str) -> Inventory:
+def _other_place(state: Registers, to: str | None, sink: str | None, schema: str) -> Inventory:
     if (to is None) == (sink is None):
         raise typer.BadParameter("give exactly one of them.", param_hint="--to or --to-sink")
     if to is not None:

@@ -1,4 +1,4 @@
-"""``abs up``, ``abs down``, ``abs status``: real servers for a person at a shell."""
+"""``abs up``, ``abs down``, ``abs status``: local servers for development."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def up(names: Names = None, *, as_json: AsJson = False) -> None:
     docker, or external (only checks those that ABS_POSTGRES_URL, ABS_KAFKA_BOOTSTRAP and
     ABS_S3_ENDPOINT name). The output contains passwords.
     """
-    from abs_services import chosen_way
+    from abs_services import chosen_provider
     from abs_services.lasting import bring_up
 
-    way = chosen_way()
+    provider = chosen_provider()
     brought = []
     for kind in _kinds(names):
-        with errors.status(f"starting {kind} ({way}) ..."):
-            brought.append(bring_up(kind, way))
+        with errors.status(f"starting {kind} ({provider}) ..."):
+            brought.append(bring_up(kind, provider))
     if as_json:
         print_json(
             {
@@ -50,7 +50,7 @@ def up(names: Names = None, *, as_json: AsJson = False) -> None:
         return
     for one in brought:
         verb = "started" if one.started_now else "already running:"
-        errors.print(f"[green]{verb}[/] {one.running.kind} ({one.running.way})", highlight=False)
+        errors.print(f"[green]{verb}[/] {one.running.kind} ({one.running.provider})")
     # To stdout, alone: so that `eval "$(abs up)"` works.
     for one in brought:
         for name, value in one.running.env.items():
@@ -74,7 +74,7 @@ def down(
         return
     for status_ in ended:
         found = "stopped" if status_.is_up else "was already stopped:"
-        errors.print(f"[green]{found}[/] {status_.running.kind} ({status_.running.way})")
+        errors.print(f"[green]{found}[/] {status_.running.kind} ({status_.running.provider})")
     if not ended:
         errors.print("no server was running")
 
@@ -116,7 +116,7 @@ def _table(found: Sequence[Status], kinds: Sequence[Kind]) -> Table:
             continue
         state = "[green]up[/]" if known.is_up else "[red]down[/]"
         address = _address(known.running.env)
-        table.add_row(kind, known.running.way, state, _where(known.running), address)
+        table.add_row(kind, known.running.provider, state, _where(known.running), address)
     return table
 
 
@@ -135,7 +135,7 @@ def _status_document(known: Status | None) -> dict[str, Any]:
 
 def _document(running: Running) -> dict[str, Any]:
     return {
-        "way": str(running.way),
+        "way": str(running.provider),
         "pid": running.process.pid if running.process else None,
         "container": running.container,
         "folder": str(running.folder) if running.folder else None,
@@ -143,6 +143,6 @@ def _document(running: Running) -> dict[str, Any]:
 
 
 def _address(env: Mapping[str, str]) -> str:
-    """Where the service is, without credentials: the first variable, as all ways give it."""
+    """The service's address without credentials: the first variable, for every provider."""
     value = next(iter(env.values()), "")
     return shown(value) if "://" in value else value

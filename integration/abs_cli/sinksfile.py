@@ -37,7 +37,7 @@ class FiledSink:
     """One sink of a job.
 
     Args:
-        options: of its format, the checkpoint's location among them where the file names it.
+        options: of its format, with the checkpoint's location if the file has one.
         audit: arguments of an audit of its target, see ``abs_cli.audit_job``.
     """
 
@@ -49,11 +49,11 @@ class FiledSink:
 
 @dataclass(frozen=True, slots=True)
 class SinksFile:
-    """What a file says of a job.
+    """The content of a sinks file.
 
     Args:
-        job: its register key; None where the file names none.
-        register: the name of the sink in whose system its register lies.
+        job: its register key; None if the file has none.
+        register: the name of the sink in whose system the register is stored.
         sinks: in the order of the file; never empty.
     """
 
@@ -63,11 +63,7 @@ class SinksFile:
 
     @classmethod
     def read(cls, path: Path) -> SinksFile:
-        """The job that a file describes.
-
-        Raises:
-            ConfigError: the file cannot be read, or is no description of a job.
-        """
+        """Read the file; raises ConfigError if it cannot be read or does not describe a job."""
         try:
             found = tomllib.loads(path.read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -116,7 +112,7 @@ def _sink(name: str, table: Mapping[str, Any], more: Mapping[str, str]) -> Filed
 
 
 def _flat(options: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """TOML reads ``kafka.acks = "all"`` as a table in a table."""
+    """Flatten nested tables: TOML reads ``kafka.acks = "all"`` as a table in a table."""
     made: dict[str, str] = {}
     for name, value in options.items():
         if isinstance(value, dict):

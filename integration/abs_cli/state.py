@@ -69,14 +69,14 @@ Job = Annotated[str, typer.Argument(help="The name of the job, as `abs register 
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """The registers of one place, and what acts on their handles.
+class Registers:
+    """The registers of one place, and the committers of their handles.
 
     Args:
-        home: where the registers are.
-        where: the same, for people.
-        url: as it was given; None where a file names the sinks.
-        sinks: the places of a job's sinks, by name; empty where a URL was given.
+        home: the registers.
+        where: their place, for people.
+        url: as it was given; None with a sinks file.
+        sinks: the places of a job's sinks, by name; empty with a URL.
     """
 
     home: Place
@@ -85,11 +85,8 @@ class State:
     sinks: Mapping[str, Place] = field(default_factory=dict)
 
     @classmethod
-    def at(cls, url: str | None, schema: str, sinks: Path | None = None) -> State:
-        """Does not connect.
-
-        Args:
-            sinks: a file goes before a URL.
+    def at(cls, url: str | None, schema: str, sinks: Path | None = None) -> Registers:
+        """The registers of a URL or of a sinks file (which takes precedence), without connecting.
 
         Raises:
             OptionError: the URL, or an option in the file, cannot be read.
@@ -109,32 +106,23 @@ class State:
         return self.home.register
 
     def jobs(self) -> Sequence[Stored]:
-        """Every job here.
-
-        Raises:
-            ConfigError: the place that the URL names is not there, which is not the same as empty.
-        """
+        """Every job here; raises ConfigError if the place does not exist."""
         found = self.register.jobs()
         if not found and self.home.check is not None:
             self.home.check()
         return found
 
     def of(self, job: str) -> JobState:
-        """The state of a job.
-
-        Raises:
-            ConfigError: there is no such job.
-        """
+        """The state of a job; raises ConfigError if it does not exist."""
         stored = self.register.load(job)
         if stored is None:
             raise self.unknown(job)
         return stored.state
 
     def unknown(self, job: str) -> ConfigError:
-        """The error for a job that has no register here; it names those that have.
+        """The error for a job without a register here; it names those that have one.
 
-        Raises:
-            ConfigError: as ``jobs``.
+        Raises as ``jobs``.
         """
         known = ", ".join(stored.state.job for stored in self.jobs())
         return ConfigError(
@@ -143,17 +131,16 @@ class State:
         )
 
     def in_doubt(self, job: str | None) -> list[InDoubt]:
-        """What is pre-committed in every system that was named."""
+        """Pre-committed handles in every named system."""
         places = self.sinks.values() or (self.home,)
         told = [doubt for place in places for doubt in place.committer.in_doubt(job)]
         # Two sinks on one server see the same handles.
         return list({doubt.handle: doubt for doubt in told}.values())
 
     def committer(self, state: JobState | None) -> Committer:
-        """What acts on a job's handles, in every system that was named.
+        """The committer of a job's handles in every named system.
 
-        Raises:
-            ConfigError: the file's sink of a name is not the register's.
+        Raises ConfigError if the file's sink of a name is not the register's.
         """
         from abs_core.several.composite import CompositeCommitter
         from abs_core.several.together import side_by_side
@@ -166,18 +153,14 @@ class State:
         return CompositeCommitter(committers, number_of, _gone, way=side_by_side)
 
     def targets_elsewhere(self, state: JobState) -> list[str]:
-        """Targets of the job in another system: what its decisions name there nobody here knows."""
+        """Targets of the job in systems that were not named."""
         if self.sinks:
             numbers = self._numbered(state)
             return [s.target for s in state.sinks if s.until is None and s.number not in numbers]
         return _elsewhere(state, self.home.system)
 
     def check_whole(self, state: JobState) -> None:
-        """Raise where the job has a target in another system.
-
-        Raises:
-            ConfigError: it has.
-        """
+        """Raise ConfigError if the job has a target in another system."""
         if elsewhere := self.targets_elsewhere(state):
             raise ConfigError(
                 f"The register of job {state.job} is here, but the job writes to another system: "
@@ -187,10 +170,9 @@ class State:
             )
 
     def coordinator(self, state: JobState) -> Coordinator:
-        """Acts for the run that holds the job now: it raises no generation and fences nobody.
+        """A coordinator in the present generation: it raises none and fences nobody.
 
-        Raises:
-            ConfigError: the job's register is here, and a target of it in another system.
+        Raises ConfigError as ``check_whole``.
         """
         self.check_whole(state)
         from abs_core.coordinator import Coordinator
@@ -199,11 +181,7 @@ class State:
         return Coordinator(who, self.register, self.committer(state))
 
     def _numbered(self, state: JobState | None) -> dict[int, str]:
-        """A file's sinks, by the numbers that the register gives them.
-
-        Raises:
-            ConfigError: a sink writes elsewhere than the register says.
-        """
+        """The file's sinks by their numbers in the register; ConfigError if one has another target."""
         if state is None:
             return dict(enumerate(self.sinks))
         there = {
@@ -226,7 +204,7 @@ class State:
 
 
 def _elsewhere(state: JobState, here: str) -> list[str]:
-    """Targets that a place whose identities begin so does not know, as far as their names tell."""
+    """Targets outside a place, as far as their names show."""
     targets = state.target.split(AND)
     systems = ((target, target.partition(":")[0]) for target in targets)
     apart = [t for t, system in systems if not system.startswith(here) and _is_system(system)]
@@ -235,14 +213,14 @@ def _elsewhere(state: JobState, here: str) -> list[str]:
 
 
 def _container(target: str) -> str:
-    """The database, the cluster or the folder that a target is in."""
+    """The database, cluster or folder of a target."""
     if target.startswith("s3"):
         return target
     return "/".join(target.split("/")[: 2 if target.startswith("postgres:") else 1])
 
 
 def _is_system(name: str) -> bool:
-    """Whether identities of targets begin so."""
+    """Whether target identities have this prefix."""
     from abs_core.formats import format_of
 
     return name in SYSTEMS or format_of(name) is not None

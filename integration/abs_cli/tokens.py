@@ -1,4 +1,4 @@
-"""The tokens of batch jobs, for ``abs register``: one line per job, and how tokens are retired."""
+"""The tokens of batch jobs, for ``abs register``: listing and retirement."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from abs_core.errors import AbsError, ConfigError, UnavailableError
 from abs_core.model import JobState, NotedToken
 
 if TYPE_CHECKING:
-    from abs_cli.state import State
+    from abs_cli.state import Registers
     from abs_core.births.parent import BatchJob
     from abs_core.contracts import Inventory
 
 
-def find(state: State, job: str) -> BatchJob | None:
-    """The batch job of that name, with all its tokens; None where there is none."""
+def find(state: Registers, job: str) -> BatchJob | None:
+    """The batch job of that name, with all its tokens; None if there is none."""
     from abs_core.births.parent import batch_jobs
 
     found = batch_jobs(stored.state for stored in state.jobs())[1]
@@ -45,22 +45,16 @@ def document(job: BatchJob) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Retirement:
-    """What ``--tokens-before`` would retire, and what it leaves.
-
-    Args:
-        tokens: to retire, oldest first.
-        kept: token and reason.
-    """
+    """The tokens that ``--tokens-before`` retires, and those that it keeps, each with a reason."""
 
     tokens: tuple[NotedToken, ...]
     kept: tuple[tuple[str, str], ...]
 
 
 def plan(job: BatchJob, moment: datetime) -> Retirement:
-    """Which tokens were noted last before the moment, and have nothing decided that is open.
+    """The tokens that were last noted before the moment and have no open decision.
 
-    Raises:
-        ConfigError: the job has no parent record: nobody knows when its tokens were written.
+    Raises ConfigError if the job has no parent record, which holds the tokens' times.
     """
     from abs_core.births.parent import before, token_of
 
@@ -80,13 +74,11 @@ def plan(job: BatchJob, moment: datetime) -> Retirement:
 
 
 def retire(register: Inventory, job: str, tokens: Sequence[str]) -> list[tuple[str, AbsError]]:
-    """Delete the tokens' registers, then forget the tokens; those that stay, with the reason.
+    """Delete the tokens' registers, then forget the tokens; returns those that stay, with reasons.
 
-    In this order: one that is cut short leaves a token that is known and has no register, which is
-    refused until it is retired again, and never one that is written twice by mistake.
-
-    Raises:
-        UnavailableError: the register does not answer; what was deleted before is forgotten.
+    If interrupted, this order leaves a known token without a register, which is refused until it is
+    retired again, and never a token that could be written twice. Raises UnavailableError if the
+    register does not answer; registers deleted before are forgotten.
     """
     kept: list[tuple[str, AbsError]] = []
     gone: set[str] = set()
@@ -124,11 +116,7 @@ def _forget(register: Inventory, job: str, gone: set[str]) -> None:
 
 
 def moment_of(text: str) -> datetime:
-    """A date, or a moment; in UTC where it names no zone.
-
-    Raises:
-        ConfigError: it is neither.
-    """
+    """A date or a timestamp, in UTC if it has no zone; raises ConfigError for other text."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:

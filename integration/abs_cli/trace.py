@@ -40,7 +40,7 @@ def trace(
 
 
 def draw(shown: Timeline, out: Path) -> None:
-    """A bar for each task: from its first barrier to its copy, and on until that is durable."""
+    """Draw a bar for each task: from its first barrier to its copy, and until that is durable."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 1.2 + 0.32 * len(shown.spans)), layout="constrained")

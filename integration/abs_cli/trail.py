@@ -1,8 +1,9 @@
-"""The trail of what people did by hand: one line of JSON for each act, kept on the machine they sat at.
+"""The trail of manual commands: one line of JSON before and one after each, on this machine.
 
-It lies in ``$ABS_TRAIL``, or in ``abs/trail.jsonl`` below ``$XDG_STATE_HOME`` (``~/.local/state``). A
-line is written and made durable before the act, and another one after it: an act without its second
-line was cut off. It holds names and no secret (I9). An act that cannot be noted is not done.
+It is ``$ABS_TRAIL``, or ``abs/trail.jsonl`` below ``$XDG_STATE_HOME`` (``~/.local/state``). A line
+is durable before the command acts, and another one is added after it: a command without a second
+line was interrupted. It contains names and no secret (I9). A command that cannot be noted is not
+run.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from abs_sinks.shown import shown
 
 
 def trail_path() -> Path:
-    """Where the trail lies."""
     named = os.environ.get("ABS_TRAIL")
     if named:
         return Path(named)
@@ -32,12 +32,11 @@ def trail_path() -> Path:
 
 @contextmanager
 def noted(act: str, job: str, url: str | None, **more: object) -> Iterator[None]:
-    """Note an act before it is done, and how it went after.
+    """Note a command before it runs, and its result after.
 
     Args:
-        act: the command.
-        url: of the register; user, password and query are left out. None: a file names several systems.
-        more: what it is done to.
+        url: of the register, noted without user, password and query. None: a file names several.
+        more: the command's arguments.
 
     Raises:
         ConfigError: the trail cannot be written; nothing was done.

@@ -1,4 +1,4 @@
-"""``abs wal``: the segments of a write-ahead log, and whether they are what was written."""
+"""``abs wal``: lists and verifies the segments of a write-ahead log."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _document(entry: Entry) -> dict[str, object]:
 
 
 def _store(url: str) -> SegmentStore:
-    """The log's store; a relative path is one from here, where a person has typed it."""
+    """The log's store; a relative path is resolved against the working directory."""
     from abs_sinks.wal import segment_store
 
     typed = "://" not in url and not url.startswith(("file:", "~"))

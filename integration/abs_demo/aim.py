@@ -1,4 +1,4 @@
-"""Waiting for the moment of the next kill. No I/O."""
+"""Determines the moment of the next kill. No I/O."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ PATIENCE_EPOCHS = 3
 
 
 class Aim:
-    """The planned kills that are still to come, and whether the next one is due.
+    """The remaining planned kills, and whether the next one is due.
 
-    Only the one between ``commit()`` and ``commits/N`` is tried until it was seen to have hit.
+    Only the kill between ``commit()`` and ``commits/N`` is repeated until it has hit.
     """
 
     def __init__(self, planned: Sequence[Kill]) -> None:
@@ -27,19 +27,14 @@ class Aim:
         return self._left[0] if self._left else None
 
     def pause(self, sight: Sight) -> float:
-        """How long to wait until the next look, in seconds: phases may last a few milliseconds."""
+        """Seconds until the next look: phases may last a few milliseconds."""
         kill = self.next
         if kill is None or sight.epoch is None or sight.epoch < kill.epoch:
             return 0.05
         return 0.005 if kill.moment in (Moment.WRITING, Moment.RECOVERING) else 0.0005
 
     def due(self, sight: Sight, now: float) -> bool:
-        """Whether to kill now.
-
-        Args:
-            sight: as of now.
-            now: a clock in seconds.
-        """
+        """Whether to kill now (seconds of any clock)."""
         kill = self.next
         if kill is None or sight.epoch is None or sight.epoch < kill.epoch:
             return False
@@ -48,7 +43,7 @@ class Aim:
         return self._seen_at is not None and now >= self._seen_at + kill.delay_s
 
     def killed(self, found: Sight) -> None:
-        """The kill was carried out, and this was found after it."""
+        """Note that the kill was carried out, and what it hit."""
         kill = self._left.pop(0)
         self._seen_at = None
         self._killed_generation = found.generation

@@ -1,10 +1,9 @@
-"""What people see while the demo runs: a live picture on a terminal, plain lines elsewhere."""
+"""Shows the running demo: a live picture on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -21,12 +20,12 @@ class View:
     """One picture of the demo.
 
     Args:
-        title: what runs, with which seed.
-        epochs: finished so far, and of how many.
-        rows: visible in the table, and how many there should be.
-        in_doubt: how many of ``thing`` there are.
+        title: job and seed.
+        epochs: finished ones, and all.
+        rows: visible in the table, and expected.
+        in_doubt: number of ``thing``.
         state: of the job: starting, running, killed, ...
-        elapsed: seconds since the job was started first.
+        elapsed: seconds since the first start.
         events: one line for each kill so far.
     """
 
@@ -41,29 +40,22 @@ class View:
 
 
 class Display(Protocol):
-    """Shows the demo's progress. A context manager: open while the job runs."""
+    """Shows the demo's progress; a context manager."""
 
-    def show(self, view: View) -> None:
-        """The picture has changed."""
-        ...
+    def show(self, view: View) -> None: ...
 
     def __enter__(self) -> Self: ...
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
 
 
 def display_on(console: Console) -> Display:
-    """A live picture where the console is a terminal, else lines."""
+    """A live picture if the console is a terminal, else lines."""
     return LiveDisplay(console) if console.is_terminal else LineDisplay(console)
 
 
 class LiveDisplay:
-    """One panel that is drawn over and over; the last one stays on the screen."""
+    """One panel, drawn again and again; the last one stays on the screen."""
 
     def __init__(self, console: Console) -> None:
         self._live = Live(console=console, auto_refresh=False)
@@ -75,13 +67,8 @@ class LiveDisplay:
         self._live.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._live.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._live.__exit__(*error)
 
 
 class LineDisplay:
@@ -111,13 +98,8 @@ class LineDisplay:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        return None
+    def __exit__(self, *error: object) -> None:
+        """Nothing is held."""
 
 
 def panel(view: View) -> RenderableType:

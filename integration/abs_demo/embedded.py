@@ -1,10 +1,8 @@
 """The demo's job on the embedded runtime: the same flights, the same sink, and keyed state.
 
-Every file is read twice, as a feeder that is at least once would deliver it; an operator with keyed
-state lets each flight pass once. So the table is right only where the positions in the files, the
-state and the sink are of one moment, through every kill.
-
-It runs as a process of its own, ``python -m abs_demo.embedded``.
+Every file is read twice, as an at-least-once feeder would deliver it; a keyed operator lets each
+flight pass once. So the table is correct only if file positions, state and sink are of one moment,
+through every kill. Runs as a process: ``python -m abs_demo.embedded``.
 """
 
 from __future__ import annotations
@@ -57,7 +55,7 @@ def first_of_each(context: TaskContext) -> Stateless:
 
 
 def flights_job(settings: JobSettings, places: Places) -> Job:
-    """All of it; run again after a kill, it goes on where its last decision was."""
+    """The whole job; after a kill it continues from its last decision."""
     graph = Graph(JOB, parallelism=_TASKS)
     given = {"path": str(settings.input), "batchsize": str(_BATCH_ROWS)}
     store = LocalSnapshotStore(settings.checkpoint)
@@ -80,7 +78,7 @@ def flights_job(settings: JobSettings, places: Places) -> Job:
 
 
 def sink_of(settings: JobSettings, places: Places) -> PostgresSink:
-    """The sink that Spark's job has, with the same options."""
+    """The sink of Spark's job, with the same options."""
     given: dict[str, Any] = {"url": places.url, "dbtable": TABLE, "protocol": settings.protocol}
     if settings.protocol == "idempotent":
         given |= {"write": "upsert", "key": ",".join(KEY)}
@@ -88,7 +86,7 @@ def sink_of(settings: JobSettings, places: Places) -> PostgresSink:
 
 
 def paced(source: FileSource, store: LocalSnapshotStore) -> Paced:
-    """The source, so far ahead of the checkpoints only that there are as many as kills need."""
+    """The source, slowed down so that there are enough checkpoints for the kills."""
     rows = round(DAYS_PER_CHECKPOINT * ROWS / DAYS)
     return Paced(source, rows, lambda: max(store.completed(), default=None))
 

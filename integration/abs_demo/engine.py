@@ -1,4 +1,4 @@
-"""Which engine runs the demo's job."""
+"""The engines of the demo's job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Engine(StrEnum):
-    """Both drive the same sink by the same protocol."""
+    """Both use the same sink by the same protocol."""
 
     SPARK = "spark"
     EMBEDDED = "embedded"

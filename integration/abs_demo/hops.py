@@ -1,7 +1,7 @@
-"""The demo's hops: which streaming queries the job runs, from the files to the last target.
+"""The demo's hops: the streaming queries from the files to the last target.
 
-Direct: files -> PostgreSQL. Through Kafka: files -> topic -> PostgreSQL, and topic -> S3: each hop is
-exactly once by itself, so the chain is. Epoch: files -> all three, and each epoch is in all or in none.
+Direct: files -> PostgreSQL. Through Kafka: files -> topic -> PostgreSQL, and topic -> S3: each hop
+is exactly once, so the chain is. Epoch: files -> all three, and each epoch is in all or in none.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _VARIABLE = "ABS_DEMO_PLACES"
 
 
 class Route(StrEnum):
-    """The way of the flights."""
+    """The route of the flights."""
 
     DIRECT = "direct"
     CHAIN = "chain"
@@ -49,15 +49,14 @@ class Route(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the targets are. Travels to the job in its environment: it holds credentials.
+    """Addresses of the targets, passed to the job in its environment: they contain credentials.
 
     Args:
         url: libpq URI of the database, with its password.
-        bootstrap: ``host:port`` of the broker; empty where the route is direct.
-        topic: on it.
-        path: of the folder on S3: ``s3://bucket/prefix``.
-        store: options that name the S3 server.
-        secrets: environment variables with the S3 server's credentials.
+        bootstrap: ``host:port`` of the broker; empty on the direct route.
+        path: folder on S3: ``s3://bucket/prefix``.
+        store: options of the S3 server.
+        secrets: environment variables with the S3 credentials.
     """
 
     url: str = field(repr=False)
@@ -68,20 +67,19 @@ class Places:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def environment(self) -> dict[str, str]:
-        """What the job finds them by."""
+        """Environment variables for the job."""
         return {**self.secrets, _VARIABLE: json.dumps(asdict(self))}
 
     @classmethod
     def here(cls) -> Places:
-        """In the job: what ``environment`` said."""
+        """Parse ``environment`` in the job."""
         return cls(**json.loads(os.environ[_VARIABLE]))
 
 
 def further_places(url: str, found: Mapping[str, str]) -> Places:
-    """A topic of the demo's own, made here, and a folder on S3, beside the database.
+    """A new topic and an S3 folder of the demo's own, beside the database.
 
-    Args:
-        found: the variables by which broker and S3 server are found.
+    ``found`` are the environment variables of the broker and the S3 server.
     """
     from confluent_kafka.admin import (  # type: ignore[attr-defined] # they are there
         AdminClient,
@@ -116,7 +114,7 @@ def into_topic(flights: DataFrame, places: Places) -> DataStreamWriter:
 
 
 def from_topic(spark: SparkSession, places: Places, schema: str) -> DataFrame:
-    """The flights again, as their columns."""
+    """The flights from the topic, as their columns."""
     from pyspark.sql import functions as f
 
     messages = (

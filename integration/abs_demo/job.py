@@ -1,7 +1,7 @@
 """The streaming job that the demo kills: from Parquet files through Spark to the targets.
 
-It runs as a process of its own, ``python -m abs_demo.job``; the other engine's is ``embedded``. Nothing
-in it knows that it will be killed. It ends by itself when all files are in the target.
+Runs as a process: ``python -m abs_demo.job`` (the other engine's is ``embedded``). It contains
+nothing for the kills, and ends when all files are in the target.
 """
 
 from __future__ import annotations
@@ -47,14 +47,12 @@ _JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto"
 
 @dataclass(frozen=True, slots=True)
 class JobSettings:
-    """What the job is told.
+    """Settings of the job.
 
     Args:
-        folder: holds ``input`` with the files; ``checkpoint`` and scratch files go there too.
+        folder: has ``input`` with the files; ``checkpoint`` and scratch files are put there.
         protocol: of PostgreSQL's sink, or ``UNSAFE``.
-        files_per_epoch: how many files Spark may take at a time.
-        route: which hops there are.
-        engine: which one runs it.
+        files_per_epoch: most files of a Spark epoch.
     """
 
     folder: Path
@@ -69,7 +67,7 @@ class JobSettings:
 
     @property
     def checkpoint(self) -> Path:
-        """Of the query that writes to PostgreSQL: the one that is watched; or the snapshots."""
+        """Of the query that writes to PostgreSQL (the watched one), or the snapshots."""
         return self.folder / "checkpoint"
 
     def checkpoint_of(self, hop: str) -> Path:
@@ -97,7 +95,7 @@ class JobSettings:
 
 
 def run(settings: JobSettings, places: Places) -> None:
-    """Write every flight that is not yet written; returns when there is no more."""
+    """Write all flights that are not yet written."""
     from abs_demo.flights import SCHEMA
 
     spark = _session(settings)
@@ -118,7 +116,7 @@ def run(settings: JobSettings, places: Places) -> None:
 def _run_chain(
     spark: SparkSession, settings: JobSettings, places: Places, flights: DataFrame, schema: str
 ) -> None:
-    """All hops at once; the readers of the topic go on until they have what the first one wrote."""
+    """Run all hops at once, until the topic's readers have all that the first one wrote."""
 
     def begin(writer: DataStreamWriter, hop: str) -> StreamingQuery:
         return writer.option("checkpointLocation", str(settings.checkpoint_of(hop))).start()
@@ -167,7 +165,7 @@ def _exactly_once(flights: DataFrame, url: str, protocol: str) -> DataStreamWrit
 
 
 def _at_least_once(flights: DataFrame, url: str) -> DataStreamWriter:
-    """What one writes without this package: each task of ``foreachBatch`` copies its share."""
+    """The usual way without this package: each task of ``foreachBatch`` copies its share."""
 
     def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import psycopg

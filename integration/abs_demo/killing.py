@@ -1,4 +1,4 @@
-"""The heart of the demo: start the job, watch it, kill it, start it again, until it is done."""
+"""The demo's main loop: start the job, watch it, kill it, restart it, until it is done."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ class Killing:
     """One demo's job, over all of its runs.
 
     Args:
-        places: where the targets are.
-        rows: how many the table will have.
+        rows: expected in the table.
     """
 
     def __init__(
@@ -48,10 +47,9 @@ class Killing:
         self._moved_at = time.monotonic()
 
     def run(self) -> tuple[tuple[Killed, ...], float]:
-        """Run the job to its end; returns the kills, and how long it took in seconds.
+        """Run the job to its end; returns the kills, and the duration in seconds.
 
-        Raises:
-            UnavailableError: the job ended by itself before it was done, or nothing moves any more.
+        Raises UnavailableError if the job ends before it is done, or makes no progress.
         """
         process = self._start()
         try:
@@ -121,7 +119,7 @@ _LOG_LINES = 25
 
 
 def last_words(log: Path) -> str:
-    """The last of our own errors in a job's log; where there is none, the end of the log."""
+    """The last of our errors in a job's log, or the log's end."""
     lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
     ours = [line for line in lines if line.startswith("abs_core.errors.")]
     return "\n".join(ours[-1:] or lines[-_LOG_LINES:])

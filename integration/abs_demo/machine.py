@@ -1,4 +1,4 @@
-"""What the demo needs of this machine: said before anything is started."""
+"""Checks the demo's requirements before anything is started."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ _HOW = "install one (Debian: apt-get install openjdk-17-jre-headless) or set JAV
 
 
 def check_machine(engine: Engine = Engine.SPARK) -> None:
-    """Look for the Python packages, and for Spark a Java that it can use.
-
-    Raises:
-        ConfigError: names what is missing, and how to get it.
-    """
+    """Raise ConfigError if a Python package, or a Java for Spark, is missing."""
     missing = [name for name in _PACKAGES[engine] if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigError(

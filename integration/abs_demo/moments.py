@@ -1,4 +1,4 @@
-"""Where in an epoch a job is, told from the outside: by the target and by Spark's checkpoint."""
+"""The job's phase in an epoch, seen from outside: from the target and Spark's checkpoint."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Moment(StrEnum):
-    """The phases of an epoch, in their order, and one that says where in the job's life it is."""
+    """The phases of an epoch in order, and recovery."""
 
     WRITING = "writing"
     """Tasks write; nothing is pre-committed."""
@@ -25,15 +25,15 @@ class Moment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What can be seen of the job at one moment.
+    """What is visible of the job at one moment.
 
     Args:
-        planned: the newest epoch that Spark has planned: the newest file in ``offsets/``.
-        noted: the newest epoch that Spark knows to be committed: the newest file in ``commits/``.
-        finished: the newest epoch that the target holds whole; the register's frontier.
-        undone: handles of decided epochs that are not proven committed, as the register says;
-            None where no decision is open.
-        in_doubt: what is pre-committed in the target: prepared transactions, or staging tables.
+        planned: the newest epoch in Spark's ``offsets/``.
+        noted: the newest epoch in Spark's ``commits/``.
+        finished: the newest complete epoch in the target; the register's frontier.
+        undone: handles of decided epochs that are not proven committed, by the register; None
+            without an open decision.
+        in_doubt: pre-committed in the target: prepared transactions, or staging tables.
         generation: of the run that holds the register.
     """
 
@@ -46,12 +46,12 @@ class Sight:
 
     @property
     def epoch(self) -> int | None:
-        """The epoch that is under way; None between two."""
+        """The current epoch; None between two."""
         return None if self.planned == self.noted else self.planned
 
     @property
     def moment(self) -> Moment:
-        """The phase of the epoch that is under way."""
+        """The phase of the current epoch."""
         if self.epoch is None:
             return Moment.BETWEEN
         if self.finished is not None and self.finished >= self.epoch:
@@ -62,11 +62,11 @@ class Sight:
 
 
 def story(sight: Sight, thing: str, *, recovering: bool = False) -> str:
-    """One line on what a kill has left, from what was seen after it.
+    """One line about the state after a kill.
 
     Args:
-        thing: what is in doubt there, for people, in the singular.
-        recovering: the job had just been started again.
+        thing: name of one thing in doubt, for people.
+        recovering: the job had just been restarted.
     """
     again = ", during the recovery" if recovering else ""
     counted = f"{sight.in_doubt} {thing}{'' if sight.in_doubt == 1 else 's'}"

@@ -1,7 +1,7 @@
-"""A source that reads so far ahead of its job's checkpoints, and no further.
+"""A source that limits how far it reads ahead of its job's checkpoints.
 
-The demo plans its kills by epochs, so there must be as many, however slow or busy the machine is: a
-pace in seconds would not do.
+The demo plans its kills by epochs, so their number must not depend on the machine's speed, as it
+would with a pace in seconds.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Paced:
     """A ``Source`` for the embedded runtime, whose tasks are threads of one process.
 
     Args:
-        rows: that are read between two checkpoints, and a batch of each task more.
-        newest: the newest complete checkpoint; None: there is none yet.
+        rows: read between two checkpoints, plus one batch of each task.
+        newest: the newest complete checkpoint, if any.
     """
 
     def __init__(self, source: Source, rows: int, newest: Callable[[], int | None]) -> None:

@@ -1,4 +1,4 @@
-"""Turns what is seen of the job into pictures for the display, a few times a second."""
+"""Updates the display from what is seen of the job, a few times a second."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _RECOVERY = re.compile(rf"abs_spark\.recovery: job ({JOB}[a-z0-9-]*): (.*)")
 
 
 class Picture:
-    """What is shown; updated by the loop that also kills.
+    """The current picture; updated by the loop that also kills.
 
     Args:
-        rows: how many the table will have.
+        rows: expected in the table.
         log: the job's.
     """
 
@@ -48,10 +48,9 @@ class Picture:
         return time.monotonic() - self._began
 
     def update(self, sight: Sight, process: JobProcess, *, aiming: bool) -> None:
-        """Show what is new, unless the last picture is fresh.
+        """Show the new state, unless the last picture is fresh.
 
-        Args:
-            aiming: a kill may be due within milliseconds: leave out what takes long.
+        ``aiming``: a kill may be due within milliseconds, so slow queries are left out.
         """
         if time.monotonic() - self._shown_at < REFRESH_S:
             return
@@ -63,7 +62,7 @@ class Picture:
         self._draw(sight, f"{state}, {processes} processes")
 
     def killed(self, number: int, kill: Killed, sight: Sight) -> None:
-        """A kill has happened, and the next run is starting."""
+        """Show a kill; the next run is starting."""
         self._before = (sight.generation, sight.noted)
         self._hear_recovery()
         self._rows = self._watch.rows()
@@ -71,7 +70,7 @@ class Picture:
         self._draw(sight, "killed")
 
     def ended(self, sight: Sight) -> None:
-        """The job has ended well."""
+        """Show that the job has succeeded."""
         self._hear_recovery()
         self._rows = self._watch.rows()
         self._draw(sight, "done")

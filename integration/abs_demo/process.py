@@ -1,4 +1,4 @@
-"""The job's processes: the Python driver, its JVM, and Python workers; started and killed as one."""
+"""The job's processes (Python driver, JVM, Python workers), started and killed as one."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _DEADLINE_S = 30.0
 
 
 class JobProcess:
-    """One run of the job, in a session of its own, so that every process of it can be found.
+    """One run of the job, in a session of its own.
 
-    Parents die before their children here, and PySpark's workers make process groups of their own:
-    the session is what they all share. It ends when this Python process ends, however that ends.
+    Parents die before their children here, and PySpark's workers make process groups of their own,
+    so the session identifies all of them. It ends when this Python process ends, however that ends.
 
     Args:
         command: of the driver.
         environment: all of its variables.
-        folder: where it runs.
-        log: takes the job's output; appended to over runs.
+        folder: working directory.
+        log: for the job's output; appended to over runs.
     """
 
     def __init__(
@@ -52,22 +52,19 @@ class JobProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the driver has ended by itself. It is not reaped: its pid stays ours."""
+        """Whether the driver has ended by itself. It is not reaped, so its pid is not reused."""
         return psutil.Process(self._popen.pid).status() == psutil.STATUS_ZOMBIE
 
     def processes(self) -> int:
-        """How many processes the job has now."""
+        """The number of the job's processes now."""
         self._seen = {process.pid for process in self._members()}
         return len(self._seen)
 
     def kill(self) -> int:
-        """SIGKILL to every process of the job; returns when none is left. Idempotent.
+        """SIGKILL every process of the job; returns when none is left. Idempotent.
 
-        Returns:
-            how many there were, counting those that ``processes()`` saw last.
-
-        Raises:
-            UnavailableError: one outlives SIGKILL (uninterruptible sleep).
+        Returns their number, including those that ``processes()`` saw last. Raises UnavailableError
+        if one outlives SIGKILL (uninterruptible sleep).
         """
         if self._popen.returncode is not None:
             return 0  # reaped: the pid may be another's now
@@ -88,7 +85,7 @@ class JobProcess:
         return len(self._seen)
 
     def end(self) -> int:
-        """The exit code of a driver that has ended, when nothing of the job is left."""
+        """The exit code of an ended driver, when nothing of the job is left."""
         self.kill()
         return self._popen.wait()
 

@@ -16,13 +16,14 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from abs_audit import Files, Report, audit
+from abs_audit import EpochFound, Files, Relation, Report, audit
 from abs_audit.postgres import PostgresTable
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.name import TableName
 from abs_core.errors import UnavailableError
 from abs_demo.display import Display
 from abs_demo.engine import Engine
+from abs_demo.epochs import audited_epochs
 from abs_demo.flights import KEY, SCHEMA, read_flights, write_files
 from abs_demo.hops import Places, Route, further_places
 from abs_demo.job import TABLE, JobSettings
@@ -30,7 +31,7 @@ from abs_demo.killing import Killing
 from abs_demo.machine import check_machine
 from abs_demo.settings import FILES_PER_EPOCH, DemoSettings, Result
 from abs_demo.watch import watching
-from abs_services import chosen_way, fresh_database, in_database, services
+from abs_services import chosen_provider, fresh_database, in_database, services
 from abs_services.lasting import bring_up
 from abs_services.reaper import LEASH
 
@@ -40,23 +41,17 @@ SETTLE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a demo runs: a folder, and a database (a topic, a prefix) of its own.
-
-    Args:
-        places: where the targets are.
-    """
+    """A folder, and a database (topic, prefix) of the demo's own."""
 
     folder: Path
     places: Places
 
 
 def run(settings: DemoSettings, display: Display, place: Place) -> Result:
-    """Write the flights through the engine, kill the job by schedule, and audit the table.
+    """Write the flights by the engine, kill the job by schedule, and audit the table.
 
-    Blocks for a minute or two. What it started has ended when it returns or raises.
-
-    Raises:
-        UnavailableError: the job ended by itself, or nothing moves any more.
+    Takes a minute or two. All started processes have ended on return. Raises UnavailableError if
+    the job ends early, or makes no progress.
     """
     files_per_epoch = FILES_PER_EPOCH[settings.route]
     job = JobSettings(
@@ -69,16 +64,22 @@ def run(settings: DemoSettings, display: Display, place: Place) -> Result:
     with watching(settings.protocol, url, job.checkpoint, settings.engine) as watch, display:
         killing = Killing(settings, job, place.places, watch, display, rows)
         kills, seconds = killing.run()
-    others = {} if settings.route is Route.DIRECT else audited_further(job.input, place.places)
-    return Result(settings, rows, kills, seconds, audited(job.input, url), others)
+        frontier = watch.look().finished
+    further = {} if settings.route is Route.DIRECT else further_targets(place.places)
+    files = Files((str(job.input),))
+    others = {name: audit(files, t, key=KEY, settle=SETTLE_S) for name, t in further.items()}
+    epochs: list[EpochFound] = []
+    if settings.route is Route.EPOCH:
+        targets = {"table": table_of(url), **further}
+        epochs = audited_epochs(job.checkpoint, targets, frontier)
+    return Result(settings, rows, kills, seconds, audited(job.input, url), others, tuple(epochs))
 
 
 @contextlib.contextmanager
 def temporary_place(route: Route, engine: Engine = Engine.SPARK) -> Iterator[Place]:
-    """A place that is gone afterwards, servers and all; also if this process is killed.
+    """A place that is deleted afterwards with its servers, also if this process is killed.
 
-    Raises:
-        ConfigError: this machine lacks what the demo needs.
+    Raises ConfigError if a requirement is missing.
     """
     check_machine(engine)
     with contextlib.ExitStack() as stack:
@@ -96,12 +97,11 @@ def temporary_place(route: Route, engine: Engine = Engine.SPARK) -> Iterator[Pla
 def lasting_place(route: Route, engine: Engine = Engine.SPARK) -> Place:
     """A place that stays: a new database in the server of ``abs up postgres``, and so on.
 
-    Raises:
-        ConfigError: this machine lacks what the demo needs.
+    Raises ConfigError if a requirement is missing.
     """
     check_machine(engine)
-    way = chosen_way()
-    running = bring_up("postgres", way).running
+    provider = chosen_provider()
+    running = bring_up("postgres", provider).running
     name = f"abs_demo_{secrets.token_hex(4)}"
     with _connected(running.env["ABS_POSTGRES_ADMIN_URL"]) as admin:
         owner = urlsplit(running.env["ABS_POSTGRES_URL"]).username or "abs"
@@ -111,7 +111,7 @@ def lasting_place(route: Route, engine: Engine = Engine.SPARK) -> Place:
     url = in_database(running.env["ABS_POSTGRES_URL"], name)
     if route is Route.DIRECT:
         return Place(folder, Places(url))
-    further = [bring_up(kind, way).running.env for kind in ("kafka", "s3")]
+    further = [bring_up(kind, provider).running.env for kind in ("kafka", "s3")]
     return Place(folder, further_places(url, {**further[0], **further[1]}))
 
 
@@ -126,10 +126,9 @@ def _folder() -> Iterator[Path]:
 
 
 def create_table(url: str, *, unique: bool) -> None:
-    """An ordinary table; without a constraint that would hide a duplicate, unless upserts need it.
+    """Create the table, without a constraint that would hide a duplicate unless upserts need it.
 
-    Raises:
-        UnavailableError: the database does not answer.
+    Raises UnavailableError if the database does not answer.
     """
     types = {pa.int32(): "integer", pa.string(): "text", pa.timestamp("us", "UTC"): "timestamptz"}
     columns = [f"{field.name} {types[field.type]}" for field in SCHEMA]
@@ -139,28 +138,32 @@ def create_table(url: str, *, unique: bool) -> None:
         connection.execute(f"CREATE TABLE {TABLE} ({', '.join(columns)})".encode())
 
 
-def audited_further(expected: Path, places: Places) -> dict[str, Report]:
-    """Compare topic and bucket with the files, each read by a client that is not the sink's."""
+def further_targets(places: Places) -> dict[str, Relation]:
+    """Topic and bucket, each read by another client than the sink's."""
     # Their clients come with extras that a direct demo does without.
     from abs_audit.kafka import KafkaTopic
     from abs_audit.s3 import S3Files
 
-    files = Files((str(expected),))
     bucket, _, prefix = places.path.removeprefix("s3://").partition("/")
-    topic = KafkaTopic(places.bootstrap, places.topic, fields=tuple(SCHEMA.names))
-    objects = S3Files(
-        bucket, prefix, places.store["endpoint"], places.store["region"], secrets=places.secrets
-    )
     return {
-        "topic": audit(files, topic, key=KEY, settle=SETTLE_S),
-        "bucket": audit(files, objects, key=KEY, settle=SETTLE_S),
+        "topic": KafkaTopic(places.bootstrap, places.topic, fields=tuple(SCHEMA.names)),
+        "bucket": S3Files(
+            bucket,
+            prefix,
+            places.store["endpoint"],
+            places.store["region"],
+            secrets=places.secrets,
+        ),
     }
+
+
+def table_of(url: str) -> PostgresTable:
+    return PostgresTable(Address.parse(url), TableName.parse(TABLE))
 
 
 def audited(expected: Path, url: str) -> Report:
     """Compare the table with the files, record by record."""
-    table = PostgresTable(Address.parse(url), TableName.parse(TABLE))
-    return audit(Files((str(expected),)), table, key=KEY, settle=SETTLE_S)
+    return audit(Files((str(expected),)), table_of(url), key=KEY, settle=SETTLE_S)
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""When to kill: drawn from a seed, before the job starts. Pure."""
+"""Draws the kills from a seed, before the job starts. Pure."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Kill:
 
     Args:
         epoch: the first epoch in which it may happen.
-        moment: the phase it waits for.
-        delay_s: how long after the phase was seen, in seconds.
+        moment: the awaited phase.
+        delay_s: seconds after the phase was seen.
     """
 
     epoch: int
@@ -39,7 +39,7 @@ class Kill:
     delay_s: float
 
     def later(self, epoch: int) -> Kill:
-        """The same, not before ``epoch``."""
+        """The same kill, not before ``epoch``."""
         return Kill(max(epoch, self.epoch), self.moment, self.delay_s)
 
 
@@ -48,18 +48,10 @@ def schedule(
 ) -> tuple[Kill, ...]:
     """Draw the kills of one demo.
 
-    One of them, wherever it falls, is between the sink's ``commit()`` and Spark's ``commits/N``; not
-    where the engine has no such record of its own.
-    The others take the protocol's phases in turn, in a random order. A kill during recovery has the
-    epoch of the one before it; all others lie in different epochs, spread over the whole job.
-
-    Args:
-        kills: how many.
-        epochs: how many epochs the job has.
-        spark: whether Spark runs it.
-
-    Raises:
-        OptionError: there is no room for so many.
+    One of them is between the sink's ``commit()`` and Spark's ``commits/N`` (if Spark runs the
+    job). The others take the protocol's phases in turn, in a random order. A kill during recovery
+    has the epoch of the one before it; all others are in different epochs over the whole job.
+    Raises OptionError if there are too few epochs.
     """
     most = max(0, epochs - 2)
     if not 0 <= kills <= most:
@@ -79,7 +71,7 @@ def schedule(
 
 
 def _blocks(draw: random.Random, protocol: str, kills: int, *, spark: bool) -> list[list[Moment]]:
-    """The phases, in the order of the kills; a recovery goes with the kill before it."""
+    """The phases in the order of the kills; a recovery goes with the kill before it."""
     turns = _MOMENTS[protocol]
     moments: list[Moment] = [turns[index % len(turns)] for index in range(kills - spark)]
     recoveries = moments.count(Moment.RECOVERING)

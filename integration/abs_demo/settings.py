@@ -1,4 +1,4 @@
-"""What a person can choose for a demo, and what it came to."""
+"""Settings and result of a demo."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from abs_audit import Report
+from abs_audit import EpochFound, Report
 from abs_core.errors import OptionError
 from abs_demo.engine import Engine
 from abs_demo.flights import DAYS, ROWS
@@ -30,14 +30,14 @@ class DemoSettings:
 
     Args:
         seed: draws the moments of the kills.
-        protocol: of PostgreSQL's sink, or ``unsafe``: a plain writer, to show the difference.
-        kills: how often the job is killed.
-        days: how many days of 2013 are written, a file each.
-        route: straight to PostgreSQL, through Kafka to PostgreSQL and S3, or to all three at once.
+        protocol: of PostgreSQL's sink, or ``unsafe``: a plain writer, for comparison.
+        kills: number of kills.
+        days: days of 2013 to write, a file each.
+        route: to PostgreSQL, through Kafka to PostgreSQL and S3, or to all three at once.
         engine: Spark, or the embedded runtime.
 
     Raises:
-        OptionError: a value makes no sense, or there is no room for so many kills.
+        OptionError: a value is invalid, or there are too few epochs for the kills.
     """
 
     seed: int
@@ -86,14 +86,14 @@ class DemoSettings:
 
     @property
     def planned(self) -> tuple[Kill, ...]:
-        """The kills, as the seed draws them."""
+        """The kills that the seed draws."""
         return schedule(
             self.seed, self.protocol, self.kills, self.epochs, spark=self.engine is Engine.SPARK
         )
 
     @property
     def story(self) -> str:
-        """The way of the flights, for people."""
+        """The route of the flights, for people."""
         if self.engine is Engine.EMBEDDED:
             return "flights of 2013, each twice -> embedded runtime, keyed state -> PostgreSQL"
         return self.route.story
@@ -101,15 +101,15 @@ class DemoSettings:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """One kill, and what was found after it.
+    """One kill and its effect.
 
     Args:
-        at_seconds: after the job was first started.
-        wanted: the phase that it waited for.
+        at_seconds: since the job's first start.
+        wanted: the awaited phase.
         found: the phase that it hit.
-        epoch: the one that was under way, or had ended last.
+        epoch: the current or the last one.
         in_doubt: what was left pre-committed.
-        processes: how many died.
+        processes: number of killed processes.
         story: the same for people.
     """
 
@@ -124,14 +124,14 @@ class Killed:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a demo has shown.
+    """The result of a demo.
 
     Args:
         rows: expected ones.
-        kills: in order.
-        job_seconds: from the first start of the job to its end, kills and restarts included.
-        report: the audit's, of the table.
-        others: the audits' of further targets, by name.
+        job_seconds: from the job's first start to its end, kills and restarts included.
+        report: the audit of the table.
+        others: the audits of further targets, by name.
+        epochs: what each target has of each epoch, where one query writes to several.
     """
 
     settings: DemoSettings
@@ -140,13 +140,15 @@ class Result:
     job_seconds: float
     report: Report
     others: Mapping[str, Report] = field(default_factory=dict)
+    epochs: tuple[EpochFound, ...] = ()
 
     @property
     def shortcomings(self) -> tuple[str, ...]:
-        """Why the demo has not shown what it should; empty if it has."""
+        """Reasons why the demo failed; empty if it succeeded."""
         found = list(self.report.reasons)
         for name, report in self.others.items():
             found += [f"{name}: {reason}" for reason in report.reasons]
+        found += [each.shortcoming for each in self.epochs if each.shortcoming]
         left = self.report.left_behind
         if left is not None and (left.prepared or left.staging or left.decisions):
             found.append(
@@ -176,4 +178,5 @@ class Result:
             "job_seconds": round(self.job_seconds, 3),
             "audit": self.report.to_dict(),
             "audits": {name: report.to_dict() for name, report in self.others.items()},
+            "by_epoch": [found.to_dict() for found in self.epochs],
         }

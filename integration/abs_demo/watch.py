@@ -1,6 +1,6 @@
-"""Looking at the running job from the outside: its checkpoint folder, and the database.
+"""Watches the running job from outside: its checkpoint folder and the database.
 
-What is seen here is also what the demo tells people, so none of it comes from the job itself.
+The demo's output is based on this, so nothing comes from the job itself.
 """
 
 from __future__ import annotations
@@ -39,30 +39,27 @@ _IN_DOUBT = {
 
 
 class Watch(Protocol):
-    """Sees what the job does."""
-
     @property
     def thing(self) -> str:
-        """What is in doubt there, for people, in the singular."""
+        """Name of one thing in doubt, for people."""
         ...
 
     def look(self, *, closely: bool = True) -> Sight:
-        """What can be seen now; takes about a millisecond.
+        """The visible state; takes about a millisecond.
 
-        Args:
-            closely: False leaves out what costs more, and is of use only to aim a kill.
+        Without ``closely`` it leaves out slower queries that only aiming a kill needs.
         """
         ...
 
     def settled(self) -> Sight:
-        """What a kill has left: looks once no session of the job is busy in the server any more.
+        """The state after a kill, once no session of the job is busy in the server any more.
 
-        A statement that had reached the server is carried out, whoever asked for it.
+        The server carries out a statement that had reached it, although its client is dead.
         """
         ...
 
     def rows(self) -> int:
-        """Rows that a reader of the table sees now; takes some ten milliseconds."""
+        """Visible rows of the table; takes some ten milliseconds."""
         ...
 
 
@@ -89,7 +86,7 @@ def watching(
 
 
 class RegisterWatch:
-    """Of a job that writes exactly once: it has a register."""
+    """Watches an exactly-once job: it has a register."""
 
     def __init__(self, connection: Connection[Any], checkpoint: Path, protocol: str) -> None:
         self.thing, in_doubt = _IN_DOUBT[protocol]
@@ -139,7 +136,7 @@ class RegisterWatch:
 
 
 class EmbeddedWatch(RegisterWatch):
-    """Of the embedded runtime: an epoch is under way at all times, and no record comes after commit."""
+    """Watches the embedded runtime: an epoch is always current, and no record follows a commit."""
 
     def look(self, *, closely: bool = True) -> Sight:
         begun = _newest(self._checkpoint / "blobs")
@@ -150,7 +147,7 @@ class EmbeddedWatch(RegisterWatch):
 
 
 class PlainWatch:
-    """Of a job without a register: that an epoch is in the table shows in the number of rows."""
+    """Watches a job without a register: the number of rows shows the epoch in the table."""
 
     thing = "transaction"
 

@@ -9,24 +9,24 @@ from abs_services.contracts import (
     KafkaService,
     Kind,
     PostgresService,
+    Provider,
     S3Service,
     Service,
     Services,
-    Way,
 )
 from abs_services.databases import fresh_database, in_database
-from abs_services.providers import chosen_way, services
+from abs_services.providers import chosen_provider, services
 
 __all__ = [
     "KINDS",
     "KafkaService",
     "Kind",
     "PostgresService",
+    "Provider",
     "S3Service",
     "Service",
     "Services",
-    "Way",
-    "chosen_way",
+    "chosen_provider",
     "fresh_database",
     "in_database",
     "services",

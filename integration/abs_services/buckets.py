@@ -1,4 +1,4 @@
-"""The bucket of an S3 service, and whether it takes objects yet."""
+"""The bucket of an S3 service."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PROBE = ".abs-ready"
 
 
 def new_keys() -> tuple[str, str]:
-    """An access key and a secret key, in the shape of the real ones."""
+    """A random access key and secret key in the usual format."""
     return secrets.token_hex(10).upper(), secrets.token_urlsafe(30)
 
 
 def s3_env(service: S3Service) -> dict[str, str]:
-    """The variables by which an external S3 service is found; boto3 reads the AWS ones itself."""
+    """The environment variables of an external S3 service; boto3 reads the AWS ones itself."""
     return {
         "ABS_S3_ENDPOINT": service.endpoint,
         "ABS_S3_BUCKET": service.bucket,
@@ -59,9 +59,9 @@ def s3_client(service: S3Service) -> Any:
 
 
 def takes_objects(service: S3Service) -> bool:
-    """Whether an object can be put now; makes the bucket where it is missing.
+    """Whether an object can be put now; creates the bucket if it is missing.
 
-    A gateway answers long before the volumes behind it take data, so this puts one and deletes it.
+    A gateway answers long before its volumes take data, so this puts one and deletes it.
     """
     client = s3_client(service)
     from botocore.exceptions import BotoCoreError, ClientError

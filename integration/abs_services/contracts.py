@@ -1,11 +1,11 @@
-"""What a service is, however it is got: native process, container, or somebody else's server.
+"""Protocols of a service: native process, container, or external server.
 
-Three kinds (PostgreSQL, Kafka, S3) and three ways (:class:`Way`). Tests and the command line are
-written against these protocols only, so the same test runs on each way.
+Three kinds (PostgreSQL, Kafka, S3) and three providers (:class:`Provider`). Tests and the command line
+use only these protocols, so the same test runs on each provider.
 
-Every method raises :class:`abs_core.errors.ConfigError` where this machine lacks what it takes
-(the message says how to install it) and :class:`abs_core.errors.UnavailableError` where a server
-does not come up in time. No message, log or repr holds a credential (I9).
+Every method raises :class:`abs_core.errors.ConfigError` if a requirement is missing (the message
+says how to install it) and :class:`abs_core.errors.UnavailableError` if a server does not start in
+time. No message, log or repr contains a credential (I9).
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Kind = Literal["postgres", "kafka", "s3"]
 KINDS: tuple[Kind, ...] = ("postgres", "kafka", "s3")
 
 
-class Way(StrEnum):
-    """How real servers are got. Chosen by the environment variable ``ABS_SERVICES``."""
+class Provider(StrEnum):
+    """The provider of servers. Chosen by the environment variable ``ABS_SERVICES``."""
 
     NATIVE = "native"
     DOCKER = "docker"
@@ -32,17 +32,17 @@ class Way(StrEnum):
 
 @dataclass(frozen=True)
 class Running:
-    """One service that runs, as another process can find and end it.
+    """A running service, as another process can find and end it.
 
     Attributes:
-        env: the variables by which clients find it; holds credentials, hence not in the repr.
-        process: its main process, where it is native.
-        container: the container's full id, where it is in one.
-        folder: where its data is, where it is native.
+        env: variables for clients; holds credentials, hence not in the repr.
+        process: its main process, if it is native.
+        container: the container's full id, if any.
+        folder: its data, if it is native.
     """
 
     kind: Kind
-    way: Way
+    provider: Provider
     env: Mapping[str, str] = field(repr=False)
     process: ProcessId | None = None
     container: str | None = None
@@ -51,7 +51,7 @@ class Running:
 
 @runtime_checkable
 class Service(Protocol):
-    """One real server. It starts empty, and keeps data and address over ``kill`` and ``start``.
+    """One server. It starts empty, and keeps data and address over ``kill`` and ``start``.
 
     As a context manager it is started on entry and closed on exit.
     """
@@ -61,40 +61,40 @@ class Service(Protocol):
 
     @property
     def controllable(self) -> bool:
-        """True where ``stop`` and ``kill`` act on a server of our own; False for external ones."""
+        """Whether ``stop`` and ``kill`` act on the server; False for external ones."""
 
     @property
     def is_running(self) -> bool: ...
 
     @property
     def env(self) -> Mapping[str, str]:
-        """The environment variables by which ``ABS_SERVICES=external`` finds this server.
+        """The environment variables for ``ABS_SERVICES=external`` to find this server.
 
         Holds credentials: for a child's environment or for a person who asked, never for a log.
         """
 
     def start(self) -> None:
-        """Starts the server and returns when it serves. Nothing happens where it already runs."""
+        """Start the server and wait until it serves. Does nothing if it runs."""
 
     def stop(self) -> None:
-        """Ends the server in an orderly way; its data stays. Idempotent."""
+        """End the server in an orderly way; its data stays. Idempotent."""
 
     def kill(self) -> None:
-        """Ends the server as a power cut would, and returns when all of its processes are gone.
+        """End the server as a power cut would; returns when all of its processes are gone.
 
-        Data that the server had made durable stays. ``start()`` serves it again at the same
-        address. Raises ConfigError on an external server.
+        Durable data stays: ``start()`` serves it again at the same address. Raises ConfigError on
+        an external server.
         """
 
     def close(self) -> None:
-        """Stops the server and deletes what it kept, where it was temporary. Idempotent."""
+        """Stop the server and delete its data if it was temporary. Idempotent."""
 
     @property
     def running(self) -> Running:
-        """What finds this server again from another process. The server must run."""
+        """How another process finds this server. The server must run."""
 
     def detach(self) -> None:
-        """From now on the server outlives this process. Only for lasting ones."""
+        """Let the server outlive this process. Only for lasting ones."""
 
     def __enter__(self) -> Self: ...
 
@@ -145,10 +145,10 @@ class S3Service(Service, Protocol):
 
 
 class Services(Protocol):
-    """One way to get servers. ``postgres``, ``kafka``, ``s3`` give new services, not started yet."""
+    """One provider. ``postgres``, ``kafka``, ``s3`` return new services, not started yet."""
 
     @property
-    def way(self) -> Way: ...
+    def provider(self) -> Provider: ...
 
     def postgres(self) -> PostgresService: ...
 
@@ -160,10 +160,10 @@ class Services(Protocol):
         """Whether a detached service still runs."""
 
     def end(self, running: Running) -> None:
-        """Ends a detached service in an orderly way. Nothing happens where it ended before."""
+        """End a detached service in an orderly way, if it runs."""
 
     def delete_data(self, kind: Kind) -> None:
-        """Deletes what lasting services of this kind kept, and no running one uses."""
+        """Delete the data of lasting services of this kind that no running one uses."""
 
 
 def service_of(kind: Kind, given: Services) -> Service:

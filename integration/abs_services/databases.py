@@ -1,4 +1,4 @@
-"""A fresh database for each test on a server that is shared: cheaper than a fresh server (50 ms)."""
+"""A fresh database per test on a shared server: cheaper than a fresh server (50 ms)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from abs_services.roles import ROLE
 
 @contextmanager
 def fresh_database(server: PostgresService) -> Iterator[str]:
-    """A new, empty database, owned by the server's ordinary role; its libpq URI is the value.
+    """The libpq URI of a new database that the server's ordinary role owns.
 
-    It is dropped at the end, together with sessions and prepared transactions that were left in
-    it. A server that is down (a test killed it) is started for that.
+    It is dropped at the end with all sessions and prepared transactions in it. A server that is
+    down (a test killed it) is started for that.
     """
     server.start()
     name = f"t_{secrets.token_hex(6)}"

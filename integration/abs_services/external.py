@@ -20,16 +20,16 @@ import psycopg
 
 from abs_core.errors import ConfigError, RefusedError, UnavailableError
 from abs_services.buckets import BUCKET, REGION, s3_env, takes_objects
-from abs_services.contracts import KafkaService, Kind, PostgresService, Running, S3Service, Way
+from abs_services.contracts import KafkaService, Kind, PostgresService, Provider, Running, S3Service
 
 _CONNECT_DEADLINE_S = 10
 
 
 class ExternalService(ABC):
-    """A server that is only looked at: ``start()`` checks that it answers, the rest does nothing.
+    """An external server: ``start()`` checks that it answers, the rest does nothing.
 
-    Raises ConfigError where its environment variables are missing, UnavailableError where it does
-    not answer, RefusedError where it refuses the credentials.
+    Raises ConfigError if its environment variables are missing, UnavailableError if it does not
+    answer, RefusedError if it refuses the credentials.
     """
 
     kind: ClassVar[Kind]
@@ -59,10 +59,10 @@ class ExternalService(ABC):
 
     @property
     def running(self) -> Running:
-        return Running(self.kind, Way.EXTERNAL, self.env)
+        return Running(self.kind, Provider.EXTERNAL, self.env)
 
     def stop(self) -> None:  # noqa: B027
-        """Nothing: it is not ours."""
+        """Does nothing."""
 
     def kill(self) -> None:
         raise ConfigError(
@@ -71,10 +71,10 @@ class ExternalService(ABC):
         )
 
     def close(self) -> None:  # noqa: B027
-        """Nothing: it is not ours."""
+        """Does nothing."""
 
     def detach(self) -> None:  # noqa: B027
-        """Nothing: it outlives this process anyway."""
+        """Does nothing: it outlives this process anyway."""
 
 
 class ExternalPostgres(ExternalService):
@@ -174,7 +174,7 @@ class ExternalS3(ExternalService):
 class ExternalServices:
     """:class:`abs_services.Services` by environment variables."""
 
-    way = Way.EXTERNAL
+    provider = Provider.EXTERNAL
 
     def postgres(self) -> PostgresService:
         return ExternalPostgres()
@@ -189,10 +189,10 @@ class ExternalServices:
         return True
 
     def end(self, running: Running) -> None:
-        """Nothing: it is not ours."""
+        """Does nothing."""
 
     def delete_data(self, kind: Kind) -> None:
-        """Nothing: it is not ours."""
+        """Does nothing."""
 
 
 def _variable(name: str) -> str:

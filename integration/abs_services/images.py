@@ -1,8 +1,8 @@
-"""The container images of the services, named here and nowhere else in the code.
+"""The container images of the services, named only here.
 
-Which image is used: the one that the environment variable names; else the one that
-``docker/build-images.sh`` built, where the engine has it; else the public one.
-``docker/compose.yaml`` reads the same variables and has the same public images as defaults.
+The image is the one that the environment variable names; else the one that
+``docker/build-images.sh`` built, if the engine has it; else the public one. ``docker/compose.yaml``
+reads the same variables and defaults.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Image:
 
     Attributes:
         variable: environment variable that overrides it.
-        built: tag that ``docker/build-images.sh`` gives it.
-        public: the project's own image on the public registry, of a version that does not change.
+        built: tag of ``docker/build-images.sh``.
+        public: the project's own image on the public registry, of a fixed version.
     """
 
     variable: str
@@ -37,7 +37,7 @@ IMAGES: Mapping[Kind, Image] = {
 
 
 def image_of(kind: Kind, is_here: Callable[[str], bool]) -> str:
-    """The name of the image to use; ``is_here`` tells whether the engine has an image."""
+    """The image to use; ``is_here`` tells whether the engine has an image."""
     image = IMAGES[kind]
     named = os.environ.get(image.variable)
     if named:

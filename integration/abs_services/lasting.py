@@ -1,11 +1,11 @@
-"""Services that outlive the command that started them: what ``abs up|down|status`` do."""
+"""Services that outlive the command that started them: ``abs up|down|status``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from abs_services.contracts import Kind, Running, Way, service_of
+from abs_services.contracts import Kind, Provider, Running, service_of
 from abs_services.providers import services
 from abs_services.state import changing_state, read_state
 
@@ -20,24 +20,24 @@ class Brought:
 
 @dataclass(frozen=True)
 class Status:
-    """A service that was brought up earlier, and whether it is up still."""
+    """A service that was started earlier, and whether it is still up."""
 
     running: Running
     is_up: bool
 
 
-def bring_up(kind: Kind, way: Way) -> Brought:
-    """Starts a service that outlives this process.
+def bring_up(kind: Kind, provider: Provider) -> Brought:
+    """Start a service that outlives this process.
 
-    One that runs already, in whatever way, is left as it is. A native service keeps its data and
-    comes back with it at the same address. Killed half way, this leaves nothing running: a service
-    is let go only once the state names it. External ones are only looked at, and not recorded.
+    A running one is left as it is, whatever its provider. A native service comes back with its data
+    at the same address. If killed half way, this leaves nothing running: a service is detached only
+    once the state names it. External ones are only checked, and not recorded.
     """
     with changing_state() as state:
         found = state.get(kind)
-        if found is not None and services(found.way).is_up(found):
+        if found is not None and services(found.provider).is_up(found):
             return Brought(found, started_now=False)
-        service = service_of(kind, services(way, lasting=True))
+        service = service_of(kind, services(provider, lasting=True))
         service.start()
         if not service.controllable:
             return Brought(service.running, started_now=False)
@@ -48,7 +48,7 @@ def bring_up(kind: Kind, way: Way) -> Brought:
 
 
 def take_down(kinds: Sequence[Kind], *, delete_data: bool = False) -> Iterator[Status]:
-    """Ends the services of these kinds that ``bring_up`` started; yields how each was found.
+    """End the services of these kinds that ``bring_up`` started; yields how each was found.
 
     A process is ended only if pid and start time are the recorded ones.
     """
@@ -56,18 +56,18 @@ def take_down(kinds: Sequence[Kind], *, delete_data: bool = False) -> Iterator[S
         with changing_state() as state:
             found = state.get(kind)
             if found is not None:
-                was_up = services(found.way).is_up(found)
-                services(found.way).end(found)
+                was_up = services(found.provider).is_up(found)
+                services(found.provider).end(found)
                 del state[kind]
             if delete_data:
-                services(found.way if found else Way.NATIVE).delete_data(kind)
+                services(found.provider if found else Provider.NATIVE).delete_data(kind)
         if found is not None:
             yield Status(found, is_up=was_up)
 
 
 def statuses() -> list[Status]:
-    """The services that were brought up and not taken down, and whether each is up still."""
+    """The recorded services, and whether each is still up."""
     return [
-        Status(running, is_up=services(running.way).is_up(running))
+        Status(running, is_up=services(running.provider).is_up(running))
         for running in read_state().values()
     ]

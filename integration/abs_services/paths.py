@@ -1,4 +1,4 @@
-"""Where files go: the cache, the state of ``abs up``, temporary data, and for whom they are."""
+"""Folders for the cache, the state of ``abs up`` and temporary data."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def temporary_folder(kind: str) -> Path:
 
 
 def delete(path: Path) -> None:
-    """Deletes a folder or file of a temporary server. What cannot be deleted stays, in silence."""
+    """Delete a folder or file of a temporary server; errors are ignored."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -48,7 +48,7 @@ def delete(path: Path) -> None:
 
 
 def shared_folder() -> Path:
-    """A lasting folder of root's own that every user can pass through; made if absent.
+    """A lasting folder of root's that every user can pass through; made if absent.
 
     Root's home and cache are closed to others, and PostgreSQL refuses to run as root.
     """
@@ -99,9 +99,9 @@ class Account:
 
 
 def reachable_copy(root: Path, parts: Sequence[str], name: str, account: Account) -> Path:
-    """The folder ``root``, or a copy of its ``parts`` that ``account`` can reach, made once.
+    """``root``, or a copy of its ``parts`` that ``account`` can reach, made once.
 
-    For programs that live below a closed home, as those of a venv of root's often do.
+    For programs below a closed home, as those of a venv of root's often are.
     """
     if all(account.can_reach(root / part) for part in parts):
         return root

@@ -1,7 +1,6 @@
-"""Processes, named so that a reused pid is never taken for the one that was meant.
+"""Processes, identified by pid and start time, so that a reused pid is never mistaken.
 
-A pid is reused after its process ends; a pid together with its start time is not. All ending of
-processes in this package goes through :class:`ProcessId`.
+All ending of processes in this package goes through :class:`ProcessId`.
 """
 
 from __future__ import annotations
@@ -35,14 +34,14 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> ProcessId | None:
-        """The identity of the process that has this pid now; None where there is none."""
+        """The identity of the process with this pid now, if any."""
         try:
             return cls(pid, psutil.Process(pid).create_time())
         except psutil.NoSuchProcess:
             return None
 
     def process(self) -> psutil.Process | None:
-        """The process itself; None where it has ended, is a zombie, or the pid is another's now."""
+        """The process; None if it has ended, is a zombie, or the pid is reused."""
         try:
             process = psutil.Process(self.pid)
             if abs(process.create_time() - self.started) > _START_TOLERANCE_S:
@@ -56,7 +55,7 @@ class ProcessId:
         return self.process() is not None
 
     def send(self, signum: int) -> None:
-        """Sends a signal, only to the process that was meant. Nothing happens where it is gone."""
+        """Send a signal, if this very process still exists."""
         process = self.process()
         if process is not None:
             with contextlib.suppress(psutil.NoSuchProcess):
@@ -64,11 +63,10 @@ class ProcessId:
 
 
 def end_tree(root: ProcessId, signals: Sequence[int] = (), *, deadline_s: float = 30.0) -> None:
-    """Ends a process and all of its descendants; returns when none of them is left.
+    """End a process and all of its descendants; returns when none is left.
 
-    Sends the root one signal after the other, with ``deadline_s`` seconds for each, then SIGKILL
-    to whatever is left. Without signals: SIGKILL at once. Raises UnavailableError where a process
-    outlives SIGKILL (uninterruptible sleep).
+    Sends the root one signal after the other, with ``deadline_s`` seconds for each, then SIGKILL to
+    the rest. Raises UnavailableError if a process outlives SIGKILL (uninterruptible sleep).
     """
     process = root.process()
     if process is None:
@@ -96,7 +94,7 @@ def _family(root: psutil.Process) -> list[psutil.Process]:
 
 
 def await_gone(processes: Sequence[psutil.Process], *, deadline_s: float) -> None:
-    """Returns when all of them have ended (a zombie has); UnavailableError at the deadline."""
+    """Wait until all have ended (or are zombies); UnavailableError at the deadline."""
     # Polled, because those that are not our own children cannot be waited for.
     alive = list(processes)
     give_up = time.monotonic() + deadline_s
@@ -117,9 +115,9 @@ def _has_ended(process: psutil.Process) -> bool:
 
 
 def free_port(*, also: int = 0) -> int:
-    """A TCP port of 127.0.0.1 that is free now, and so is the one ``also`` above it.
+    """A free TCP port of 127.0.0.1, whose offset ``also`` is free, too.
 
-    Random, so that several sessions that ask at once get different ones; it is not reserved.
+    Random, so that concurrent sessions get different ones; it is not reserved.
     """
     # Not the seeded generator: tests seed that one, and would all get the same port.
     draw = random.SystemRandom()
@@ -142,5 +140,5 @@ def _is_free(port: int) -> bool:
 
 
 def clean_environment(**extra: str) -> dict[str, str]:
-    """A small environment for a server: nothing of the caller's that could steer or leak."""
+    """A minimal environment for a server, without settings and secrets of the caller."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC", **extra}

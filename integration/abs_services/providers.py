@@ -1,41 +1,41 @@
-"""Choosing the way to get servers."""
+"""Chooses the provider of servers."""
 
 from __future__ import annotations
 
 import os
 
 from abs_core.errors import ConfigError
-from abs_services.contracts import Services, Way
+from abs_services.contracts import Provider, Services
 
 
-def chosen_way() -> Way:
-    """The way that ``ABS_SERVICES`` names (native where unset); ConfigError on any other value."""
-    named = os.environ.get("ABS_SERVICES", "").strip().lower() or Way.NATIVE
+def chosen_provider() -> Provider:
+    """The provider in ``ABS_SERVICES`` (native if unset); ConfigError on any other value."""
+    named = os.environ.get("ABS_SERVICES", "").strip().lower() or Provider.NATIVE
     try:
-        return Way(named)
+        return Provider(named)
     except ValueError as error:
         raise ConfigError(
-            f"ABS_SERVICES is {named!r}", remedy=f"set it to one of {', '.join(Way)}."
+            f"ABS_SERVICES is {named!r}", remedy=f"set it to one of {', '.join(Provider)}."
         ) from error
 
 
-def services(way: Way | None = None, *, lasting: bool = False) -> Services:
-    """The services of a way; default: the chosen one. Starts nothing.
+def services(provider: Provider | None = None, *, lasting: bool = False) -> Services:
+    """The services of a provider; default: the chosen one. Starts nothing.
 
-    ``lasting`` ones keep their data at a known place and may be detached; the others are
-    temporary and end with this process.
+    ``lasting`` ones keep their data at a known place and may be detached; the others are temporary
+    and end with this process.
     """
     # Imported late: each way needs packages that the others do not.
-    match way or chosen_way():
-        case Way.NATIVE:
+    match provider or chosen_provider():
+        case Provider.NATIVE:
             from abs_services.native import NativeServices
 
             return NativeServices(lasting=lasting)
-        case Way.DOCKER:
+        case Provider.DOCKER:
             from abs_services.containers import DockerServices
 
             return DockerServices(lasting=lasting)
-        case Way.EXTERNAL:
+        case Provider.EXTERNAL:
             from abs_services.external import ExternalServices
 
             return ExternalServices()

@@ -1,12 +1,11 @@
-"""A leash: servers of a test session end, and their folders go, even if the session is SIGKILLed.
+"""A leash: a session's servers end and its folders are deleted, even if it is SIGKILLed.
 
 A session is a Python process that starts servers. One small process beside it holds the list of
-what belongs to it, and ends all of that when its pipe closes or when its parent is gone. Unlike
-PR_SET_PDEATHSIG it does not depend on the thread that started a server, works on macOS too, ends
-containers, and deletes folders. Servers of ``abs up`` are untied once the state file names them:
-they are meant to live on.
+what belongs to it, and ends all of that when its pipe closes or its parent is gone. Unlike
+PR_SET_PDEATHSIG it does not depend on the thread that started a server, works on macOS, ends
+containers, and deletes folders. Servers of ``abs up`` are untied once the state file names them.
 
-What it does not do: it dies if it is itself SIGKILLed before the session; then servers stay.
+Limit: if it is itself SIGKILLed before the session, servers stay.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ class Leash:
         self._send({"untie": asdict(process)})
 
     def tie_path(self, path: Path) -> None:
-        """A folder or file that is to be deleted."""
+        """Tie a folder or file that is to be deleted."""
         self._send({"tie_path": str(path)})
 
     def tie_container(self, container: str) -> None:
@@ -81,7 +80,7 @@ LEASH = Leash()
 
 
 def hold(commands: int, parent: int) -> None:
-    """Obeys commands until the pipe closes or the parent is gone, then ends what is tied."""
+    """Obey commands until the pipe closes or the parent is gone, then end what is tied."""
     tied = Tied()
     rest = b""
     while os.getppid() == parent:

@@ -1,4 +1,4 @@
-"""The ordinary role ``app`` and its database on a PostgreSQL server of ours."""
+"""The ordinary role ``app`` and its database on a PostgreSQL server."""
 
 from __future__ import annotations
 
@@ -15,16 +15,13 @@ DATABASE = "abs"
 
 
 def postgres_url(host: str, port: int, user: str, password: str, database: str) -> str:
-    """libpq URI; every part may hold any character."""
+    """libpq URI; every part may contain any character."""
     login = f"{quote(user, safe='')}:{quote(password, safe='')}"
     return f"postgresql://{login}@{host}:{port}/{quote(database, safe='')}"
 
 
 def ensure_role(admin_url: str, password: str) -> None:
-    """Makes role and database unless an earlier start made them. The role is no superuser.
-
-    Raises UnavailableError where the server does not take it.
-    """
+    """Create role (no superuser) and database if absent; raises UnavailableError."""
     try:
         with psycopg.connect(admin_url, autocommit=True) as connection:
             _ensure(connection, password)

@@ -1,4 +1,4 @@
-"""How the servers are set up, the same on the native way and in containers."""
+"""Settings of the servers, the same natively and in containers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ S3_STOP_S = 2.0
 
 
 def s3_credentials(access_key: str, secret_key: str) -> Mapping[str, object]:
-    """What ``-s3.config`` reads: one identity that may do everything. Other requests are refused."""
+    """The file for ``-s3.config``: one identity that may do everything. Others are refused."""
     return {
         "identities": [
             {

@@ -1,8 +1,7 @@
-"""What ``abs up`` left running, so that another shell can find and end it.
+"""The state of ``abs up``: running servers that another shell can find and end.
 
 One JSON file in the cache folder, mode 0600 (it holds credentials), changed under a file lock and
-replaced whole. Processes are named by pid and start time: one that merely has the same pid now is
-never taken for ours.
+replaced whole. Processes are named by pid and start time, so a reused pid is never mistaken.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, cast
 
 from abs_core.errors import ConfigError
 from abs_core.strictjson import fields, parse, version
-from abs_services.contracts import Kind, Running, Way
+from abs_services.contracts import Kind, Provider, Running
 from abs_services.paths import cache_folder
 from abs_services.processes import ProcessId
 
@@ -30,10 +29,7 @@ State = dict[Kind, Running]
 
 @contextmanager
 def changing_state() -> Iterator[State]:
-    """The recorded state, for change: saved when the block ends without an exception.
-
-    Whoever else runs ``abs up`` or ``abs down`` meanwhile waits.
-    """
+    """The recorded state under its lock; saved if the block ends without an exception."""
     folder = cache_folder()
     with (folder / "state.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -43,7 +39,7 @@ def changing_state() -> Iterator[State]:
 
 
 def read_state() -> State:
-    """The recorded state; empty where nothing was recorded. ConfigError where it is unreadable."""
+    """The recorded state; empty if there is none. ConfigError if it is unreadable."""
     path = cache_folder() / "state.json"
     try:
         content = fields(parse(path.read_bytes()))
@@ -71,7 +67,7 @@ def _write(path: Path, state: State) -> None:
 
 def _to_json(running: Running) -> dict[str, Any]:
     return {
-        "way": str(running.way),
+        "way": str(running.provider),
         "env": dict(running.env),
         "process": asdict(running.process) if running.process else None,
         "container": running.container,
@@ -83,7 +79,7 @@ def _from_json(kind: str, value: Mapping[str, Any]) -> Running:
     process, folder = value["process"], value["folder"]
     return Running(
         kind=cast(Kind, kind),
-        way=Way(value["way"]),
+        provider=Provider(value["way"]),
         env=dict(value["env"]),
         process=ProcessId(**process) if process else None,
         container=value["container"],

@@ -1,8 +1,8 @@
-"""One plain Arrow type for each kind of value: the many layouts that mean the same are cast away.
+"""Casts Arrow's many layouts to one plain type for each kind of value.
 
-What remains is what the rest of the package knows: null, bool, int8 to int64, float32, float64,
-decimal128, string, binary, date32, time64[us], timestamp[us] without zone or in UTC, duration[us],
-month_day_nano_interval, list, struct and map. No cast loses anything; one that would is an error.
+The plain types are null, bool, int8 to int64, float32, float64, decimal128, string, binary, date32,
+time64[us], timestamp[us] without zone or in UTC, duration[us], month_day_nano_interval, list, struct
+and map. A cast that would lose something is an error.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def cast_plain(array: pa.Array, to: pa.DataType) -> pa.Array:
 
 
 def can_cast(arrow: pa.DataType, to: pa.DataType) -> bool:
-    """Whether ``cast_plain`` knows the way from one type to the other."""
+    """Whether ``cast_plain`` supports the cast."""
     try:
         cast_plain(pa.nulls(0, arrow), to)
     except (pa.ArrowNotImplementedError, pa.ArrowInvalid, pa.ArrowTypeError):

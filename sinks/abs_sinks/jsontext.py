@@ -1,6 +1,6 @@
-"""Lists, structs and maps as JSON text, exact: built column by column, with no loop over rows.
+"""Converts lists, structs and maps to exact JSON text, column by column.
 
-Scalars are written as PostgreSQL's own ``to_jsonb`` does: numbers in full (decimals keep every
+Scalars are written as by PostgreSQL's ``to_jsonb``: numbers in full (decimals keep every
 digit), NaN and the infinities as strings (JSON has no such numbers; Spark's ``to_json`` does the
 same), dates and times as ISO text with the zone (UTC), bytes as ``"\\x00ff"``. NULL fields are kept
 as null. Keys of maps become strings.
@@ -18,11 +18,7 @@ from abs_sinks.text import plain_text
 
 
 def require_json(plain: pa.DataType) -> None:
-    """Refuse what has no JSON form: variants, nested keys, two fields of one name.
-
-    Raises:
-        MisfitError: names the part that has none.
-    """
+    """Raise ``MisfitError`` for types without a JSON form: variants, nested keys, double names."""
     if is_list(plain):
         require_json(plain.value_type)
     elif pa.types.is_map(plain):
@@ -47,11 +43,7 @@ def require_json(plain: pa.DataType) -> None:
 
 
 def refuse_tagged(plain: pa.DataType) -> None:
-    """Refuse the structs that Spark marks as something else (pyspark/sql/pandas/types.py).
-
-    Raises:
-        MisfitError: it is a variant, a geometry or a geography.
-    """
+    """Raise ``MisfitError`` for variants, geometries, geographies (pyspark/sql/pandas/types.py)."""
     for field in plain if pa.types.is_struct(plain) else ():
         tags = field.metadata or {}
         if tags.get(b"variant") == b"true":
@@ -67,7 +59,7 @@ def refuse_tagged(plain: pa.DataType) -> None:
 
 
 def json_text(array: pa.Array, column: str) -> pa.StringArray:
-    """JSON text of each value; null (not the JSON null) where the value itself is.
+    """JSON text of each value; null (not the JSON null) for null.
 
     Args:
         array: a plain list, struct or map.
@@ -149,7 +141,7 @@ def _map(array: pa.Array, column: str) -> pa.StringArray:
     first, entries = int(offsets[0]), int(offsets[-1]) - int(offsets[0])
     keys, items = array.keys.slice(first, entries), array.items.slice(first, entries)
     if pc.sum(lengths).as_py() != entries and entries:
-        # Entries under a null map belong to nothing.
+        # Entries under a null map are dropped.
         belong = np.repeat(array.is_valid().to_numpy(zero_copy_only=False), np.diff(offsets))
         keys, items = keys.filter(pa.array(belong)), items.filter(pa.array(belong))
     name = plain_text(keys, column)

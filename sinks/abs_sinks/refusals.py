@@ -1,6 +1,6 @@
-"""What a target cannot hold is refused: types by ``MisfitError``, values by ``RowError``.
+"""Errors for what a target cannot hold: ``MisfitError`` for types, ``RowError`` for values.
 
-Values themselves are not shown in errors: they may be personal data.
+Errors do not show values: they may be personal data.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from abs_core.errors import RowError
 
 
 class MisfitError(Exception):
-    """Values of one type do not fit another: the reason, and what to do. Never leaves a sink."""
+    """One type does not fit another: reason and remedy. Never leaves a sink."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(reason, remedy)
@@ -26,10 +26,8 @@ def refuse(column: str, array: pa.Array, bad: pa.Array, why: str, remedy: str) -
     """Raise a ``RowError`` if any of ``bad`` is true.
 
     Args:
-        column: the name of the column, for the message.
-        array: the values that were looked at.
-        bad: booleans, one for each value; null counts as false.
-        why: what is wrong, as the end of "3 of 100 values ...".
+        bad: booleans, one per value of ``array``; null counts as false.
+        why: the end of "3 of 100 values ...".
     """
     count = pc.sum(bad).as_py()
     if count:
@@ -42,17 +40,16 @@ def row_error(column: str, what: str, remedy: str) -> RowError:
 
 
 def check_text(array: pa.Array, column: str) -> None:
-    """Refuse text with a NUL character, and bytes that are no UTF-8.
+    """Refuse text with a NUL character, and bytes that are not UTF-8.
 
-    Spark's strings can hold any bytes (``cast(X'ff' as string)``), PostgreSQL's text and jsonb neither
-    those nor U+0000, and few readers of JSON files like either. A pass over the raw bytes settles the
-    common cases.
+    Spark's strings can hold both (``cast(X'ff' as string)``), PostgreSQL's text and jsonb and many
+    readers of JSON files neither.
 
     Raises:
         RowError: names the column, and how many values hold a NUL.
     """
     data = bytes_of(array)
-    # As signed bytes, NUL is 0 and all beyond ASCII is negative.
+    # In signed bytes NUL is 0 and non-ASCII is negative: one pass settles plain ASCII.
     if data.size == 0 or data.view(np.int8).min() > 0:
         return
     if data.min() == 0:

@@ -1,6 +1,6 @@
-"""Hashes of Arrow values, column by column, and the digest of rows that is their sum.
+"""Hashes Arrow values column by column; the digest of rows is the sum of their hashes.
 
-A hash depends on the value alone: not on its place, its batch, or which of Arrow's layouts holds it.
+A hash depends on the value alone, not on its row, its batch or its Arrow layout.
 
 - Null is one value, whatever lies below it, and is not the empty text, list or map.
 - -0.0 is 0.0, and every NaN is the same NaN. A 32-bit float is the 64-bit float of its value.
@@ -30,10 +30,10 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _NULL = np.uint64(0xD6E8FEB86659FD93)
 _LONG = 128
-"""Bytes from which a text is hashed by itself: a call of xxhash then costs no more than numpy does."""
+"""Bytes from which a text is hashed by a call of xxhash: it then costs no more than numpy."""
 
 _MASKS = np.array([(1 << 8 * left) - 1 for left in range(9)], np.uint64)
-"""By the bytes that are left of a text: which of the next eight are its own."""
+"""Masks for the last word of a text, by the number of its bytes left."""
 
 _PER_MICROSECOND = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _BIG_DECIMAL = pa.decimal256(76, 38)
@@ -41,7 +41,7 @@ _BIG_DECIMAL = pa.decimal256(76, 38)
 
 
 def row_digest(batch: pa.RecordBatch) -> RowDigest:
-    """The digest of a batch's rows; digests of batches add up to that of all their rows."""
+    """The digest of a batch's rows; digests of batches add up."""
     rows = np.zeros(batch.num_rows, np.uint64)
     digest = empty_digest(batch.schema)
     sums = dict(digest.columns)
@@ -67,7 +67,7 @@ def hash_values(array: pa.Array) -> Hashes:
 
 
 def _hash_any(array: pa.Array) -> Hashes:
-    """The hash of each value; where it is null, anything."""
+    """The hash of each value; arbitrary for null."""
     types, kind = pa.types, array.type
     if isinstance(kind, pa.BaseExtensionType):
         return hash_values(array.storage)
@@ -159,7 +159,7 @@ def _hash_nested(array: pa.Array) -> Hashes:
 
 
 def _hash_bytes(array: pa.Array) -> Hashes:
-    """Of large binaries: all short ones at once, eight bytes after eight bytes; long ones apart."""
+    """Hash large binaries: short ones together, word by word; long ones one by one."""
     if len(array) == 0:
         return np.zeros(0, np.uint64)
     starts = np.frombuffer(array.buffers()[1], np.int64, len(array) + 1, array.offset * 8)
@@ -213,7 +213,7 @@ def _words_at(aligned: Hashes, at: npt.NDArray[np.int64]) -> Hashes:
 
 
 def _hash_words(words: npt.NDArray[np.uint64]) -> Hashes:
-    """Of values of several words each."""
+    """Hash values of several words each."""
     hashes = np.zeros(len(words), np.uint64)
     for place in range(words.shape[1]):
         hashes = _mixed(hashes + words[:, place])
@@ -221,7 +221,7 @@ def _hash_words(words: npt.NDArray[np.uint64]) -> Hashes:
 
 
 def _summed(parts: Hashes, offsets: npt.NDArray[np.int64]) -> Hashes:
-    """The hash of each group of parts: of its sum and its length."""
+    """The hash of each group of parts, from its sum and length."""
     sums = np.concatenate((np.zeros(1, np.uint64), np.cumsum(parts, dtype=np.uint64)))
     begin = offsets - offsets[0]
     grouped: Hashes = sums[begin[1:]] - sums[begin[:-1]]
@@ -229,7 +229,7 @@ def _summed(parts: Hashes, offsets: npt.NDArray[np.int64]) -> Hashes:
 
 
 def _places(offsets: npt.NDArray[np.int64]) -> Hashes:
-    """For each part a number that stands for its place in its group."""
+    """A hash of each part's place in its group, mixed into its own."""
     ranks = _ranks(offsets)
     return _mixed(np.arange(ranks.max(initial=0) + 1, dtype=np.uint64))[ranks]
 

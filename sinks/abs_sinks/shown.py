@@ -1,8 +1,7 @@
-"""How a URL is shown to people: in logs, errors, the trail. The one place where that is decided (I9).
+"""The form of a URL in logs, errors and the trail, without credentials (I9).
 
-A password in a URL may hold any character, also those that end a host, a path or a query for whoever
-cuts the text by hand. So a PostgreSQL URL is read as libpq reads it, and of any other one that may
-hold credentials nothing is shown but its scheme.
+A password may hold any character, also URL delimiters. So a PostgreSQL URL is parsed as by libpq, and
+of any other URL that may hold credentials only the scheme is shown.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ _DATABASES = ("postgresql", "postgres", "jdbc", "")
 
 
 def shown(url: str) -> str:
-    """What a URL names, without user, password and query.
+    """A URL without user, password and query.
 
-    ``postgresql://host:port/database`` of a libpq URI, keyword string or JDBC URL; of another URL its
-    scheme, host and path, or only its scheme where there is an ``@`` in it.
+    ``postgresql://host:port/database`` for a libpq URI, keyword string or JDBC URL; scheme, host and
+    path of others, or the scheme alone if the URL contains an ``@``.
     """
     text = url.strip()
     scheme = scheme_of(text)
@@ -32,15 +31,11 @@ def shown(url: str) -> str:
 
 
 def parts_of(url: str) -> SplitResult:
-    """The URL of a topic, a bucket or a folder, in its parts.
-
-    Raises:
-        OptionError: it has none; the URL is not shown.
-    """
+    """Split the URL of a topic, a bucket or a folder; ``OptionError`` (without the URL) if invalid."""
     try:
         return urlsplit(url)
     except ValueError:
-        # From None: the reason can quote the URL.
+        # ``from None``: the cause can quote the URL.
         raise OptionError(
             "This is no URL (it is not shown here, for it can hold a password).",
             remedy="write postgresql://host/database, kafka://host:port/topic or s3://bucket/prefix.",
@@ -48,7 +43,7 @@ def parts_of(url: str) -> SplitResult:
 
 
 def scheme_of(url: str) -> str:
-    """What a URL begins with, in lower case; empty for a path or libpq's keywords."""
+    """The URL's scheme in lower case; empty for a path or libpq's keywords."""
     found = _SCHEME.match(url.strip())
     return "jdbc" if url.strip().lower().startswith("jdbc:") else found[0].lower() if found else ""
 

@@ -1,4 +1,4 @@
-"""Values as text, exact; PostgreSQL reads it back as the same value, whatever its styles are."""
+"""Converts values to exact text, which PostgreSQL reads back under any of its style settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOUR_US = 3_600_000_000
 
 
 def plain_text(array: pa.Array, column: str) -> pa.StringArray:
-    """The text form of plain scalars, without quotes; null where the value is.
+    """The text form of plain scalars, without quotes; null for null.
 
     Floats are the shortest text that reads back as the same float; NaN, Infinity, -Infinity.
     Decimals are exact. Moments are in UTC, ``2024-02-29T12:00:00.000000Z``. Durations are hours,
@@ -37,7 +37,7 @@ def plain_text(array: pa.Array, column: str) -> pa.StringArray:
         _require_years(array, array.view(pa.int32()), _FIRST_DAY, _LAST_DAY, column)
     elif pa.types.is_timestamp(arrow):
         _require_years(array, array.view(pa.int64()), _FIRST_US, _LAST_US, column)
-        # As a wall clock: the cast of a zoned timestamp looks the zone up for every value.
+        # Without a zone: the cast of a zoned timestamp looks the zone up for every value.
         clock = array.view(pa.timestamp("us")).cast(pa.string())
         iso = pc.replace_substring(clock, " ", "T")
         return iso if arrow.tz is None else pc.binary_join_element_wise(iso, "Z", "")
@@ -85,7 +85,7 @@ def _hexadecimal(array: pa.Array) -> pa.StringArray:
 def _clock(ticks: pa.Array) -> pa.StringArray:
     """Microseconds as [-]hours:minutes:seconds.micros."""
     signed = ticks.fill_null(0).to_numpy(zero_copy_only=False)
-    # As unsigned numbers, so that the least int64 has an absolute value too.
+    # Unsigned, so that the minimum of int64 has an absolute value too.
     size = np.where(signed < 0, -signed.view(np.uint64), signed.view(np.uint64))
     hours = pa.array(size // np.uint64(_HOUR_US)).cast(pa.string())
     rest = pa.array((size % np.uint64(_HOUR_US)).astype(np.int64), pa.time64("us"))
@@ -113,7 +113,7 @@ def interval_parts(array: pa.Array, column: str) -> Array:
 
 def _interval(array: pa.Array, column: str) -> pa.StringArray:
     parts = interval_parts(array, column)
-    # Months and days have both a sign: under IntervalStyle sql_standard a lone one goes for all.
+    # Both months and days have a sign: under IntervalStyle sql_standard a single one applies to all.
     made = pc.binary_join_element_wise(
         _signed(pa.array(parts["months"])),
         " mons ",

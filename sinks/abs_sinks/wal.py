@@ -1,4 +1,4 @@
-"""The store of segments that a URL names: for the Kafka sink's option ``wal``, and for ``abs wal``."""
+"""Opens the segment store of a URL, for the Kafka sink's option ``wal`` and for ``abs wal``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def segment_store(url: str) -> SegmentStore:
 
 
 def _folder(path: str) -> Path:
-    """The folder that an absolute path names: a relative one is another in each process."""
+    """The folder of an absolute path; a relative one would differ between processes."""
     if "\0" in path:
         raise OptionError(f"wal: {path[:200]!a} holds a zero byte.", remedy=_WHERE)
     try:

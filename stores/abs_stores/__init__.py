@@ -1,1 +1,1 @@
-"""State and snapshots of the embedded runtime that are kept in PostgreSQL and S3."""
+"""State and snapshots of the embedded runtime in PostgreSQL and S3."""

@@ -1,8 +1,8 @@
 """A snapshot store of the embedded runtime in S3: blobs as objects, records put if absent.
 
-``{path}/blobs/{key}`` and ``{path}/complete/{checkpoint}.record``. A record's ``If-None-Match: *`` is
-what makes a decision happen once; the server must honour it on put (Amazon S3 does; the preflight of
-the sink looks). A reply that is lost is settled by trying again: the same record is no conflict.
+``{path}/blobs/{key}`` and ``{path}/complete/{checkpoint}.record``. A record's ``If-None-Match: *``
+makes a decision happen once; the server must honour it on put (Amazon S3 does; the sink's preflight
+checks). After a lost reply the put is repeated: the same record is no conflict.
 """
 
 from __future__ import annotations
@@ -27,10 +27,9 @@ _RECORD = re.compile(r"(\d{1,18})\.record")
 
 
 class S3SnapshotStore:
-    """Durable as the bucket is. See ``abs_core.state.contracts.SnapshotStore``.
+    """As durable as the bucket. See ``abs_core.state.contracts.SnapshotStore``.
 
     Args:
-        server: where the bucket is.
         folder: the store's own, ``Location.parse("s3://bucket/prefix")``; no lifecycle rule may
             delete objects in it.
         sse: server-side encryption; None: the bucket's default.
@@ -90,7 +89,7 @@ class S3SnapshotStore:
         self._objects.delete([self._record(checkpoint)])
 
     def is_private(self) -> bool:
-        """False: who else may write to a bucket cannot be told."""
+        """False: a bucket does not tell who else may write to it."""
         return False
 
     def _record(self, checkpoint: int) -> str:

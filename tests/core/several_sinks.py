@@ -1,4 +1,4 @@
-"""One query that writes to three fake systems under one decision, and an engine that runs it.
+"""One query that writes to several systems under one decision, and an engine that runs it.
 
 Its calls go over one wire, which tells them apart by their system: ``b.commit``. An engine dies, or its
 run fails and is ended, and the next run goes on with the epoch that was not done.
@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from functools import partial
+from typing import Protocol, TypeVar
 
 from abs_core.contracts import RegisterStore, Sink, Task, Writer
 from abs_core.coordinator import Coordinator, Report
@@ -74,54 +75,90 @@ class Line(Wire):
 
 
 class System:
-    """A fake system that one sink writes to."""
+    """A system that one sink writes to.
 
-    def __init__(self, name: str, wire: Wire) -> None:
-        self.name = name
+    Args:
+        new_sink: builds a sink, as a new process would.
+        register: the system's own, past the wire.
+        look: what is in it, past the wire.
+        dies: what the system makes of a writer whose process dies.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        wire: Wire,
+        new_sink: Callable[[], Sink],
+        register: Callable[[], RegisterStore],
+        look: Look,
+        dies: Callable[[Writer], None] = lambda writer: None,
+    ) -> None:
         self.line = Line(wire, name)
-        self._harness = FakeHarness("2pc", "append")
-        self._target: FakeTarget = self._harness._target
+        self.register = register
+        self.dies = dies
+        self._new_sink = new_sink
+        self._look = look
 
     def sink(self) -> Sink:
-        own = ComposingSink(self._target) if self.name == "c" else self._harness.new_sink()
-        return SinkBehind(own, self.line)
+        return SinkBehind(self._new_sink(), self.line)
 
     def read(self) -> Counter[Row]:
-        return Counter(self._harness.read())
+        return Counter(self._look.read())
 
     def leftovers(self) -> Sequence[str]:
-        return self._harness.leftovers(JOB)
+        return self._look.leftovers(JOB)
 
-    def register(self) -> RegisterStore:
-        """Past the wire."""
-        return FakeSink(self._target, "2pc", "append").register()
+
+class Look(Protocol):
+    """The part of a ``Harness`` that looks at its target."""
+
+    def read(self) -> Iterable[Row]: ...
+
+    def leftovers(self, job: str) -> Sequence[str]: ...
+
+
+def fake(name: str, wire: Wire) -> System:
+    harness = FakeHarness("2pc", "append")
+    target: FakeTarget = harness._target
+    new_sink = partial(ComposingSink, target) if name == "c" else harness.new_sink
+    return System(name, wire, new_sink, FakeSink(target, "2pc", "append").register, harness)
+
+
+def three_fakes(wire: Wire) -> Mapping[str, System]:
+    """``a`` has the register, ``c`` composes what its tasks have staged."""
+    return {name: fake(name, wire) for name in "abc"}
 
 
 @dataclass
 class World:
-    """Three systems: ``a`` has the register, ``c`` composes what its tasks have staged."""
+    """Several systems; the first one has the register.
+
+    Args:
+        opened: makes them, by name, with their calls going over the wire.
+    """
 
     wire: Wire = field(default_factory=Wire)
+    opened: Callable[[Wire], Mapping[str, System]] = three_fakes
     events: list[Event] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.systems = {name: System(name, self.wire) for name in "abc"}
+        self.systems = self.opened(self.wire)
 
-    def run(self, names: Sequence[str] = "abc", *, patience: Patience = QUICK) -> Run:
-        """A new run of the job over these of the systems."""
-        chosen = {name: self.systems[name] for name in names}
+    def run(self, names: Iterable[str] = (), *, patience: Patience = QUICK) -> Run:
+        """A new run of the job over these of the systems, or all."""
+        chosen = {name: self.systems[name] for name in names or self.systems}
         return Run(chosen, patience, self.events.append)
 
     def state(self) -> JobState:
-        stored = self.systems["a"].register().load(JOB)
+        stored = next(iter(self.systems.values())).register().load(JOB)
         assert stored is not None
         return stored.state
 
-    def check_whole(self, names: Sequence[str] = "abc") -> None:
-        """Each epoch is in all of these exactly once, or in none."""
+    def check_whole(self) -> None:
+        """Each epoch is in all systems exactly once, or in none."""
+        seen = {name: system.read() for name, system in self.systems.items()}
         for number, parts in enumerate(EPOCHS):
             expected = Counter(row for part in parts for row in part)
-            seen = {name: self.systems[name].read() for name in names}
             held = {
                 n: Counter({r: c for r, c in s.items() if r in expected}) for n, s in seen.items()
             }
@@ -130,10 +167,10 @@ class World:
                 f"{found.total()} rows in {name}" for name, found in held.items()
             )
 
-    def check_done(self, epochs: int = len(EPOCHS), names: Sequence[str] = "abc") -> None:
-        """Exactly so many epochs are in each of these, once."""
+    def check_done(self, epochs: int = len(EPOCHS), names: Iterable[str] = ()) -> None:
+        """Exactly so many epochs are in each of these, or in all, once."""
         expected = Counter(row for parts in EPOCHS[:epochs] for part in parts for row in part)
-        for name in names:
+        for name in names or self.systems:
             found = self.systems[name].read()
             assert found == expected, (
                 f"{name}: missing {expected - found}, extra {found - expected}"
@@ -156,6 +193,7 @@ class Run:
         patience: Patience,
         observe: Callable[[Event], None],
     ) -> None:
+        self._systems = systems
         self.sinks = {name: system.sink() for name, system in systems.items()}
         identities = tuple((name, f"{name}: {sink.target}") for name, sink in self.sinks.items())
         target = AND.join(target for _, target in identities)
@@ -177,6 +215,7 @@ class Run:
             co_commit=False,
             patience=patience,
             observe=observe,
+            fence=self._fence,
         )
         self.open_writers: list[Writer] = []
 
@@ -217,6 +256,15 @@ class Run:
         self.coordinator.begin(epoch)
         self.coordinator.roll_forward()
 
+    def _fence(self, state: JobState) -> None:
+        for sink in self.sinks.values():
+            sink.fence(state)
+
+    def die(self) -> None:
+        """Its process dies: each system makes of the writers what it does with a dead client's."""
+        for system, writer in zip(self._systems.values(), self.open_writers, strict=False):
+            system.dies(writer)
+
     def fail(self) -> None:
         """As Spark does with an epoch that failed: writers give up, and the run is ended."""
         for writer in self.open_writers:
@@ -251,12 +299,15 @@ class Query:
                 run.epoch(self.next)
                 self.next += 1
         except Halted:
+            run.die()
             return False
         except AbsError as error:
             if not error.retryable:
                 raise
-            with suppress(Halted):
+            try:
                 run.fail()
+            except Halted:
+                run.die()
             return False
         return True
 

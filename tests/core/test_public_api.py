@@ -17,7 +17,7 @@ PUBLIC = {
         protocol registers routing runtime source state testing wal
     """,
     "abs_core.runtime": """
-        STRATEGIES EventTime Graph Job Restore Settings Stream describe mermaid
+        STRATEGIES EventTime Graph Job Restore Settings Sinks Stream describe mermaid
     """,
     "abs_core.testing": """
         Calls Changing ChangingOpener Check ForkServer Harness Holding Killed Opener

@@ -4,111 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from abs_core import protocol
 from abs_core.coordinator import Report
 from abs_core.coordinator.rollforward import RollForward
-from abs_core.errors import AbsError, ConfigError, HandleLostError, UnavailableError
+from abs_core.errors import ConfigError, HandleLostError, UnavailableError
 from abs_core.events import SweepFailed
 from abs_core.model import HandleName, JobState, NamedSink
 from abs_core.several import sinkmap
 from abs_core.several.sinkmap import number_of
 from abs_core.testing.cuts import Halted
 from abs_core.testing.fault_injection import Fault, Wire
-from tests.core.several_sinks import EPOCHS, LONG, NONE, QUICK, Query, Run, World
-
-FAULTS = {
-    "dies before": Fault.HALTED,
-    "dies after": Fault.ENDED,
-    "request lost": Fault.LOST,
-    "reply lost": Fault.UNANSWERED,
-    "doubled": Fault.DOUBLED,
-    "delayed until the next run": Fault.DELAYED,
-    "delayed beyond the end": Fault.DELAYED,
-}
-READS = ("load", "inspect", "in_doubt")
-WRITERS = ("write", "pre_commit")
-
-
-def calls() -> list[str]:
-    """The calls of the query without a fault."""
-    world = World()
-    assert Query(world.run).live()
-    world.check_done()
-    assert world.leftovers() == []
-    return list(world.wire.seen)
-
-
-def may_be(fault: Fault, call: str) -> bool:
-    kind = call.partition(".")[2]
-    if kind in READS:
-        return fault in (Fault.HALTED, Fault.LOST)
-    return fault is not Fault.DOUBLED or kind not in WRITERS
-
-
-def meet(what: str, position: int, begin: Callable[[World], Callable[..., Run]]) -> None:
-    """A query whose call at the position meets the fault; after every run that ends, look."""
-    world = World()
-    late = what == "delayed beyond the end"
-    early = FAULTS[what] is Fault.DELAYED and not late
-    world.wire.planned.extend([*[Fault.NONE] * position, FAULTS[what]])
-    query = Query(partial(begin(world), patience=NONE if early else QUICK))
-    for _ in range(4):
-        if query.live():
-            break
-        if early:
-            deliver(world)
-        recovered = begin(world)()
-        recovered.recover(query.next)
-        world.check_whole()
-    assert query.done, "the query does not get to its end"
-    world.check_done()
-    deliver(world)
-    world.check_done()
-    last = len(EPOCHS) - 1
-    begin(world)().epoch(last)
-    world.check_done()
-    begin(world)().recover(last + 1)  # a start sweeps
-    world.check_done()
-    assert world.leftovers() == []
-
-
-def deliver(world: World) -> None:
-    while world.wire.delayed:
-        world.wire.deliver(0)
-
-
-def meet_all(
-    what: str,
-    begin: Callable[[World], Callable[..., Run]] = lambda world: world.run,
-    only: str = "",
-) -> int:
-    """Every call of the query, by its position; how many were tried.
-
-    Args:
-        only: calls of this name.
-    """
-    failures, tried = [], 0
-    for position, call in enumerate(calls()):
-        if not may_be(FAULTS[what], call) or only not in call:
-            continue
-        tried += 1
-        try:
-            meet(what, position, begin)
-        except (AssertionError, AbsError) as broken:
-            failures.append(f"{call} at {position}, {what}: {broken}")
-    assert not failures, f"{len(failures)} of {tried}:\n" + "\n".join(failures)
-    return tried
+from tests.core.several_positions import FAULTS, Begin, calls, meet_all, places
+from tests.core.several_sinks import LONG, NONE, QUICK, Run, World
 
 
 @pytest.mark.parametrize("what", FAULTS)
 def test_whatever_becomes_of_a_call_an_epoch_is_in_all_systems_once_or_in_none(what: str) -> None:
-    tried = meet_all(what)
-    print(f"{what}: {tried} positions")
-    assert tried > 20
+    tried = places(calls(), [what])
+    meet_all(tried)
+    print(f"{what}: {len(tried)} positions")
+    assert len(tried) > 20
 
 
 class PerSink(Run):
@@ -124,6 +42,10 @@ class PerSink(Run):
     def recover(self, epoch: int) -> None:
         for run in self.each:
             run.recover(epoch)
+
+    def die(self) -> None:
+        for run in self.each:
+            run.die()
 
     def fail(self) -> None:
         for run in self.each:
@@ -148,9 +70,10 @@ def committing_before_all_have_pre_committed(world: World) -> Callable[..., Run]
     return lambda patience=QUICK: Hasty(world.systems, patience, print)
 
 
-def found(what: str, only: str, begin: Callable[[World], Callable[..., Run]], why: str) -> None:
+def found(what: str, only: str, begin: Begin, why: str) -> None:
+    chosen = [place for place in places(calls(), [what]) if place.call == only]
     with pytest.raises(AssertionError, match=why) as failed:
-        meet_all(what, begin, only)
+        meet_all(chosen, begin=begin)
     print(failed.value)
 
 

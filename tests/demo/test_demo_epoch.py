@@ -28,3 +28,7 @@ def test_one_query_writes_every_flight_to_three_targets_once_over_kills(protocol
     for audit in (result["audit"], *result["audits"].values()):
         assert audit["expected"]["records"] == audit["actual"]["records"] == result["rows"]
     assert set(result["audits"]) == {"topic", "bucket"}
+    assert sum(found["rows"] for found in result["by_epoch"]) == result["rows"]
+    for found in result["by_epoch"]:
+        assert found["committed"]
+        assert found["found"] == dict.fromkeys(("table", "topic", "bucket"), found["rows"])

@@ -15,7 +15,7 @@ import pytest
 
 from abs_cli.main import main
 from abs_core.errors import ConfigError
-from abs_services import Way
+from abs_services import Provider
 from abs_services.contracts import Running
 from abs_services.lasting import statuses, take_down
 from abs_services.processes import ProcessId
@@ -141,7 +141,7 @@ def test_a_process_that_only_has_the_recorded_pid_is_not_killed(
     cache: Path, call: Callable[..., Called], bystander: psutil.Process
 ) -> None:
     earlier = ProcessId(bystander.pid, bystander.create_time() - 60)
-    record(Running("postgres", Way.NATIVE, {}, process=earlier))
+    record(Running("postgres", Provider.NATIVE, {}, process=earlier))
     assert [status.is_up for status in statuses()] == [False]
     assert json.loads(call("down", "--json").out) == {"postgres": {"was_up": False}}
     assert bystander.is_running()
@@ -154,13 +154,13 @@ def test_the_process_with_recorded_pid_and_start_time_is_ended(
     # The counterpart: without it the test above could pass because nothing is ever ended.
     exact = ProcessId.of(bystander.pid)
     assert exact is not None
-    record(Running("postgres", Way.NATIVE, {}, process=exact))
+    record(Running("postgres", Provider.NATIVE, {}, process=exact))
     assert json.loads(call("down", "--json").out) == {"postgres": {"was_up": True}}
     assert bystander.wait(10) is not None
 
 
 def test_a_command_that_fails_leaves_the_state_as_it_was(cache: Path) -> None:
-    record(Running("s3", Way.NATIVE, {"A": "b"}))
+    record(Running("s3", Provider.NATIVE, {"A": "b"}))
 
     def fail_half_way() -> None:
         with changing_state() as state:
@@ -175,7 +175,7 @@ def test_a_command_that_fails_leaves_the_state_as_it_was(cache: Path) -> None:
 def test_an_unreadable_state_file_is_a_clear_error(
     cache: Path, call: Callable[..., Called]
 ) -> None:
-    record(Running("s3", Way.NATIVE, {}))
+    record(Running("s3", Provider.NATIVE, {}))
     (cache / "state.json").write_text('{"version": 99, "services": {}}')
     with pytest.raises(ConfigError, match=r"state\.json"):
         read_state()

@@ -9,15 +9,15 @@ import psycopg
 import pytest
 
 from abs_core.errors import AbsError
-from abs_services import KafkaService, PostgresService, S3Service, Services, Way, services
+from abs_services import KafkaService, PostgresService, Provider, S3Service, Services, services
 from abs_services.buckets import s3_client
 
 pytestmark = [pytest.mark.services, pytest.mark.timeout(300)]
 
 
-@pytest.fixture(scope="module", params=[Way.NATIVE, Way.DOCKER])
+@pytest.fixture(scope="module", params=[Provider.NATIVE, Provider.DOCKER])
 def way(request: pytest.FixtureRequest) -> Services:
-    if request.param is Way.DOCKER:
+    if request.param is Provider.DOCKER:
         from abs_services.containers import why_unusable
 
         if reason := why_unusable():
@@ -131,7 +131,7 @@ def test_what_finds_a_service_finds_it_as_an_external_one(
     an_s3: S3Service,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    external = services(Way.EXTERNAL)
+    external = services(Provider.EXTERNAL)
     pairs = ((a_postgres, external.postgres), (a_kafka, external.kafka), (an_s3, external.s3))
     for service, find in pairs:
         for name, value in service.env.items():

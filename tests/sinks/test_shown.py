@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from abs_audit.locate import relation
-from abs_cli.state import State
+from abs_cli.state import Registers
 from abs_cli.trail import noted
 from abs_clients.postgres.address import Address
 from abs_clients.postgres.connection import connect
@@ -102,7 +102,7 @@ def test_no_part_of_a_password_is_in_an_address_or_its_error(form: str, password
         assert_hidden(told(error))
     else:
         assert_hidden(f"{address} {address!r} {address.label} {address.place} {options!r}")
-    for read in (lambda: State.at(url, "abs"), lambda: relation([url], table="t")):
+    for read in (lambda: Registers.at(url, "abs"), lambda: relation([url], table="t")):
         try:
             assert_hidden(repr(read()))
         except AbsError as error:

@@ -122,6 +122,6 @@ def damage_is_named(case: StateCase) -> None:
 
 
 def _flipped(content: bytes, part: int) -> bytes:
-    """One bit is another one, at that many eighths of the content."""
+    """The content with one bit flipped, at that many eighths."""
     place = len(content) * part // 8
     return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]

@@ -1,4 +1,4 @@
-"""Rules of state backends: what queries read, beside the writer and over several tasks."""
+"""Rules of state backends for queries, beside the writer and over several tasks."""
 
 from __future__ import annotations
 

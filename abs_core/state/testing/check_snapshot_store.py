@@ -1,4 +1,4 @@
-"""Proves a snapshot store: what is put comes back or its damage is named; a record is written once."""
+"""Checks a snapshot store: content or an error that names its damage; each record once."""
 
 from __future__ import annotations
 
@@ -18,18 +18,13 @@ RECORD = b'{"any": "bytes"}\n\x00\xff'
 def check_snapshot_store(
     new_store: Callable[[], SnapshotStore], damage: Damage, damage_record: Callable[..., None]
 ) -> list[str]:
-    """Run every rule, each on an empty store.
+    """Run every rule on an empty store; returns the rules' names.
+
+    Raises AssertionError with the name of a broken rule.
 
     Args:
-        new_store: builds an empty store.
-        damage: changes a blob behind the store's back, or deletes it: (store, key, change or None).
+        damage: changes or deletes a blob directly: (store, key, change or None).
         damage_record: the same for a completion record: (store, checkpoint, change or None).
-
-    Returns:
-        the names of the rules that were checked.
-
-    Raises:
-        AssertionError: a rule is broken; its name is in the message.
     """
     rules: dict[str, Callable[[], None]] = {
         "what is put comes back": lambda: _round_trip(new_store()),

@@ -1,7 +1,7 @@
-"""Proves a state backend and a snapshot store by the contract in ``abs_core.state.contracts``.
+"""Checks a state backend by the contract in ``abs_core.state.contracts``.
 
-A rule drives whole runs: several subtasks, checkpoints that complete, fail or are cut off, restores at
-another parallelism. ``check_snapshot_store`` proves stores; ``state_machine`` searches by chance.
+A rule drives whole runs: several subtasks, checkpoints that complete, fail or are cut off, restores
+at another parallelism. ``check_snapshot_store`` checks stores; ``state_machine`` searches randomly.
 """
 
 from __future__ import annotations
@@ -44,13 +44,9 @@ Rule = Callable[[StateCase], None]
 
 
 def check_state(subject: StateSubject, rules: Sequence[Rule] | None = None) -> list[str]:
-    """Run every rule, each on a job of its own.
+    """Run every rule on a job of its own; returns the rules' names.
 
-    Returns:
-        the names of the rules that were checked.
-
-    Raises:
-        AssertionError: a rule is broken; its name is in the message.
+    Raises AssertionError with the name of a broken rule.
     """
     chosen = applicable(subject) if rules is None else rules
     for rule in chosen:
@@ -65,7 +61,7 @@ def check_state(subject: StateSubject, rules: Sequence[Rule] | None = None) -> l
 
 
 def applicable(subject: StateSubject) -> list[Rule]:
-    """The rules that this backend is under."""
+    """The rules that apply to this backend."""
     return [*RULES, *(RULES_OF_SEVERAL if subject.in_flight > 1 else ())]
 
 
@@ -94,7 +90,7 @@ def of_a_key_that_is_put_twice_the_last_value_wins(case: StateCase) -> None:
 
 
 def a_key_of_another_subtask_is_refused(case: StateCase) -> None:
-    """At the latest when the snapshot is made durable: no restore would give the entry back."""
+    """At the latest when the snapshot is persisted: no restore would return the entry."""
     case.start(2, old=False)
     case.fill("v")
     key = next(key for key in KEYS if case.backend(key) is case.backends[1])
@@ -107,7 +103,7 @@ def a_key_of_another_subtask_is_refused(case: StateCase) -> None:
 
 
 def state_under_another_register_is_refused_or_not_seen(case: StateCase) -> None:
-    """Its generations and checkpoints have the same numbers by chance."""
+    """Its generations and checkpoints have equal numbers."""
     case.fill("of the first job")
     for _ in range(3):
         case.put({KEYS[0]: b"new"})
@@ -214,7 +210,7 @@ def a_state_that_nobody_asks_for_is_carried_along(case: StateCase) -> None:
 
 
 def a_state_that_nobody_asks_for_can_be_dropped(case: StateCase) -> None:
-    """For good: it is neither here nor in a later snapshot, and its name is free."""
+    """It is in no later snapshot, and its name is free."""
     for dropped, other in ((FLAT, NESTED), (NESTED, FLAT)):
         case.fill("v")
         case.crash(expect=case.complete())
@@ -305,7 +301,7 @@ def a_savepoint_can_be_read_by_every_backend(case: StateCase) -> None:
 
 
 def _move(case: StateCase, to: NewBackend, parallelism: int, model: Model, when: str) -> None:
-    """Carry the job over to another backend by a savepoint; its name is another one there."""
+    """Move the job to another backend (and name) by a savepoint."""
     store = case.savepoint()
     subject = replace(case.subject, new_backend=to)
     case.close()

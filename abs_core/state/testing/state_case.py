@@ -1,4 +1,4 @@
-"""One job's keyed state under test: its backends, its snapshot store, and what must be in them."""
+"""One job's keyed state under test: backends, snapshot store, and expected content."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Deep = dict[tuple[bytes, bytes], bytes]
 
 @dataclass
 class Model:
-    """What the state must be, in two dictionaries."""
+    """The expected state, in two dictionaries."""
 
     flat: Flat = field(default_factory=dict)
     deep: Deep = field(default_factory=dict)
@@ -46,13 +46,11 @@ class Model:
 
 @dataclass(frozen=True)
 class StateSubject:
-    """What is put under the check.
+    """The subject of a check.
 
     Args:
-        new_backend: builds the backend of one subtask.
-        new_store: builds an empty snapshot store.
-        damage: changes a blob of the store behind its back: (store, key, content or None to delete).
-        in_flight: how many checkpoints the backend can have between snapshot and completion.
+        damage: changes a blob of the store directly: (store, key, content or None to delete).
+        in_flight: checkpoints that may be between snapshot and completion.
         flat: the shape of the table; with ``value:int64`` values are hashed to eight bytes.
     """
 
@@ -64,11 +62,9 @@ class StateSubject:
 
 
 class StateCase:
-    """One run of the job after the other, as a runtime would drive them.
+    """Consecutive runs of the job, as a runtime would drive them.
 
-    Args:
-        subject: what is checked.
-        job: the job's key; external backends keep its state under it.
+    ``job`` is the job's key; external backends keep its state under it.
     """
 
     def __init__(self, subject: StateSubject, job: str, parallelism: int = 2) -> None:
@@ -103,14 +99,14 @@ class StateCase:
                 backend.restore(handles, source)
 
     def begin_anew(self, register: str) -> None:
-        """Another job of the same name, which knows nothing of this one."""
+        """Another job of the same name, independent of this one."""
         self.close()
         self.store, self.model, self.register = self.subject.new_store(), Model(), register
         self.generation = self.checkpoint = 0
         self.start(2)
 
     def crash(self, parallelism: int | None = None, expect: Model | None = None) -> None:
-        """End the run where it stands; begin another, and say what it must find."""
+        """End the run abruptly, begin another, and set the expected state."""
         count = parallelism or len(self.backends)
         self.start(count, old=False)
         self.model = Model() if expect is None else expect.copy()
@@ -133,7 +129,7 @@ class StateCase:
         return self.backends[owner(key_group(key, GROUPS), len(self.backends), GROUPS)]
 
     def value(self, text: bytes | None) -> bytes | None:
-        """What stands for this text in the table."""
+        """The table's value for this text."""
         if text is None or self.subject.flat == "value:bytes":
             return text
         return xxhash.xxh3_64_digest(text)
@@ -182,7 +178,7 @@ class StateCase:
         return handles
 
     def decide(self, number: int, handles: Sequence[Handle]) -> Model:
-        """Write the completion record; returns what the checkpoint holds."""
+        """Write the completion record; returns the checkpoint's content."""
         record = json.dumps([handle_to_json(handle) for handle in handles]).encode()
         self.store.complete(number, record, [ref for handle in handles for ref in handle.blobs])
         return self.copies[number][0]
@@ -210,7 +206,7 @@ class StateCase:
         return [handle_from_json(value) for value in record]
 
     def savepoint(self) -> SnapshotStore:
-        """A store that holds nothing but a savepoint of the present state."""
+        """A new store with a savepoint of the present state."""
         store = self.subject.new_store()
         number = self.snapshot()
         self.write_savepoint(store, self.copies[number][1])
@@ -229,7 +225,7 @@ class StateCase:
     # What must hold
 
     def holds(self, when: str) -> None:
-        """Assert that the live state is the model's, by every way to read it."""
+        """Assert that the live state is the model's, by every read method."""
         for backend in self.backends:
             mine = [key for key in KEYS if self.backend(key) is backend]
             table, nested = self.table(backend), backend.table(NESTED, SHAPE_OF_NESTED)
@@ -246,7 +242,7 @@ class StateCase:
                 assert found == wanted, f"{when}: the entries of {key!r} are {found}, not {wanted}"
 
     def holds_each_once(self, when: str) -> None:
-        """Assert that a savepoint has each entry of the model exactly once, and nothing else."""
+        """Assert that a savepoint has each entry of the model exactly once, and no other."""
         store, seen = self.savepoint(), set()
         for handle in self.handles(store.completed()[-1], store):
             for entries in read(store, handle.blobs, GroupRange(0, GROUPS)):
@@ -264,7 +260,7 @@ class StateCase:
 
 
 def blobs_of(record: bytes) -> list[str]:
-    """The keys of the blobs that a completion record of this check names."""
+    """The blobs' keys in a completion record of this check."""
     handles = [handle_from_json(value) for value in json.loads(record)]
     return [ref.key for handle in handles for ref in handle.blobs]
 

@@ -1,1 +1,1 @@
-"""Kafka, as sinks and sources know it."""
+"""Kafka, for sinks and sources."""

@@ -1,13 +1,13 @@
-"""Topics, their settings and where their partitions begin and end: asked of librdkafka's admin client.
+"""Topics, their settings and offsets, by librdkafka's admin client.
 
-Both sinks and sources ask here, so what brokers say while they come and go is handled once:
+Sinks and sources share it, so behaviour of restarting brokers is handled once:
 
-- A password or certificate that is refused is an event to librdkafka, which goes on trying. It becomes
-  the error.
-- librdkafka goes on to wait for a controller or leader that has died, for as long as it remembers it as
-  that. After a request without an answer the next one is by a new client.
-- Brokers hear of topics one after the other, and one that has just started may have heard of none: a
-  topic counts as missing after ``timeouts.UNHEARD_PAUSES`` (``until_heard``).
+- A refused password or certificate is an event to librdkafka, which goes on trying. It becomes
+  an error.
+- librdkafka waits for a dead controller or leader as long as it remembers it as such. After a
+  request without an answer the next one uses a new client.
+- Brokers learn of topics one after the other, and a restarted one may know none: a topic counts
+  as missing after ``timeouts.UNHEARD_PAUSES`` (``until_heard``).
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ Partition = tuple[str, int]
 
 
 class Admin:
-    """Asks a cluster. Thread-safe; every call is a request to the brokers, of some milliseconds.
+    """Queries a cluster. Thread-safe; every call is a request of some milliseconds.
 
-    Every call raises UnavailableError where no answer comes in time, RefusedError where the brokers
-    refuse for good, and OptionError where a setting is none.
+    Every call raises UnavailableError without an answer in time, RefusedError if the brokers refuse
+    for good, and OptionError for a wrong setting.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -71,14 +71,13 @@ class Admin:
         call: Callable[[AdminClient, float], T],
         seconds: float = timeouts.REQUEST_SECONDS,
     ) -> T:
-        """What a call of librdkafka's client returns.
+        """The result of a call of librdkafka's client.
 
-        Another thread may give up the client meanwhile. It is kept until the answer is there: a client
-        that is closed gives none.
+        Another thread may replace the client meanwhile; it is kept open until the answer arrives.
 
         Args:
-            doing: what it does, as the end of a sentence.
-            call: gets the client, and how long it may take.
+            doing: the action, as the end of a sentence.
+            call: gets the client, and its time limit.
         """
         client = self._opened()
         try:
@@ -96,7 +95,7 @@ class Admin:
         return answer
 
     def open(self) -> None:
-        """Say at once where the brokers let nobody in with these settings."""
+        """Fail at once if the brokers refuse these settings."""
         self._opened()
 
     def _opened(self) -> AdminClient:
@@ -108,24 +107,20 @@ class Admin:
             return self._client
 
     def renew(self, client: AdminClient | None = None) -> None:
-        """The next request is by a new client.
-
-        Args:
-            client: only if it would have been by this one.
-        """
+        """Use a new client for the next request, if it would use this one."""
         with self._lock:
             if self._client is not None and client in (None, self._client):
                 self._client = new_client(self._settings, self._events.append)
 
     def close(self) -> None:
-        """Let the client go; the next request is by a new one."""
+        """Close the client; the next request makes a new one."""
         with self._lock:
             self._client = None
 
     def until_heard(self, look: Callable[[], T], misses: Callable[[T], bool]) -> T:
-        """What a look finds; where something is missing that should be there, what a later look finds.
+        """The result of a look, repeated while something is missing that should exist.
 
-        A client may keep to the broker that it has asked: each further look is by a new one.
+        A client may stay with one broker, so each further look uses a new client.
         """
         found = look()
         for pause in timeouts.UNHEARD_PAUSES:
@@ -137,7 +132,7 @@ class Admin:
         return found
 
     def names(self, seconds: float = timeouts.REQUEST_SECONDS) -> list[str]:
-        """The topics that there are, as far as the principal may see them."""
+        """The topics that the principal may see."""
         doing = "listing the topics"
         return sorted(self.ask(doing, lambda a, s: a.list_topics(timeout=s).topics, seconds))
 
@@ -148,13 +143,10 @@ class Admin:
         *,
         operations: bool = False,
     ) -> dict[str, Any]:
-        """What librdkafka says (``TopicDescription``) of those of the topics that this broker knows.
+        """``TopicDescription`` of the topics that this broker knows.
 
-        Args:
-            operations: with what the principal may do.
-
-        Raises:
-            RefusedError: one may not be described.
+        With ``operations``, also what the principal may do. Raises RefusedError if one may not be
+        described.
         """
         wanted = sorted(set(names))
         if not wanted:
@@ -185,10 +177,10 @@ class Admin:
         return self.ask(f"looking at topics {', '.join(wanted)}", call, seconds)
 
     def configs(self, name: str, seconds: float = timeouts.REQUEST_SECONDS) -> dict[str, str]:
-        """The settings of a topic, defaults included, as far as they have a value.
+        """The settings of a topic that have a value, defaults included.
 
         Raises:
-            SchemaError: this broker knows no such topic.
+            SchemaError: this broker does not know the topic.
             RefusedError: they may not be read.
         """
         resource = ConfigResource(ResourceType.TOPIC, name)
@@ -203,11 +195,7 @@ class Admin:
         return {e.name: str(e.value) for e in entries.values() if e.value is not None}
 
     def set_config(self, name: str, key: str, value: str) -> None:
-        """Set one of a topic's settings.
-
-        Raises:
-            RefusedError: it may not be altered.
-        """
+        """Set one of a topic's settings; raises RefusedError."""
         resource = ConfigResource(
             ResourceType.TOPIC,
             name,
@@ -223,13 +211,9 @@ class Admin:
     def create(
         self, name: str, partitions: int, configs: Mapping[str, str], *, dry: bool = False
     ) -> None:
-        """Make a topic with as many replicas as the brokers' default, unless it is there.
+        """Create a topic with the brokers' default of replicas, if absent; raises RefusedError.
 
-        Args:
-            dry: only ask whether it may be made.
-
-        Raises:
-            RefusedError: it may not be made.
+        With ``dry`` it only asks whether the topic may be created.
         """
         new = NewTopic(name, num_partitions=partitions, replication_factor=-1, config=dict(configs))
 
@@ -244,7 +228,7 @@ class Admin:
         self.ask(f"making the topic {name} (CREATE)", call)
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete topics; one that is not there is no error."""
+        """Delete the topics that exist."""
         wanted = sorted(set(names))
 
         def call(client: AdminClient, seconds: float) -> None:
@@ -261,9 +245,9 @@ class Admin:
     def offsets(
         self, asked: Mapping[Partition, OffsetSpec], seconds: float = timeouts.REQUEST_SECONDS
     ) -> dict[Partition, int]:
-        """Offsets of partitions; the end is that of the isolation level that the settings name.
+        """Offsets of partitions; the end is that of the settings' isolation level.
 
-        Under ``read_committed`` this is the last stable offset: before it no transaction is open.
+        Under ``read_committed`` this is the last stable offset.
         """
         if not asked:
             return {}
@@ -287,7 +271,7 @@ class Admin:
 
 
 def topic_uuid(description: Any) -> str | None:
-    """A topic's id as the protocol's UUID; None where the brokers know no ids, and tell zeros."""
+    """A topic's id as the protocol's UUID; None if the brokers know no ids (all zeros)."""
     given, mask = description.topic_id, (1 << 64) - 1
     if given is None:
         return None
@@ -307,7 +291,7 @@ def fits(pattern: str, topic: str) -> bool:
 
 
 def _offset(partition: TopicPartition, answer: Future[Any], seconds: float) -> int:
-    """The offset; a leader that is away, or has not heard of the partition yet, is asked again."""
+    """The offset; repeated if the leader is away, or does not know the partition yet."""
     name = f"{partition.topic}/{partition.partition}"
     try:
         offset: int = _taken(answer, seconds).offset
@@ -327,7 +311,7 @@ def _offset(partition: TopicPartition, answer: Future[Any], seconds: float) -> i
 
 
 def _taken(answer: Future[Any], seconds: float) -> Any:
-    """The answer to a request that may take so long; librdkafka itself ends one that takes longer."""
+    """The answer to a request; librdkafka ends one that takes longer."""
     try:
         return answer.result(seconds + timeouts.LATE_SECONDS)
     except TimeoutError as error:

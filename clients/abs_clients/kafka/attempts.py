@@ -1,37 +1,36 @@
-"""Records that are visible before their epoch is decided: whose they are, and which of them count.
+"""Decides which records of ``protocol=idempotent`` count: they are visible before their decision.
 
-Under ``protocol=idempotent`` a sink sends records at once, each with the header ``HEADER`` that names
-the attempt that wrote it. When an epoch is decided, one **winners** record goes to a side topic
-(``side_topic``): the attempts whose records count. All others of that epoch are losers: copies by
-retried or speculative tasks, by zombies, by runs that died.
+The sink sends records at once, each with the header ``HEADER`` that names its attempt. When an
+epoch is decided, one **winners** record goes to a side topic (``side_topic``): the attempts whose
+records count. All others of that epoch are losers: copies by retried or speculative tasks, by
+zombies, by failed runs.
 
-How a reader uses it (a source; nothing here speaks to a broker):
+Use by a reader (a source; nothing here does I/O):
 
-1. Read the side topic from its beginning to its end with read_committed (one partition; keep it, and
-   read on from there the next time) and ``Winners.add`` each value.
-2. To find how far an epoch of one's own may read: ``winners.judge(headers)`` over the records of a
-   batch in offset order, ``headers`` being the value of the header ``HEADER`` of each (null where it
-   has none: such a record is nobody's attempt and counts).
-3. ``judged.stop`` is the row of the first record that is not decided yet: stop the range before its
-   offset, in every partition on its own. What is left of the batch, ``batch.slice(0, stop)``, keeps
-   the rows where ``judged.keep`` is true.
+1. Read the side topic from beginning to end with read_committed (one partition; keep it, and
+   continue from there the next time) and ``Winners.add`` each value.
+2. To find how far an epoch may read: ``winners.judge(headers)`` over the records of a batch in
+   offset order, with the value of each record's header ``HEADER`` (null without one: such a
+   record belongs to no attempt and counts).
+3. ``judged.stop`` is the row of the first undecided record: end the range before its offset, in
+   each partition separately. Of ``batch.slice(0, stop)`` keep the rows where ``judged.keep``.
 
-A verdict never changes once it is given: a range that was read is read again with the same result, as
-long as the side topic has its records. Pass ``complete=False`` where its first offset is not 0: some
-winners were deleted then, and what they decided is unknown (``Winners.judge`` raises; it never drops a
-record that may have won). Pass ``there=False`` where there is no side topic: it is made before the
-first record is sent, so an attempt without one has lost it. An undecided record stays undecided while
-its job is down, and for good if the job never runs again; ``Judged.undecided`` names it.
+A verdict never changes: a range is read again with the same result, as long as the side topic has
+its records. Pass ``complete=False`` if its first offset is not 0: then some winners were deleted,
+and ``Winners.judge`` raises rather than drop a record that may have won. Pass ``there=False`` if
+there is no side topic: it is created before the first record is sent, so an attempt without one has
+lost it. An undecided record stays undecided while its job is down, and for good if the job never
+runs again; ``Judged.undecided`` names it.
 
-**A side topic that was lost and made anew** begins at offset 0, too. So each winners record says which
-epoch its register had decided before (``Decided.after``): where that one's record is not there, what it
-decided is unknown, and ``Winners.judge`` raises.
+**A side topic that was lost and recreated** begins at offset 0, too. So each winners record names
+the epoch that its register had decided before (``Decided.after``); if that one's record is missing,
+``Winners.judge`` raises.
 
-**Why a loser is known to be one** (``_decided``). Decisions of a register are made in the order of
-(generation, epoch): a lower generation can decide nothing any more (I5), and within one generation
-epochs are decided in ascending order and what was left out stays out. So after a winners record of
-(G, E) no attempt with (generation, epoch) <= (G, E) can ever win that is not named already. This holds
-over adoptions, in which epochs are counted anew, but generations are not.
+**Losers** (``_decided``). Decisions of a register are ordered by (generation, epoch): a lower
+generation can decide nothing any more (I5), and within one generation epochs are decided in
+ascending order, and skipped ones stay out. So after a winners record of (G, E) no attempt with
+(generation, epoch) <= (G, E) can win that is not named already. This holds over adoptions, which
+restart epochs but not generations.
 """
 
 from __future__ import annotations
@@ -68,15 +67,14 @@ def side_topic(topic: str) -> str:
 
 
 def header_of(handle: HandleName) -> tuple[str, bytes]:
-    """What each record of this attempt carries."""
+    """The header of each record of this attempt."""
     return HEADER, str(handle).encode("ascii")
 
 
 def attempt_of(value: bytes | None) -> HandleName | None:
-    """The attempt that a header's value names; None where there is no header.
+    """The attempt in a header's value; None without a header.
 
-    Raises:
-        CorruptionError: it is not a handle's name: the record is not what was written.
+    Raises CorruptionError if it is not a handle's name.
     """
     if value is None:
         return None
@@ -91,17 +89,16 @@ def attempt_of(value: bytes | None) -> HandleName | None:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """One winners record: the attempts that a decided epoch consists of.
+    """One winners record: the attempts of a decided epoch.
 
     Args:
         register: id of the register that decided.
         job: its key.
         generation: of the run that decided.
-        epoch: what was decided.
-        winners: handles; empty where the epoch has no rows.
-        note: for people: who gave up what was not decided; empty where a run decided.
-        after: the epoch that this register had decided last before, under any protocol;
-            ``BEGINNING`` if there was none; None where the record does not tell (an older release's).
+        winners: handles; empty for an epoch without rows.
+        note: for people: who gave up undecided attempts; empty if a run decided.
+        after: the epoch that this register decided before, under any protocol; ``BEGINNING`` if
+            none; None if unknown (an older release's record).
     """
 
     register: str
@@ -114,7 +111,7 @@ class Decided:
 
     @property
     def key(self) -> bytes:
-        """For the record's key: so that people find it."""
+        """The record's key, for people to find it."""
         return f"{self.job}:{self.register}:{self.generation}:{self.epoch}".encode("ascii")
 
     def to_bytes(self) -> bytes:
@@ -137,10 +134,9 @@ class Decided:
 
     @classmethod
     def from_bytes(cls, value: bytes | None) -> Decided:
-        """Read a winners record.
+        """Parse a winners record.
 
-        Raises:
-            CorruptionError: it is none, or of a version this release does not know.
+        Raises CorruptionError for other content, or a version that this release does not know.
         """
         try:
             found = fields(parse(value or b""))
@@ -173,12 +169,12 @@ def _winner(register: str, job: str, value: object) -> HandleName:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What is to be done with the records of a batch.
+    """Which records of a batch count.
 
     Args:
-        keep: per record, true where it counts; of use up to ``stop``.
-        stop: number of the first record that is not decided; the batch's length if there is none.
-        undecided: the attempt that it is of, and None if there is none.
+        keep: per record, valid up to ``stop``.
+        stop: index of the first undecided record, or the batch's length.
+        undecided: its attempt, or None.
     """
 
     keep: pa.BooleanArray
@@ -188,7 +184,7 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a winners record stands among those of its register."""
+    """Position of a winners record among those of its register."""
 
     generation: int
     epoch: int
@@ -204,10 +200,10 @@ class _Place:
 
 @dataclass(slots=True)
 class Winners:
-    """What is decided, as far as the side topic was read.
+    """The decisions in the side topic, as far as it was read.
 
     Args:
-        complete: whether the side topic still had its first record when it was read.
+        complete: whether the side topic still had its first record.
         there: whether there is a side topic.
     """
 
@@ -217,7 +213,7 @@ class Winners:
     _places: dict[tuple[str, str], list[_Place]] = field(default_factory=dict)
 
     def add(self, decided: Decided | bytes | None) -> None:
-        """Take the next winners record, as it is or as a record's value."""
+        """Add the next winners record, parsed or as bytes."""
         if not isinstance(decided, Decided):
             decided = Decided.from_bytes(decided)
         self._names.update(decided.winners)
@@ -225,11 +221,9 @@ class Winners:
         insort(places, _Place(decided.generation, decided.epoch, decided.after))
 
     def counts(self, handle: HandleName) -> bool | None:
-        """Whether records of this attempt count; None while that is not decided.
+        """Whether records of this attempt count; None while undecided.
 
-        Raises:
-            CorruptionError: its winners record is deleted, or the whole side topic, so nobody can tell
-                any more.
+        Raises CorruptionError if its winners record, or the side topic, is deleted.
         """
         if handle in self._names:
             return True
@@ -249,13 +243,10 @@ class Winners:
         return False
 
     def judge(self, headers: pa.Array | pa.ChunkedArray) -> Judged:
-        """Judge the records of a batch, in the order of their offsets.
+        """Judge the records of a batch in the order of their offsets.
 
-        Args:
-            headers: of each record, the value of its header ``HEADER`` (binary or text), or null.
-
-        Raises:
-            CorruptionError: see ``counts`` and ``attempt_of``.
+        ``headers`` are the values of the header ``HEADER`` (binary or text), or null. Raises
+        CorruptionError, see ``counts`` and ``attempt_of``.
         """
         array = headers.combine_chunks() if isinstance(headers, pa.ChunkedArray) else headers
         # A batch has thousands of records of a few attempts: judge each attempt once.
@@ -288,7 +279,7 @@ def _lost(handle: HandleName, why: str) -> CorruptionError:
 def read_winners(
     values: Iterable[bytes | None], *, complete: bool = True, there: bool = True
 ) -> Winners:
-    """From the values of a side topic's records, in any order."""
+    """``Winners`` from the values of a side topic's records, in any order."""
     winners = Winners(complete=complete, there=there)
     for value in values:
         winners.add(value)

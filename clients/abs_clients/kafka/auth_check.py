@@ -1,6 +1,6 @@
-"""Whether the brokers let this process in, and if not, why: asked before anything else is.
+"""Checks authentication before anything else is sent to the brokers.
 
-A password or certificate that is refused is an event to librdkafka, which goes on trying; kafka-python
+librdkafka reports a refused password or certificate as an event and goes on trying; kafka-python
 tries for 15 seconds and then says that there is no broker. Here the event becomes an error.
 """
 
@@ -21,16 +21,16 @@ from abs_core.errors import OptionError
 
 
 def check_access(settings: Settings, *, again: bool = False) -> None:
-    """Return when a broker has let us in, or when none answers: who asks next is told that.
+    """Return when a broker has accepted us, or when none answers: the next request reports that.
 
-    Where brokers expect TLS and are spoken to without, nothing is to be heard from them.
+    A broker that expects TLS does not answer a client without it.
 
     Args:
-        again: this is the second look: a busy machine may have told the reason too late for the first.
+        again: the second look: a busy machine may have reported the reason too late for the first.
 
     Raises:
         OptionError: a file of the settings cannot be read, or its password is wrong.
-        RefusedError: password or certificate are not those of the brokers.
+        RefusedError: the brokers refuse password or certificate.
     """
     events: list[KafkaError] = []
     client = new_client(settings, events.append)
@@ -55,10 +55,10 @@ def check_access(settings: Settings, *, again: bool = False) -> None:
 def new_client(
     settings: Settings, on_error: Callable[[KafkaError], object] | None = None
 ) -> AdminClient:
-    """A client of librdkafka for topics and their settings; makes no topic by asking.
+    """A librdkafka client for topics and their settings; its queries create no topic.
 
     Args:
-        on_error: gets the events that librdkafka tells of connections, whenever it is polled.
+        on_error: gets connection events whenever the client is polled.
 
     Raises:
         OptionError: a file of the settings cannot be read, or its password is wrong.

@@ -1,6 +1,6 @@
-"""One Kafka cluster, as this process reaches it: its connections, and what was learnt of it.
+"""One Kafka cluster in this process: its connections and cached answers.
 
-Sinks and sources are made anew for each task; connections and what brokers have said outlive them.
+Sinks and sources are made anew for each task; connections and answers outlive them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 
 class Lane(Enum):
-    """Which of a process's connections: megabytes of records must not stand before a question."""
+    """Separate connections, so that megabytes of records do not delay requests."""
 
     CONTROL = auto()
     DATA = auto()
 
 
 class Cluster:
-    """Of one address and set of settings. Use ``cluster``: a process then has one of each.
+    """Connections to one address with one set of settings; use ``cluster`` to get it.
 
-    A forked child has its own: the thread that runs a connection's I/O is not there.
+    A forked child has its own: the thread that runs a connection's I/O is not forked.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -43,38 +43,37 @@ class Cluster:
         self._kept: dict[Hashable, Any] = {}
 
     def connection(self, lane: Lane = Lane.CONTROL) -> Connection:
-        """One of its connections."""
+        """The connection of a lane."""
         return self._lanes[lane]
 
     def client(self, lane: Lane = Lane.CONTROL) -> KafkaAdminClient:
-        """The client of one of its connections, connected, as ``Connection.client``."""
+        """The connected client of a lane, as ``Connection.client``."""
         return self._lanes[lane].client()
 
     def run(self, doing: str, work: Work[T], lane: Lane = Lane.CONTROL) -> T:
-        """Run a coroutine with one of its connections, as ``Connection.run``."""
+        """Run a coroutine on a lane, as ``Connection.run``."""
         return self._lanes[lane].run(doing, work)
 
     def learnt(self, key: Hashable) -> Any:
-        """What was learnt under this key; None where it has to be asked."""
+        """The cached answer under this key, if any."""
         with self._lock:
             return self._learnt.get(key)
 
     def learn(self, key: Hashable, value: object) -> None:
-        """Keep what the brokers have said, for as long as the process lives, or ``forget``."""
+        """Cache an answer until the process ends, or ``forget``."""
         with self._lock:
             self._learnt[key] = value
 
     def forget(self, *keys: Hashable) -> None:
-        """Ask the brokers again the next time."""
+        """Clear the cached answers under these keys."""
         with self._lock:
             for key in keys:
                 self._learnt.pop(key, None)
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """A user's own object, made when it is first asked for; it ends with the cluster.
+        """A user's own object, made at the first request, closed with the cluster.
 
-        Args:
-            make: called under a lock, so it must not ask the cluster for anything.
+        ``make`` is called under a lock, so it must not use the cluster.
         """
         with self._lock:
             if key not in self._kept:
@@ -83,13 +82,13 @@ class Cluster:
             return found
 
     def drop(self, key: Hashable) -> None:
-        """Close a user's own object, if there is one."""
+        """Close a user's own object, if it exists."""
         with self._lock:
             found = self._kept.pop(key, None)
         _close(found)
 
     def close(self) -> None:
-        """Close what it keeps and its connections; the next use connects anew."""
+        """Close the connections and users' objects; the next use connects anew."""
         with self._lock:
             kept, self._kept = self._kept, {}
         for each in kept.values():
@@ -115,5 +114,5 @@ def cluster(settings: Settings) -> Cluster:
 
 
 def close_clusters(settings: Settings | None = None) -> None:
-    """Close this process's clusters, or the one with these settings; what was learnt goes too."""
+    """Close this process's clusters, or the one with these settings, and clear their caches."""
     _clusters.close(settings)

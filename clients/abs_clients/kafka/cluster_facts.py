@@ -1,4 +1,4 @@
-"""What a cluster says of itself, as far as a preflight needs it."""
+"""Facts about a cluster that a preflight needs."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _CONFIGS = (
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """One cluster.
+    """Facts about one cluster.
 
     Args:
-        brokers: how many.
-        configs: those of a broker that may be read; empty where none may.
-        transaction_version: the finalised feature of KIP-890; None: the broker does not tell.
+        brokers: number of brokers.
+        configs: readable settings of a broker.
+        transaction_version: the finalised feature of KIP-890; None: not reported.
         can_end: whether it knows the requests by which a driver ends a task's transaction.
-        state: the topic of the transaction coordinators; None where it is not there yet, or may
+        state: the topic of the transaction coordinators; None if it does not exist yet, or may
             not be described.
     """
 
@@ -49,16 +49,15 @@ class ClusterFacts:
     state: TopicFacts | None
 
     def number(self, name: str) -> int | None:
-        """A setting that is a number; None where it may not be read."""
+        """A numeric setting; None if it may not be read."""
         given = dict(self.configs).get(name)
         return None if given is None else int(given)
 
 
 def cluster_id(settings: Settings) -> str:
-    """The id that was made when the cluster was formatted; asked once per process.
+    """The id from the cluster's formatting; cached per process.
 
-    Raises:
-        RefusedError: the brokers have none (older than 0.10.1).
+    Raises RefusedError if the brokers have none (older than 0.10.1).
     """
     known = cluster(settings)
     if learnt := known.learnt(_ID):
@@ -77,11 +76,7 @@ def cluster_id(settings: Settings) -> str:
 
 
 def cluster_facts(settings: Settings) -> ClusterFacts:
-    """Ask the brokers; what the principal may not see is left out.
-
-    Raises:
-        TargetError: no broker answers.
-    """
+    """Query the brokers, without what the principal may not see; raises TargetError."""
 
     async def work(manager: Any) -> tuple[list[int], bool]:
         versions = manager.broker_version_data

@@ -1,8 +1,7 @@
-"""What each of Kafka's error codes means: one table by name, for sinks, sources and registers alike.
+"""The meaning of each Kafka error code: one table by name, for sinks, sources and registers.
 
-Names are those of librdkafka's binding: without an underscore they are the protocol's, which both
-clients share; with one they are librdkafka's own. A code that is in no row is final: a new one must not
-be tried again for ever.
+Names are those of librdkafka's binding: without an underscore the protocol's, which both clients
+share; with one librdkafka's own. An unlisted code is final: a new one must not be retried for ever.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from abs_core.errors import (
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """The error of ours for a code; whether it passes is the error's own word (``retryable``)."""
+    """The project's error for a code; its ``retryable`` says whether the error may pass."""
 
     kind: type[AbsError]
     remedy: str = ""
@@ -235,5 +234,5 @@ No group is joined here, so what concerns the group's coordinator is no matter."
 
 
 def meaning_of(code: int) -> Meaning | None:
-    """What a code means; None where no row has it."""
+    """The meaning of a code; None if it is not in the table."""
     return _BY_NUMBER.get(code)

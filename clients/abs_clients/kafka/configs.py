@@ -1,4 +1,4 @@
-"""The two clients: librdkafka writes, kafka-python speaks to coordinators. Configurations of both.
+"""Configurations of both clients: librdkafka writes, kafka-python talks to coordinators.
 
 Both are made from the same ``kafka.*`` settings, which are librdkafka's.
 """
@@ -49,16 +49,16 @@ def producer_settings(
     on_delivery: Callable[[Any, Any], None],
     patience_seconds: float = 0.0,
 ) -> dict[str, Any]:
-    """Configuration of a producer that reports failed messages only, to ``on_delivery``.
+    """Configuration of a producer that reports failed messages to ``on_delivery``.
 
-    Keys are placed as the Java client places them (murmur2). A record is sent until its transaction
-    times out, not for librdkafka's five minutes: a shorter delivery timeout could only turn a slow
-    broker into a failed epoch.
+    Keys are placed as by the Java client (murmur2). A record is retried until its transaction times
+    out, not for librdkafka's five minutes: a shorter timeout could only turn a slow broker into a
+    failed epoch.
 
     Args:
         transactional_id: None: no transactions, but idempotence.
         on_delivery: called from ``poll`` and ``flush`` with (error, message) for each failure.
-        patience_seconds: a record is tried for at least so long, where the settings say nothing.
+        patience_seconds: least time to retry a record, if the settings have none.
     """
     timeout = settings.transaction_timeout_ms
     defaults: dict[str, Any] = {
@@ -87,10 +87,10 @@ def producer_settings(
 
 
 def admin_settings(settings: Settings) -> dict[str, Any]:
-    """Configuration of librdkafka's client for topics and offsets, without what is a consumer's.
+    """Configuration of librdkafka's client for topics and offsets, without consumer settings.
 
-    It keeps quiet on connections that fail: they are tried again, ten times a second, and what fails
-    for good is an error.
+    It does not log failing connections: they are retried ten times a second, and a final failure is
+    an error.
     """
     own = {"allow.auto.create.topics": "false", "log_level": "2", "logger": librdkafka_log}
     return {k: v for k, v in settings.pairs if not k.startswith(_CONSUMER_ONLY)} | own
@@ -99,8 +99,7 @@ def admin_settings(settings: Settings) -> dict[str, Any]:
 def control_settings(settings: Settings) -> dict[str, Any]:
     """Configuration of kafka-python's admin client, from librdkafka's settings.
 
-    Raises:
-        OptionError: a way to authenticate that kafka-python has no equivalent for.
+    Raises OptionError for an authentication that kafka-python does not support.
     """
     given = dict(settings.pairs)
     found: dict[str, Any] = {
@@ -114,10 +113,9 @@ def control_settings(settings: Settings) -> dict[str, Any]:
 
 
 def access_settings(settings: Settings) -> dict[str, Any]:
-    """How any client of kafka-python is let in: protocol, password, certificates.
+    """Protocol, password and certificates for any client of kafka-python.
 
-    Raises:
-        OptionError: a way to authenticate that kafka-python has no equivalent for.
+    Raises OptionError for an authentication that kafka-python does not support.
     """
     given = dict(settings.pairs)
     protocol = given.get("security.protocol", "plaintext").upper()
@@ -151,10 +149,9 @@ def _sasl(given: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _ssl_context(given: Mapping[str, str]) -> ssl.SSLContext:
-    """As librdkafka reads the same settings.
+    """The TLS context for librdkafka's settings.
 
-    Raises:
-        OptionError: a file cannot be read, or the key's password is wrong.
+    Raises OptionError if a file cannot be read, or the key's password is wrong.
     """
     try:
         context = ssl.create_default_context(
@@ -188,6 +185,6 @@ def _own_certificate(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
 
 
 def _pem(given: Mapping[str, str], what: str) -> str:
-    """The text that ``<what>.pem`` is, or that lies in the file ``<what>.location``."""
+    """The PEM text of ``<what>.pem``, or of the file ``<what>.location``."""
     text = given.get(f"{what}.pem")
     return Path(given[f"{what}.location"]).read_text() if text is None else text

@@ -1,6 +1,6 @@
-"""Errors of both clients, mapped once to the project's own by the table of ``codes``.
+"""Maps errors of both clients to the project's own, by the table of ``codes``.
 
-No message of either holds a record or a secret.
+No message of either contains a record or a secret.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _REFUSING_ALERTS = (40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 116)
 
 
 def is_auth_failure(error: KafkaError) -> bool:
-    """Whether the brokers refuse password or certificate, or we theirs: no retry helps.
+    """Whether either side refuses the other's password or certificate: no retry helps.
 
-    With TLS 1.3 a broker judges the client's certificate when its handshake is over for the client:
-    librdkafka tells the alert as a lost connection.
+    With TLS 1.3 a broker checks the client's certificate after the client's handshake: librdkafka
+    reports the alert as a lost connection.
     """
     if error.code() == KafkaError._TRANSPORT:
         alert = re.search(r"SSL alert number (\d+)", error.str())
@@ -51,8 +51,8 @@ def to_abs_error(
 
     Args:
         error: a KafkaError, a KafkaException around one, or an exception of kafka-python.
-        doing: what was asked for, as the end of a sentence: ``sending to topic t``.
-        who: settings of the connection; where it is refused, its principal is named.
+        doing: the action, as the end of a sentence: ``sending to topic t``.
+        who: the connection's settings; if it is refused, its principal is named.
     """
     if isinstance(error, KafkaException):
         error = error.args[0]
@@ -71,11 +71,11 @@ def to_abs_error(
 
 
 def reason_of(producer: Any) -> KafkaError | None:
-    """Why a producer's open transaction has failed; None where it has not, or nobody can tell.
+    """Why a producer's open transaction has failed; None if it has not, or if unknown.
 
-    librdkafka tells it to who would begin another one. Where all is well that is refused, because one
-    is open, and changes nothing: ask only between the beginning of a transaction and its end. A
-    producer without transactions cannot be asked.
+    librdkafka tells the reason when another transaction is begun. In a healthy one that is refused
+    without a change, so call this only within a transaction. Producers without transactions have no
+    reason.
     """
     try:
         producer.begin_transaction()
@@ -87,7 +87,7 @@ def reason_of(producer: Any) -> KafkaError | None:
 
 @contextmanager
 def translate_errors(doing: str, who: Settings | None = None) -> Iterator[None]:
-    """Let only the project's errors out; arguments as for ``to_abs_error``."""
+    """Map both clients' errors; arguments as for ``to_abs_error``."""
     try:
         yield
     except (KafkaException, kafka.errors.KafkaError) as error:
@@ -100,7 +100,7 @@ def translate_errors(doing: str, who: Settings | None = None) -> Iterator[None]:
 
 
 def _facts(error: Any) -> tuple[int | None, str, bool]:
-    """Code, text on one line, and whether the client itself would try again."""
+    """Code, text on one line, and whether the client itself would retry."""
     if isinstance(error, KafkaError):
         return error.code(), _line(error.str()), bool(error.retriable())
     text = _line(str(error)) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What librdkafka did not deliver, and why: the reason, not what followed from it."""
+"""Delivery failures of librdkafka, with their original reason."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SHOWN_KEY = 40
 
 
 class Failures:
-    """What was not delivered; ``report`` is the producer's ``on_delivery``.
+    """Undelivered records; ``report`` is the producer's ``on_delivery``.
 
-    A record that was refused is named by topic, partition, key and size: its own text could be a
-    secret. Only the first is kept. When a producer fails for good it throws away what it still has: of
-    these records "purged" is reported, which is never the reason.
+    A refused record is named by topic, partition, key and size: its text could be secret. Only the
+    first is kept. A producer that fails for good drops its records, and reports "purged" for them,
+    which is never the reason.
 
     Args:
         who: settings of the producer; errors name its principal.
@@ -33,7 +33,7 @@ class Failures:
         self._fatal: KafkaError | None = None
 
     def report(self, error: KafkaError | None, message: Message) -> None:
-        """Take note of a failed record; called by librdkafka from ``poll`` and ``flush``."""
+        """Note a failed record; called by librdkafka from ``poll`` and ``flush``."""
         if error is None:
             return
         self.count += 1
@@ -48,13 +48,9 @@ class Failures:
             self._first = error, named
 
     def raise_any(self, producer: Producer) -> None:
-        """Raise why the first record was not delivered, if one was not.
+        """Raise the project's error for the first undelivered record, if any.
 
-        Args:
-            producer: whose they are; asked for the reason where only what followed it was reported.
-
-        Raises:
-            AbsError: by the broker's reason.
+        ``producer`` is asked for the reason if only its consequence was reported.
         """
         if self._first is None:
             return
@@ -68,7 +64,7 @@ class Failures:
 
     @contextmanager
     def named(self, producer: Producer, doing: str) -> Iterator[None]:
-        """``translate_errors`` around calls of the producer: names what failed, not what followed."""
+        """``translate_errors`` around calls of the producer, with the original reason."""
         try:
             yield
         except KafkaException as error:
@@ -93,7 +89,7 @@ def _is_consequence(error: KafkaError) -> bool:
 
 
 def _cause(error: SystemError) -> KafkaError | None:
-    """The binding's own exception, that one of ours has met."""
+    """The binding's exception behind one of ours."""
     met = error.__cause__
     return met.args[0] if isinstance(met, KafkaException) else None
 

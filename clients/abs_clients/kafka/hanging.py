@@ -1,8 +1,8 @@
-"""Hanging transactions: open in a partition, and no coordinator will ever end them (KIP-664, KIP-890).
+"""Finds hanging transactions: open in a partition, unknown to any coordinator (KIP-664, KIP-890).
 
-Readers with read_committed wait at their first record for good. They come from brokers' faults: a
-late record of a transaction that had ended, on brokers that do not verify (``transaction.version``
-below 2). None hangs because a job's processes died: its coordinator ends it after its timeout.
+Readers with read_committed wait at their first record for good. The cause is a late record of an
+ended transaction, on brokers that do not verify (``transaction.version`` below 2). The death of a
+job's processes leaves none: the coordinator ends its transaction after the timeout.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OPEN = (State.ONGOING, State.PREPARE_COMMIT, State.PREPARE_ABORT, State.PREPARE
 
 @dataclass(frozen=True, slots=True)
 class PartitionTransaction:
-    """A transaction that a partition holds for open.
+    """A transaction that is open in a partition.
 
     Args:
         start_offset: of its first record there.
@@ -38,14 +38,15 @@ class PartitionTransaction:
 def find_hanging(
     settings: Settings, places: Sequence[tuple[str, int]], before_ms: int
 ) -> list[PartitionTransaction]:
-    """Those among these partitions that no coordinator knows, and that are older than any may be.
+    """Transactions in these partitions that no coordinator knows and that exceed every timeout.
 
-    The partitions are asked before and after the coordinators: what ends in between is not meant.
+    The partitions are queried before and after the coordinators, so ones that end in between do not
+    count.
 
     Args:
-        before_ms: only what has written nothing since then: now less the brokers'
-            transaction.max.timeout.ms. Coordinators do not tell of ids that the principal may not
-            describe; the age alone tells that those of healthy transactions are not meant.
+        before_ms: only those without a write since: now less the brokers'
+            transaction.max.timeout.ms. Coordinators hide ids that the principal may not describe;
+            only the age excludes healthy transactions of those.
 
     Raises:
         RefusedError: the principal may not read a topic.
@@ -63,7 +64,7 @@ def find_hanging(
 def unknown(
     there: Iterable[PartitionTransaction], known: Iterable[Description | None]
 ) -> list[PartitionTransaction]:
-    """Those that are part of no transaction that a coordinator has open."""
+    """Those that belong to no transaction that is open at a coordinator."""
     owned = {
         (each.producer_id, place) for each in known if each is not None for place in each.partitions
     }
@@ -71,7 +72,7 @@ def unknown(
 
 
 def open_in(settings: Settings, places: Sequence[tuple[str, int]]) -> list[PartitionTransaction]:
-    """What these partitions hold for open."""
+    """The open transactions of these partitions."""
 
     async def work(manager: Any) -> list[PartitionTransaction]:
         return [

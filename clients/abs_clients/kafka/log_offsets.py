@@ -1,7 +1,7 @@
-"""Where a partition begins and ends now (ListOffsets), uncommitted records included; of which topic.
+"""First and end offset of a partition (ListOffsets), uncommitted records included; topic id.
 
-By the control connection, and not by a consumer of librdkafka: that one goes on to ask a leader that
-is dead, until its knowledge of the topic is 15 minutes old.
+Uses the control connection: a librdkafka consumer keeps asking a dead leader until its metadata is
+15 minutes old.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _UNCOMMITTED = 0
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a partition holds.
+    """The extent of a partition's log.
 
     Args:
-        first: the first offset that is there.
-        end: the offset that the next record will get.
-        topic_id: of the topic: one that is deleted and made anew under its name has another. Empty
-            where the broker does not tell (before Kafka 2.8).
+        first: the first existing offset.
+        end: the offset of the next record.
+        topic_id: differs for a recreated topic. Empty if the broker does not tell (before Kafka
+        2.8).
     """
 
     first: int
@@ -39,14 +39,11 @@ class Extent:
 
 
 def log_offsets(settings: Settings, topic: str, partition: int) -> Extent | None:
-    """What the partition holds now, as its leader says.
-
-    Returns:
-        None where there is no such partition, as far as the broker that was asked has heard.
+    """The partition's extent by its leader; None if the queried broker knows no such partition.
 
     Raises:
         RefusedError: the principal may not describe the topic.
-        UnavailableError: it has no leader now, or one that has not heard of it, or no broker answers.
+        UnavailableError: it has no leader, or one that does not know it yet, or no broker answers.
     """
 
     async def work(manager: Any) -> Extent | None:

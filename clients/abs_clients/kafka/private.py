@@ -1,10 +1,10 @@
-"""What is used of kafka-python and confluent-kafka beyond what they promise: all of it stands here.
+"""All uses of non-public parts of kafka-python and confluent-kafka.
 
-kafka-python's public calls know no ``EndTxn`` for somebody else's transaction, and its admin client has
-no call that sends a request of one's own. So its connection manager is used, and the network loop that
-runs it. ``NEEDS`` names each attribute; a test looks whether a connected client has them. What both
-kafka-python 3.0 and its main branch have is preferred: the loop's ``run``, not the manager's, which
-main has removed. pyproject.toml bounds both libraries.
+kafka-python has no public ``EndTxn`` for another producer's transaction, and its admin client
+cannot send a custom request. So its connection manager and network loop are used. ``NEEDS`` names
+each attribute; a test checks a connected client for them. What both kafka-python 3.0 and its main
+branch have is preferred: the loop's ``run``, not the manager's, which main has removed.
+pyproject.toml bounds both libraries.
 """
 
 from __future__ import annotations
@@ -41,29 +41,29 @@ TO_PRODUCE: Mapping[str, tuple[str, ...]] = {
 
 
 def manager_of(client: KafkaAdminClient) -> Any:
-    """What sends requests to brokers, and knows them."""
+    """The client's connection manager, which sends requests to brokers."""
     return client._manager
 
 
 def loop_of(client: KafkaAdminClient) -> Any:
-    """What runs the client's I/O, on a thread of its own."""
+    """The client's I/O loop, on a thread of its own."""
     return client._net
 
 
 def loop_error(client: KafkaAdminClient) -> BaseException | None:
-    """Why the client's loop has ended; None while it runs. Nobody starts it again."""
+    """Why the client's loop has ended; None while it runs. It is not restarted."""
     found: BaseException | None = client._net._exception
     return found
 
 
 def close(client: KafkaAdminClient) -> None:
-    """Close a client, also one whose loop has failed, which would refuse even this."""
+    """Close a client, even one whose loop has failed, which its own ``close`` refuses."""
     client._net._exception = None
     client.close()
 
 
 def run(client: KafkaAdminClient, work: Work[T], seconds: float) -> T:
-    """Run a coroutine on the client's thread, and wait for it for so long.
+    """Run a coroutine on the client's thread, and wait for it.
 
     Raises:
         RuntimeError: the client's loop has ended.
@@ -81,22 +81,19 @@ def run(client: KafkaAdminClient, work: Work[T], seconds: float) -> T:
 
 
 def begin(client: KafkaAdminClient, work: Work[None]) -> None:
-    """Run a coroutine on the client's thread, and do not wait for it.
+    """Run a coroutine on the client's thread without waiting.
 
-    Raises:
-        RuntimeError: the client's loop has ended.
+    Raises RuntimeError if the client's loop has ended.
     """
     client._manager.call_soon(work, client._manager)
 
 
 @contextmanager
 def connections(*, keep: bool) -> Iterator[Callable[..., KafkaNetClient]]:
-    """What makes a client's connections (its argument ``kafka_client``), and closes them.
+    """A factory of a client's connections (its argument ``kafka_client``) that closes them.
 
-    A client whose constructor fails leaves them with a thread that runs, and nothing to close.
-
-    Args:
-        keep: close them only where the block fails.
+    A client whose constructor fails leaves them running, with nothing to close. With ``keep`` they
+    are closed only if the block fails.
     """
     with ExitStack() as opened:
 
@@ -111,7 +108,7 @@ def connections(*, keep: bool) -> Iterator[Callable[..., KafkaNetClient]]:
 
 
 def lacking_to_produce() -> list[str]:
-    """Which of ``TO_PRODUCE`` the kafka-python that is installed does not have; nothing connects."""
+    """Attributes of ``TO_PRODUCE`` that the installed kafka-python lacks; does not connect."""
     try:
         from kafka.net.connection import KafkaConnection
         from kafka.net.manager import KafkaConnectionManager
@@ -132,7 +129,7 @@ def lacking_to_produce() -> list[str]:
 
 
 def lacking(client: KafkaAdminClient) -> list[str]:
-    """Which of the attributes a connected client has not."""
+    """Attributes that a connected client lacks."""
     owners = {"client": client}
     if hasattr(client, "_manager"):
         owners |= {"manager": client._manager, "cluster": getattr(client._manager, "cluster", None)}

@@ -1,13 +1,12 @@
-"""Where coordinators and leaders were last seen: a connection need not ask again for every request.
+"""Caches the nodes of coordinators and leaders per connection.
 
-Both move. A coordinator that is none any more says so (NOT_COORDINATOR), or does not answer: then
-``wire.run`` forgets what this connection knows, and the caller's next try asks anew. So a remembered
-coordinator may cost a try, and gives no wrong answer. A broker that has ceased to lead a partition may
-answer, and lag behind: whoever uses remembered leaders looks again before it believes that something
-is missing.
+Both move. A former coordinator says so (NOT_COORDINATOR), or does not answer: then ``wire.run``
+clears the cache, and the caller's next try asks anew. So a stale coordinator costs a try, and gives
+no wrong answer. A former leader may answer, and lag behind: users of cached leaders look again
+before they conclude that something is missing.
 
-A connection knows the addresses of the brokers that were there when it last asked; one that has come
-since, or come back, is asked for when something is there to be found (``_ensure_addresses``).
+A connection knows the brokers' addresses as of its last query; a new one's is queried when it is
+needed (``_ensure_addresses``).
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ Partition = tuple[str, int]
 
 
 class MissingPartitionError(errors.LeaderNotAvailableError):  # type: ignore[misc]
-    """The broker that was asked knows no such topic or partition. It may be new, so this passes."""
+    """The queried broker does not know the topic or partition. It may be new, so this passes."""
 
 
 @dataclass(slots=True)
 class RoutingCache:
-    """Nodes, as one connection knows them; only for the thread that runs its I/O.
+    """Nodes known to one connection; only for the thread that runs its I/O.
 
     Args:
         coordinators: by transactional id.
         leaders: by topic and partition.
-        addresses: whether the brokers' were asked for since something failed.
+        addresses: whether the brokers' were queried since the last failure.
     """
 
     coordinators: dict[str, int] = field(default_factory=dict)
@@ -54,21 +53,21 @@ class RoutingCache:
 
 
 def routing_of(manager: Any) -> RoutingCache:
-    """What the connection of this manager knows."""
+    """The cache of this manager's connection."""
     found: RoutingCache = manager.__dict__.setdefault(_CACHE, RoutingCache())
     return found
 
 
 def invalidate(manager: Any) -> None:
-    """Something failed: the next request asks where everything is, brokers included.
+    """Clear the cache after a failure, brokers included.
 
-    kafka-python's own refreshing ends for good with the first refresh of ours that fails beside it.
+    kafka-python's own refreshing stops for good when one of ours fails beside it.
     """
     manager.__dict__[_CACHE] = RoutingCache(addresses=False)
 
 
 async def coordinators_of(manager: Any, ids: Sequence[str]) -> dict[str, int]:
-    """The node of each id's coordinator, remembered or asked for."""
+    """The node of each id's coordinator, cached or queried."""
     seen = routing_of(manager).coordinators
     found = {each: seen[each] for each in ids if each in seen}
     if unknown := [each for each in ids if each not in found]:
@@ -80,13 +79,13 @@ async def coordinators_of(manager: Any, ids: Sequence[str]) -> dict[str, int]:
 
 
 async def brokers_of(manager: Any) -> list[int]:
-    """The nodes that are there now: what has come since the connection last asked is among them."""
+    """The nodes that exist now, including new ones."""
     await manager.cluster.refresh_metadata()
     return [broker.node_id for broker in manager.cluster.brokers()]
 
 
 async def _ensure_addresses(manager: Any, nodes: Iterable[int]) -> None:
-    """See that the connection has the address of each of these."""
+    """Query the addresses of these nodes if the connection lacks one."""
     cache = routing_of(manager)
     known = all(manager.cluster.broker_metadata(node) is not None for node in nodes)
     if not known or not cache.addresses:
@@ -119,11 +118,10 @@ async def _find_coordinators(manager: Any, ids: Sequence[str]) -> dict[str, int]
 async def leaders_of(
     manager: Any, partitions: Sequence[Partition], *, remembered: bool = False
 ) -> dict[int, list[Partition]]:
-    """The partitions by the node that leads them; no topic is made by asking.
+    """The partitions by their leader's node; creates no topic.
 
-    Args:
-        remembered: take who led it when it was last asked. A broker that follows now does not refuse
-            every request that is meant for the leader.
+    With ``remembered`` it takes cached leaders. A follower does not refuse every request for the
+    leader.
     """
     seen = routing_of(manager).leaders
     leaders = {each: seen[each] for each in partitions if remembered and each in seen}

@@ -1,9 +1,9 @@
-"""Which of librdkafka's settings a job may give: by name, for sinks and for sources.
+"""Rules for librdkafka's settings in a job, by name, for sinks and sources.
 
-Spark users know the Java client's names. Most are the same; those that are not are refused, with the
-equivalent named, which is the same for a sink and a source. What a sink or a source must set itself is
-refused, too: a transaction without idempotence, or under somebody else's id, could not be committed
-exactly once; a consumer that commits offsets would keep a second account of what was read.
+Spark users know the Java client's names; those that librdkafka does not have are refused with the
+equivalent. Settings that a sink or source must set itself are refused, too: a transaction without
+idempotence, or under another id, could not be committed exactly once; a consumer that commits
+offsets would keep a second record of what was read.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """What a client is for, and which settings it may therefore not be given.
+    """A client's purpose, and the settings that it excludes.
 
     Args:
         refused: settings of the role's own, and what to do instead.
-        required: settings that may be written down, with the values that do not contradict the role.
+        required: settings that may be given with these values only.
         one_of: settings that take one of these values.
-        numbers: settings that we read, too, in plain digits, with their unit.
+        numbers: settings that must be plain digits, because we read them, too; with their unit.
         writes: whether it makes producers with transactions.
     """
 
@@ -167,7 +167,7 @@ SOURCE = Role(
 
 
 def check(name: str, text: str, role: Role, problems: Problems) -> None:
-    """Note what is wrong with one setting; whether librdkafka takes it is not asked."""
+    """Note the problems of one setting, without asking librdkafka."""
     if name in PYTHONS:
         problems.add(f"kafka.{name} takes an object of Python, no text.", "leave it out.")
     elif name in JAVA_ONLY:
@@ -198,7 +198,7 @@ def check(name: str, text: str, role: Role, problems: Problems) -> None:
 
 
 def check_own_certificate(pairs: Mapping[str, str], problems: Problems) -> None:
-    """librdkafka leaves out a certificate without a key in silence; authentication then fails."""
+    """Note a certificate without its key, or the reverse: librdkafka silently ignores both."""
     shown = {"ssl.certificate.location", "ssl.certificate.pem"} & pairs.keys()
     held = {"ssl.key.location", "ssl.key.pem"} & pairs.keys()
     if bool(shown) != bool(held):
@@ -209,7 +209,7 @@ def check_own_certificate(pairs: Mapping[str, str], problems: Problems) -> None:
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of this setting is not known to be harmless, and must not be shown (I9)."""
+    """Whether the setting's value may be secret and must not be shown (I9)."""
     return name not in SHOWN.split() and not name.endswith(SHOWN_ENDINGS)
 
 

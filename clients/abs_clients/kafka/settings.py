@@ -1,6 +1,6 @@
-"""Settings of the Kafka client, as ``kafka.*``: librdkafka's names, checked, never shown in full.
+"""Settings of the Kafka client (``kafka.*``) by librdkafka's names, checked, never shown in full.
 
-Sinks and sources read them by the same rules (``setting_rules``): the same option means the same.
+Sinks and sources read them by the same rules (``setting_rules``).
 """
 
 from __future__ import annotations
@@ -33,12 +33,9 @@ _USER_INFO = re.compile(r"://[^/@\s]*@")
 
 
 def without_secrets(text: str, settings: Settings | None = None) -> str:
-    """What a client says, without what it quotes of the settings that may be secret (I9).
+    """A client's message without quoted settings that may be secret (I9).
 
     librdkafka quotes ``sasl.oauthbearer.config`` and the URL of a token's endpoint.
-
-    Args:
-        settings: of the client, where they are known.
     """
     for name, value in () if settings is None else settings.pairs:
         if is_secret(name) and len(value) > 2:
@@ -57,11 +54,11 @@ class Settings:
         return f"Settings({shown})"
 
     def get(self, name: str) -> str | None:
-        """The value given for a setting; None where none was."""
+        """The given value of a setting, if any."""
         return dict(self.pairs).get(name)
 
     def with_(self, **more: str) -> Self:
-        """These and more, which count where both name one; unchecked."""
+        """These and more settings, which take precedence; unchecked."""
         return self.of({**dict(self.pairs), **more})
 
     @property
@@ -70,12 +67,12 @@ class Settings:
 
     @property
     def is_guarded(self) -> bool:
-        """Whether the brokers are reached by TLS or with a password."""
+        """Whether the connection uses TLS or a password."""
         return (self.get("security.protocol") or "plaintext").lower() != "plaintext"
 
     @property
     def principal(self) -> str:
-        """Who the brokers take us for, as far as the settings tell; no secret."""
+        """The principal, as far as the settings tell; no secret."""
         if self.get("sasl.username") is not None:
             return f"user {self.get('sasl.username')}"
         if self.get("sasl.kerberos.principal") is not None:
@@ -87,18 +84,18 @@ class Settings:
 
     @property
     def transaction_timeout_ms(self) -> int:
-        """After so many milliseconds the broker aborts a transaction on its own."""
+        """Milliseconds after which the broker aborts a transaction."""
         given = self.get("transaction.timeout.ms")
         return DEFAULT_TRANSACTION_TIMEOUT_MS if given is None else int(given)
 
     @property
     def message_max_bytes(self) -> int:
-        """So many bytes the client takes for a record, or a request of them."""
+        """Most bytes of a record, or of a request of records."""
         return int(self.get("message.max.bytes") or LIBRDKAFKA_BYTES)
 
     @property
     def batch_size_bytes(self) -> int:
-        """So many bytes a batch may have, before it is compressed."""
+        """Most bytes of a batch, before compression."""
         return int(self.get("batch.size") or LIBRDKAFKA_BYTES)
 
     @classmethod
@@ -108,7 +105,7 @@ class Settings:
 
     @classmethod
     def read(cls, given: Mapping[str, str], problems: Problems, role: Role = SINK) -> Self:
-        """The ``kafka.*`` among a job's options, without that prefix; notes what is wrong."""
+        """The ``kafka.*`` options of a job, without that prefix; notes their problems."""
         pairs: dict[str, str] = {}
         for option, text in given.items():
             name = option.lower().removeprefix(PREFIX)
@@ -132,10 +129,9 @@ class Settings:
 
 
 def from_file(path: Path, bootstrap: str) -> Settings:
-    """Settings from a file of lines ``name=value``: so that a password is on no command line.
+    """Settings from a file of lines ``name=value``, to keep passwords off command lines.
 
-    Raises:
-        OptionError: it cannot be read, or a setting is wrong.
+    Raises OptionError if it cannot be read, or a setting is wrong.
     """
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]

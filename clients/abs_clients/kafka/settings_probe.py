@@ -1,7 +1,7 @@
-"""Lets librdkafka itself judge ``kafka.*`` settings, once for each set of them.
+"""Lets librdkafka check ``kafka.*`` settings, once for each set of them, without connecting.
 
-It connects to nobody. Names and values are judged without making a client. Whether a producer with
-transactions can be made of them only making one tells: so what was found is kept.
+Names and values are checked without a client. Whether they contradict each other for a
+transactional producer is found by making one.
 """
 
 from __future__ import annotations
@@ -28,12 +28,10 @@ _OF_CONNECTIONS = (
 
 @lru_cache(maxsize=64)
 def refusal_of(pairs: tuple[tuple[str, str], ...], *, writes: bool) -> tuple[str, str] | None:
-    """What librdkafka does not take of these settings, and what to do; None where it takes all.
+    """What librdkafka refuses in these settings, and the remedy; None if nothing.
 
-    One thing is found at a time, as librdkafka stops at the first. Its words may quote a secret.
-
-    Args:
-        writes: producers with transactions are to be made of them.
+    Reports one problem, as librdkafka does. The text may quote a secret. With ``writes``, the
+    settings are for producers with transactions.
     """
     given = dict(pairs)
     text = _refusal(given)
@@ -59,7 +57,7 @@ def refusal_of(pairs: tuple[tuple[str, str], ...], *, writes: bool) -> tuple[str
 
 
 def _refusal(pairs: Mapping[str, str]) -> str | None:
-    """Why librdkafka takes a name or value not; no client is made, as the last setting is nowhere."""
+    """Why librdkafka refuses a name or value; no client is made, as the last setting is invalid."""
     try:
         Producer({**pairs, _PROBE: "1"})
     except KafkaException as error:
@@ -71,7 +69,7 @@ def _refusal(pairs: Mapping[str, str]) -> str | None:
 
 
 def _contradiction(pairs: Mapping[str, str]) -> str | None:
-    """Why librdkafka makes no transactional producer with these; it connects to nobody."""
+    """Why librdkafka makes no transactional producer with these; it does not connect."""
     given = {n: v for n, v in pairs.items() if not n.startswith(_OF_CONNECTIONS)}
     timeout = {"transaction.timeout.ms": str(DEFAULT_TRANSACTION_TIMEOUT_MS)}
     try:

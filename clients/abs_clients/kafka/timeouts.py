@@ -1,9 +1,9 @@
-"""For how long Kafka is waited for: all limits of clients and sink, in one table, in seconds.
+"""Time limits of Kafka clients and sink, in seconds.
 
-The option ``patience`` says for how long requests are repeated (``abs_core.patience``); these say how
-long each may take, so a wait may last for ``patience`` and one of these. All are far below the default
-of ``patience``, so that a broker that is silent is asked again while there is time. A wait that nobody
-needs for longer than the job's own patience is cut to it (``at_most``).
+The option ``patience`` limits how long requests are repeated (``abs_core.patience``); these limit
+each one, so a wait may take ``patience`` plus one of these. All are far below the default of
+``patience``, so that a silent broker is asked again in time. A wait that nobody needs for longer
+than a given time is cut to it (``at_most``).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from abs_core.patience import Patience
 
 
 def at_most(seconds: float, patience: Patience) -> Patience:
-    """The job's patience, but no more than so many seconds."""
+    """The job's patience, limited to this many seconds."""
     return Patience(min(seconds, patience.seconds), first_pause=0.01)
 
 

@@ -1,4 +1,4 @@
-"""What brokers say of topics: looked up once per process, and again where a record does not fit."""
+"""Facts about topics, cached per process, and refreshed if a record does not fit."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _TOPIC = "topic"
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """One topic, as the brokers describe it.
+    """Facts about one topic.
 
     Args:
-        partitions: how many.
+        partitions: number of partitions.
         replicas: of its least replicated partition.
-        operations: what the principal may do with it; None where the broker does not tell.
-        configs: those of ``_CONFIGS`` that may be read.
-        id: unique for ever: a topic that is made anew has another; None where the broker tells none.
+        operations: allowed to the principal; None if the broker does not tell.
+        configs: the readable ones of ``_CONFIGS``.
+        id: differs for a recreated topic; None if the broker has none.
     """
 
     name: str
@@ -44,7 +44,7 @@ class TopicFacts:
 
     @property
     def max_message_bytes(self) -> int | None:
-        """The largest batch that it takes; None where that may not be read."""
+        """The largest batch; None if that may not be read."""
         given = dict(self.configs).get("max.message.bytes")
         return None if given is None else int(given)
 
@@ -56,10 +56,10 @@ class TopicFacts:
 def topic_facts(
     settings: Settings, names: Iterable[str], *, again: bool = False
 ) -> dict[str, TopicFacts]:
-    """The topics that exist among these; none is created by asking.
+    """The existing ones of these topics; creates none.
 
     Args:
-        again: ask the brokers even where the answer is known.
+        again: ignore cached answers.
 
     Raises:
         RefusedError: a topic may not be described.
@@ -82,10 +82,10 @@ def topic_facts(
 def topics_in_time(
     settings: Settings, names: Iterable[str], *, again: bool = False
 ) -> dict[str, TopicFacts]:
-    """As ``topic_facts``, but a topic counts as missing only when it was looked for for a while.
+    """As ``topic_facts``, but a topic counts as missing only after repeated looks.
 
-    For where a missing topic ends the job. Topics that are known cost no more, and all that are missing
-    are looked for at once.
+    For callers that end the job without the topic. Known topics cost no more, and all missing ones
+    are awaited together.
     """
     wanted = list(dict.fromkeys(names))
     found: dict[str, TopicFacts] = {}
@@ -99,16 +99,14 @@ def topics_in_time(
 
 
 def forget(settings: Settings, name: str) -> None:
-    """Ask anew for a topic the next time."""
+    """Clear the cached answer for a topic."""
     cluster(settings).forget((_TOPIC, name))
 
 
 def configs_in_time(settings: Settings, name: str) -> dict[str, str]:
-    """The settings of a topic that there is, defaults included.
+    """The settings of an existing topic, defaults included.
 
-    Raises:
-        SchemaError: there is none.
-        RefusedError: they may not be read.
+    Raises SchemaError if it does not exist, RefusedError if they may not be read.
     """
     known = cluster(settings)
 
@@ -127,13 +125,10 @@ def configs_in_time(settings: Settings, name: str) -> dict[str, str]:
 
 
 def _described(known: Cluster, names: list[str]) -> dict[str, TopicFacts]:
-    """The topics that exist among these.
+    """The existing ones of these topics.
 
-    One broker may know a topic and another not: it is new, or was just deleted. Settings that are not
-    known are not the defaults, so they are asked for until brokers agree.
-
-    Raises:
-        UnavailableError: they go on to disagree.
+    One broker may know a new or just deleted topic and another not. Unknown settings are not the
+    defaults, so they are queried until brokers agree; raises UnavailableError if they do not.
     """
 
     def look() -> dict[str, TopicFacts] | None:
@@ -153,7 +148,7 @@ def _described(known: Cluster, names: list[str]) -> dict[str, TopicFacts]:
 
 
 def _configs(known: Cluster, name: str) -> dict[str, str]:
-    """Of a topic that was just seen; none where they may not be read (DESCRIBE_CONFIGS)."""
+    """Settings of a topic that was just seen; none without DESCRIBE_CONFIGS."""
     try:
         found = known.admin.configs(name)
     except RefusedError:

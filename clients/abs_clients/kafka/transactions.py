@@ -1,16 +1,16 @@
-"""Kafka's transaction coordinators, asked and told by their own protocol (KIP-98, KIP-664, KIP-890).
+"""Queries Kafka's transaction coordinators and ends transactions (KIP-98, KIP-664, KIP-890).
 
-Any process may describe and end any transaction whose producer id and epoch it knows: that is how a
-driver commits what a task in another process has written. The requests are those of kafka-python's
-protocol layer: librdkafka has none to describe, list or end somebody else's transaction.
+Any process may describe and end any transaction whose producer id and epoch it knows: so a driver
+commits what a task in another process has written. The requests are those of kafka-python's
+protocol layer: librdkafka has none for another producer's transaction.
 
     describe         DescribeTransactions: state, producer id, epoch, start, timeout, partitions
     listed           ListTransactions: which ids are in given states, for how long
     end              EndTxn: commit, or abort, for exactly one producer id and epoch
-    describe_open    one transaction and what its partitions have of it, in one round trip
+    describe_open    one transaction and its producers in its partitions, in one round trip
 
-All raise ``TargetError`` where a coordinator does not answer or refuses for reasons that have nothing
-to do with the transaction; what they then did is not known, and can be asked again.
+All raise ``TargetError`` if a coordinator does not answer or refuses for reasons other than the
+transaction; the outcome is then unknown, and the call can be repeated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ PLAIN_END_TXN = 4
 
 
 class State(StrEnum):
-    """Of a transactional id, as its coordinator names them (``TransactionState``)."""
+    """State of a transactional id, as its coordinator names it (``TransactionState``)."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -60,10 +60,10 @@ class State(StrEnum):
 
 
 class Reply(StrEnum):
-    """What a coordinator answers to EndTxn.
+    """A coordinator's answer to EndTxn.
 
-    DONE: the outcome that was asked for is durable, now or since before. BUSY: the transaction is
-    just being ended. REFUSED: this producer id and epoch have no such transaction open; describe it.
+    DONE: the requested outcome is durable, now or since before. BUSY: the transaction is being
+    ended. REFUSED: this producer id and epoch have no such transaction open; describe it.
     """
 
     DONE = "done"
@@ -73,11 +73,11 @@ class Reply(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """A transactional id, as its coordinator sees it.
+    """A transactional id at its coordinator.
 
     Args:
-        start_ms: when its transaction began, by the coordinator's clock; -1 where none is open.
-        partitions: topics and partitions that the open transaction has written to.
+        start_ms: begin of its transaction by the coordinator's clock; -1 if none is open.
+        partitions: written by the open transaction.
     """
 
     state: State
@@ -90,11 +90,11 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class TransactionView:
-    """What there is of one transaction.
+    """One transaction at its coordinator and in its partitions.
 
     Args:
-        now: as its coordinator sees it; None where it knows no such id.
-        found: what each of its partitions has from it; None where the principal may not ask.
+        now: at its coordinator; None if it does not know the id.
+        found: by partition; None if the principal may not ask.
         end_txn: the version of EndTxn that ends it.
     """
 
@@ -114,7 +114,7 @@ class EndTxn:
 
 
 def describe(settings: Settings, ids: Sequence[str]) -> dict[str, Description | None]:
-    """What each id's coordinator knows; None where it knows no such id."""
+    """The description of each id by its coordinator; None for an unknown id."""
     return cluster(settings).run("describing transactions", describing(ids)) if ids else {}
 
 
@@ -129,11 +129,11 @@ def listed(
     """Transactional ids and their states, from all coordinators.
 
     Args:
-        states: only ids in these; all where empty.
-        pattern: regular expression that a whole id must match; ignored by brokers before 4.1, so
+        states: only ids in these; all if empty.
+        pattern: regular expression for whole ids; ignored by brokers before 4.1, so
             match exactly afterwards.
-        producer_ids: only these; all where empty.
-        longer_than_ms: only transactions that have run for longer, by the coordinator's clock.
+        producer_ids: only these; all if empty.
+        longer_than_ms: only longer transactions, by the coordinator's clock.
 
     Raises:
         RefusedError: ``longer_than_ms`` is given and the brokers are older than 3.8.
@@ -150,11 +150,7 @@ def listing(
     longer_than_ms: int | None,
     nodes: Iterable[int] | None = None,
 ) -> Work[dict[str, State]]:
-    """``listed``, to be run with others at once.
-
-    Args:
-        nodes: only what these brokers coordinate; all brokers where not given.
-    """
+    """``listed`` as a coroutine; ``nodes`` limits it to these brokers."""
 
     async def work(manager: Any) -> dict[str, State]:
         version = manager.broker_version_data.api_version(ListTransactionsRequest)
@@ -186,14 +182,14 @@ def end(
     commit: bool,
     between: Callable[[], None] | None = None,
 ) -> dict[str, Reply]:
-    """End transactions, all at once; by id, what the coordinator answered.
+    """End transactions, all at once; by id, the coordinator's answer.
 
     Args:
-        between: called when one has been ended, before the next is; they are ended one by one then.
+        between: called after each but the last; they are then ended one by one.
 
     Raises:
         RefusedError: the principal may not write under an id.
-        UnavailableError: a coordinator does not answer, or is just moving; some may be ended.
+        UnavailableError: a coordinator does not answer, or is moving; some may be ended.
     """
 
     async def work(manager: Any) -> dict[str, Reply]:
@@ -216,13 +212,13 @@ def end(
 
 
 def end_txn_version(manager: Any) -> int:
-    """The version of EndTxn that ends our transactions: the newest that leaves the epoch alone."""
+    """The newest version of EndTxn that keeps the producer epoch."""
     newest: int = manager.broker_version_data.api_version(EndTxnRequest)
     return min(newest, PLAIN_END_TXN)
 
 
 def describing(ids: Sequence[str]) -> Work[dict[str, Description | None]]:
-    """``describe``, to be run with others at once."""
+    """``describe`` as a coroutine."""
 
     async def work(manager: Any) -> dict[str, Description | None]:
         known = routing_of(manager).coordinators
@@ -308,10 +304,9 @@ def _description(each: Any) -> Description:
 def describe_open(
     settings: Settings, transactional_id: str, guess: Sequence[Partition]
 ) -> TransactionView:
-    """Ask a transaction's coordinator, and at the same time the partitions that it may have written to.
+    """Query a transaction's coordinator and, at the same time, the partitions of ``guess``.
 
-    Args:
-        guess: the partitions of its coordinator's answer that are not among them are asked afterwards.
+    Partitions in the coordinator's answer that are not among them are queried afterwards.
     """
 
     async def work(manager: Any) -> TransactionView:
@@ -332,7 +327,7 @@ def describe_open(
 
 
 async def _guessed(manager: Any, places: Sequence[Partition]) -> dict[Partition, Any]:
-    """A guess that fails is none: a topic may be gone that the last transaction has written to."""
+    """A failure is ignored: a topic of the last transaction may be gone."""
     try:
         return await active_producers(manager, places, remembered=True) if places else {}
     except errors.KafkaError as error:
@@ -341,7 +336,7 @@ async def _guessed(manager: Any, places: Sequence[Partition]) -> dict[Partition,
 
 
 async def _active(manager: Any, places: Sequence[Partition]) -> dict[Partition, Any] | None:
-    """What their producers are, by who led them last; None where the principal may not ask."""
+    """Their producers by their cached leader; None if the principal may not ask."""
     if not places:
         return {}
     try:
@@ -354,11 +349,11 @@ async def _active(manager: Any, places: Sequence[Partition]) -> dict[Partition, 
 def describe_and_list_late(
     settings: Settings, ids: Sequence[str], late: Sequence[tuple[Sequence[int], int]]
 ) -> tuple[dict[str, Description | None], frozenset[str]]:
-    """``describe`` these, and at the same time list those that have run for too long.
+    """``describe`` these, and at the same time list transactions that run for too long.
 
     Args:
-        late: producer ids, and the milliseconds after which a transaction of theirs is late, by its
-            coordinator's clock. Brokers before 3.8 cannot be asked: then none is.
+        late: producer ids, and the milliseconds after which their transaction is late, by its
+            coordinator's clock. Empty result for brokers before 3.8.
     """
 
     async def list_late(manager: Any) -> frozenset[str]:

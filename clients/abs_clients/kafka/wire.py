@@ -1,6 +1,6 @@
 """A connection to brokers and coordinators, by kafka-python's admin client.
 
-It runs its I/O on a thread of its own, and takes calls from any thread. librdkafka has no request to
+Its I/O runs on a thread of its own, and any thread may call it. librdkafka has no request to
 describe, list or end a transaction.
 """
 
@@ -33,7 +33,7 @@ IN_FLIGHT = 64
 
 
 class Connection:
-    """One of a cluster's connections: connects when it is first used, and again when it has to."""
+    """One of a cluster's connections: connects at the first use, and again when needed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -45,11 +45,11 @@ class Connection:
         """Since when the client has reached nobody; None where it has answers."""
 
     def client(self) -> KafkaAdminClient:
-        """The client, connected. Its exceptions are kafka-python's: map them (``translate_errors``).
+        """The connected client. Its exceptions are kafka-python's: map them (``translate_errors``).
 
         Raises:
-            OptionError: a way to authenticate that this client does not know.
-            RefusedError: the brokers let nobody in with these settings.
+            OptionError: an authentication that this client does not support.
+            RefusedError: the brokers refuse these settings.
             UnavailableError: none answers.
         """
         with self._lock:
@@ -63,10 +63,9 @@ class Connection:
             return self._client
 
     def close(self, client: KafkaAdminClient | None = None) -> None:
-        """Close the client, if there is one; the next use connects anew.
+        """Close the client, if any; the next use connects anew.
 
-        Args:
-            client: close none but this: another thread may have done so, and have made the next one.
+        Only if it is still ``client``: another thread may have replaced it.
         """
         with self._lock:
             there = self._client
@@ -76,17 +75,14 @@ class Connection:
         private.close(there)
 
     def run(self, doing: str, work: Work[T]) -> T:
-        """Run a coroutine on the client's thread and wait for it.
+        """Run a coroutine on the client's thread and wait for it; raises the broker's TargetError.
 
-        Where it fails, what the connection knew of coordinators and leaders is forgotten (``routing``).
+        A failure clears the connection's ``routing``.
 
         Args:
-            doing: what it does, as the end of a sentence.
-            work: gets the client's connection manager, whose ``send(request, node_id=...)`` returns a
-                future to await.
-
-        Raises:
-            TargetError: by the error of the broker, or because none answers.
+            doing: the action, as the end of a sentence.
+            work: gets the connection manager, whose ``send(request, node_id=...)`` returns a
+            future.
         """
         client = self.client()
         with translate_errors(doing, self._settings):
@@ -111,7 +107,7 @@ class Connection:
             return found
 
     def _is_alone(self, error: BaseException) -> bool:
-        """Whether it has reached nobody for too long, by this error too."""
+        """Whether it has reached no broker for too long, including this error."""
         if not isinstance(error, AWAY):
             self._alone_since = None
             return False
@@ -122,10 +118,10 @@ class Connection:
 
 
 def _connected(settings: Settings) -> KafkaAdminClient:
-    """A client that has reached a broker, at the first try or at the second.
+    """A client that has reached a broker, at the first or second try.
 
-    kafka-python gives one broker, drawn by lot, all the time there is; and one that accepts and never
-    ends the handshake of TLS takes it.
+    kafka-python spends all of its time on one random broker, even one that never ends the TLS
+    handshake.
     """
     whole = control_settings(settings)["bootstrap_timeout_ms"]
     try:
@@ -136,9 +132,9 @@ def _connected(settings: Settings) -> KafkaAdminClient:
 
 
 def _quieten() -> None:
-    """Keep the log free of whole requests and lost connections: what matters becomes an error here.
+    """Keep whole requests and lost connections out of the log: relevant ones become errors here.
 
-    Not where somebody has set a level for the logger ``kafka``: that is how to see them.
+    Not if a level is set for the logger ``kafka``: that is how to see them.
     """
     logger = logging.getLogger("kafka")
     if logger.level == logging.NOTSET:
@@ -168,7 +164,7 @@ def _bootstrapped(settings: Settings, timeout_ms: int, *, again: bool = False) -
 
 
 def gather(*works: Work[Any]) -> Work[list[Any]]:
-    """Several coroutines as one: none waits for another's answers. It fails as the first that fails."""
+    """Run several coroutines concurrently; fails with the first failure."""
 
     async def work(manager: Any) -> list[Any]:
         begun = [manager.call_soon(each, manager) for each in works]
@@ -178,7 +174,7 @@ def gather(*works: Work[Any]) -> Work[list[Any]]:
 
 
 def raise_for(code: int, what: str) -> None:
-    """Raise what a broker answers, by its code; nothing where that says that all is well."""
+    """Raise the error of a broker's code, if it is one."""
     kind = kafka.errors.for_code(code)
     if kind is not kafka.errors.NoError:
         raise kind(what)

@@ -1,1 +1,1 @@
-"""PostgreSQL, as sinks and state stores know it."""
+"""PostgreSQL, for sinks and state stores."""

@@ -1,7 +1,7 @@
-"""Where the server is: a libpq URI or keyword string, or a JDBC URL, read into libpq's parameters.
+"""Parses a libpq URI or keyword string, or a JDBC URL, to libpq's parameters.
 
-Nothing here shows an address that was given: it can hold a password (I9). libpq's own messages about
-a malformed one quote it, so they are not passed on.
+No given address is shown: it can contain a password (I9). libpq's own messages quote a malformed
+one, so they are not passed on.
 """
 
 from __future__ import annotations
@@ -42,21 +42,20 @@ _JDBC_ONLY = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A server and a database, with the credentials to get in.
+    """A server and a database, with credentials.
 
-    Args:
-        parameters: libpq's, as sorted pairs; hidden from ``repr``, for the password is among them.
+    ``parameters`` are libpq's, sorted, and hidden from ``repr``.
     """
 
     parameters: tuple[tuple[str, str], ...] = field(repr=False)
 
     @classmethod
     def parse(cls, url: str, user: str | None = None, password: str | None = None) -> Address:
-        """Read the option ``url``; ``user`` and ``password`` go before what it holds.
+        """Parse the option ``url``; ``user`` and ``password`` take precedence over its parts.
 
         Raises:
-            OptionError: it is not a libpq URI, keyword string or JDBC URL, names no database, or
-                holds a parameter that only the JDBC driver knows (the message has libpq's).
+            OptionError: it is not a libpq URI, keyword string or JDBC URL, names no database, or has a
+                parameter of the JDBC driver only (the message has libpq's).
         """
         text = url.strip()
         if text.lower().startswith(_JDBC):
@@ -91,7 +90,7 @@ class Address:
         return cls(tuple(sorted(values.items())))
 
     def conninfo(self, **more: str) -> str:
-        """libpq's keyword string, with further parameters. Holds the password: never show it."""
+        """libpq's keyword string, with further parameters. Contains the password: never show it."""
         return make_conninfo("", **{**dict(self.parameters), **more})
 
     @property
@@ -102,7 +101,7 @@ class Address:
 
     @property
     def place(self) -> str:
-        """For people: ``postgresql://host:port/database``, without the user, too."""
+        """For people: ``postgresql://host:port/database``, without user and password."""
         return f"postgresql://{self._where}"
 
     @property
@@ -117,10 +116,10 @@ class Address:
 
 
 def _is_cut_wrong(uri: str, values: dict[str, str]) -> bool:
-    """Whether libpq took the rest of a password with @ or / in it for a host, a port or a database.
+    """Whether libpq took a part of a password with @ or / for host, port or database.
 
-    Those are shown to people. A host that begins with @ is an abstract socket. An @ in the query may
-    be that of a user's name (``user=a@b``), or the one that was to end the password.
+    Those are shown to people. A host that begins with @ is an abstract socket. An @ in the query
+    may be that of a user's name (``user=a@b``), or the end of the password.
     """
     place, _, query = uri.partition("://")[2].partition("?")
     authority, _, path = place.partition("/")
@@ -135,7 +134,7 @@ def _is_cut_wrong(uri: str, values: dict[str, str]) -> bool:
 
 
 def _from_jdbc(rest: str) -> str:
-    """The libpq URI of what follows ``jdbc:``."""
+    """The libpq URI of the part after ``jdbc:``."""
     scheme, _, place = rest.partition(":")
     if scheme.lower() != "postgresql":
         raise OptionError(

@@ -1,8 +1,8 @@
-"""New connections: their session settings, and the name that says for whom they work.
+"""New connections with their session settings and their owner's name.
 
-``application_name`` names register and generation, so that a new run can end what older generations
-still have in flight. The settings make every statement wait for locks a bounded time only, and every
-commit durable.
+``application_name`` names register and generation, so that a new run can end older generations'
+sessions. By the settings every statement waits for locks a bounded time, and every commit is
+durable.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ select set_config('lock_timeout', %(lock_ms)s, false),
 
 @dataclass(frozen=True, slots=True)
 class Tag:
-    """For whom a connection works: one generation of one register."""
+    """The owner of a connection: one generation of one register."""
 
     register: str
     generation: int
@@ -78,7 +78,7 @@ def connect(server: Server, tag: Tag | None = None) -> Connection[Any]:
 
     Raises:
         RefusedError: wrong host name, credentials, database.
-        UnavailableError: no server answers there.
+        UnavailableError: no server answers.
     """
     chosen = dict(server.address.parameters)
     tcp = {**_TCP, **{name: chosen[name] for name in _TCP if name in chosen}}
@@ -109,13 +109,13 @@ def connect(server: Server, tag: Tag | None = None) -> Connection[Any]:
 
 
 def _whole(text: str) -> int:
-    """A number of libpq's; what is none libpq itself has refused, or takes for its default."""
+    """A number of libpq's; libpq itself refuses other text, or takes the default."""
     return int(text) if text.strip().isdecimal() else SILENCE_MS
 
 
 @contextmanager
 def or_close(connection: Connection[Any]) -> Iterator[None]:
-    """Close the connection where something goes wrong: the server rolls back and lets go at once."""
+    """Close the connection after an error: the server rolls back at once."""
     try:
         yield
     except BaseException:

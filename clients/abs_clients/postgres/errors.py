@@ -1,8 +1,8 @@
-"""The driver's exceptions, mapped once to the project's own, by SQLSTATE (manual, appendix A).
+"""Maps the driver's exceptions to the project's own, by SQLSTATE (manual, appendix A).
 
 The server's primary message is kept, its DETAIL only for a violated constraint: other details, and
-CONTEXT, can hold whole rows. No message of libpq or the server holds a password; statements are never
-quoted.
+CONTEXT, can contain whole rows. No message of libpq or the server contains a password; statements
+are never quoted.
 """
 
 from __future__ import annotations
@@ -100,8 +100,7 @@ _COPY_CONTEXT = re.compile(r"COPY .+?, line (?P<line>\d+)(?:, column (?P<column>
 def to_abs_error(error: psycopg.Error, doing: str) -> AbsError:
     """The project's error for one of the driver's.
 
-    Args:
-        doing: what was asked for, as the end of a sentence: ``copying rows into public.t``.
+    ``doing``: the action, as the end of a sentence: ``copying rows into public.t``.
     """
     return _translated(error, doing).of(SYSTEM)
 
@@ -127,7 +126,7 @@ def _translated(error: psycopg.Error, doing: str) -> AbsError:
 
 @contextmanager
 def translate_errors(doing: str) -> Iterator[None]:
-    """Let only the project's errors out; ``doing`` as for ``to_abs_error``."""
+    """Map the driver's errors; ``doing`` as for ``to_abs_error``."""
     try:
         yield
     except psycopg.Error as error:
@@ -135,7 +134,7 @@ def translate_errors(doing: str) -> Iterator[None]:
 
 
 def cannot_connect(error: psycopg.Error, where: str) -> AbsError:
-    """The project's error for a connection that was not made."""
+    """The project's error for a failed connection."""
     text = _without_stop(" ".join(str(error).split())) or type(error).__name__
     what = f"Cannot connect to PostgreSQL at {where}: {text}."
     if isinstance(error, psycopg.OperationalError) and not any(
@@ -160,12 +159,12 @@ def _without_state(error: psycopg.Error, doing: str) -> AbsError:
 
 
 def _without_stop(text: str) -> str:
-    """Without the full stop or the colon that it may end with: our own sentence goes on, or ends."""
+    """Without a final full stop or colon, to continue the sentence."""
     return text.rstrip(".: ")
 
 
 def _place(error: psycopg.Error) -> str:
-    """Where in a COPY: the row of this task's share, and the column; the value is left out."""
+    """The row of this task's share and the column in a COPY, without the value."""
     found = _COPY_CONTEXT.match(error.diag.context or "")
     if found is None:
         return ""

@@ -1,7 +1,7 @@
-"""The schema of our own: the registers, the markers; staging tables come and go in it.
+"""The state schema: registers and markers; staging tables come and go in it.
 
-It is made when it is first needed. Where the role may not make it, the error carries the statements
-for somebody who may.
+It is created when it is first needed. Without the privilege, the error contains the statements for
+another role.
 """
 
 from __future__ import annotations
@@ -50,11 +50,9 @@ COMMENT ON TABLE {schema}.marker IS
 
 
 class MetadataSchema:
-    """Names in the state schema, and its creation.
+    """The state schema's names, and its creation.
 
-    Args:
-        server: where it lies.
-        name: of the schema (the option ``stateschema``).
+    ``name`` is the option ``stateschema``.
     """
 
     def __init__(self, server: Server, name: str) -> None:
@@ -63,16 +61,16 @@ class MetadataSchema:
         self._known = ("schema", name)
 
     def table(self, name: str) -> sql.Identifier:
-        """A table in it, to be composed into a statement."""
+        """A table in it, for a statement."""
         return sql.Identifier(self.name, name)
 
     @property
     def statements(self) -> str:
-        """What creates it, for a person to run."""
+        """The statements that create it, for a person to run."""
         return f"{self._sql(_SCHEMA).as_string()}{self._sql(_TABLES).as_string()}".strip()
 
     def exists(self, connection: Connection[Any]) -> bool:
-        """Whether all of it is there."""
+        """Whether all of it exists."""
         found = connection.execute(
             "select count(*) from unnest(%s::text[]) t where to_regclass(t) is not null",
             ([self.table(name).as_string() for name in ("register", "marker")],),
@@ -80,13 +78,9 @@ class MetadataSchema:
         return found is not None and found[0] == 2
 
     def ensure(self, connection: Connection[Any]) -> None:
-        """Make it where it is not there. Asks the server once per process.
+        """Create it if absent (outside a transaction); queries the server once per process.
 
-        Args:
-            connection: outside a transaction.
-
-        Raises:
-            RefusedError: this role may not make it; the statements for another role are included.
+        Raises RefusedError with the statements if this role may not create it.
         """
         if pool(self._server).learnt(self._known):
             return
@@ -97,7 +91,7 @@ class MetadataSchema:
         pool(self._server).learn(self._known, value=True)
 
     def forget(self) -> None:
-        """Ask the server again the next time: the schema turned out to be missing."""
+        """Query the server again the next time: the schema was missing."""
         pool(self._server).forget(self._known)
 
     def _create(self, connection: Connection[Any]) -> None:

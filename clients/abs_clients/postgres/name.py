@@ -1,4 +1,4 @@
-"""Names of tables as people write them, and as the server quotes them."""
+"""Table names as users write them, and as the server quotes them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,17 @@ _UPPER = str.maketrans("ABCDEFGHIJKLMNOPQRSTUVWXYZ", "abcdefghijklmnopqrstuvwxyz
 
 @dataclass(frozen=True, slots=True)
 class TableName:
-    """A table's name, with its schema or without (then the server's search_path decides).
-
-    Args:
-        name: the bare name, exactly as the catalog has it.
-        schema: the bare name of the schema, or None.
-    """
+    """A table's bare name as in the catalog; without a schema, the search_path decides."""
 
     name: str
     schema: str | None = None
 
     @classmethod
     def parse(cls, text: str) -> TableName:
-        """Read ``table``, ``schema.table`` or quoted parts such as ``"My Schema"."Ta""ble"``.
+        """Parse ``table``, ``schema.table`` or quoted parts such as ``"My Schema"."Ta""ble"``.
 
-        As in SQL, a part without quotes is folded to lower case (ASCII letters only), and one with
-        quotes is taken as it is.
-
-        Raises:
-            OptionError: not a name, more than two parts, or a part over 63 bytes.
+        As in SQL, a part without quotes is folded to lower case (ASCII letters only). Raises
+        OptionError for other text, more than two parts, or a part over 63 bytes.
         """
         parts, at = [], 0
         while True:
@@ -65,7 +57,7 @@ class TableName:
 
     @property
     def identifier(self) -> sql.Identifier:
-        """The name, to be composed into a statement."""
+        """The name, for a statement."""
         return sql.Identifier(*([self.schema] if self.schema else []), self.name)
 
     def __str__(self) -> str:
@@ -79,11 +71,7 @@ _HOW_TO_WRITE = (
 
 
 def check_identifier(name: str) -> None:
-    """Refuse a name that PostgreSQL would cut off, or cannot hold.
-
-    Raises:
-        OptionError: the name is empty, longer than 63 bytes, or holds a NUL.
-    """
+    """Raise OptionError for a name that is empty, over 63 bytes, or contains a NUL."""
     size = len(name.encode("utf-8", "surrogatepass"))
     if not name or "\0" in name or size > MAX_IDENTIFIER_BYTES:
         raise OptionError(

@@ -1,7 +1,7 @@
-"""What a process keeps for each server: idle connections, and what it has learnt of the server.
+"""Idle connections and cached answers per server and process.
 
 Executor workers and the commit process live through many epochs, and engines build a sink anew for
-each task: so neither belongs to a sink. A connection is leased to one user at a time.
+each task: so a sink owns neither. A connection is leased to one user at a time.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Idle:
 
 
 class Pool:
-    """Of one server, in this process."""
+    """The pool of one server in this process."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -47,10 +47,9 @@ class Pool:
         self._learnt: dict[Hashable, Any] = {}
 
     def take(self, tag: Tag | None = None) -> Connection[Any]:
-        """A live connection; to be given back, or closed.
+        """A live connection, to be given back or closed.
 
-        Args:
-            tag: for whom; where None, any name that the session bears already will do.
+        With ``tag`` None, any name that the session already has will do.
         """
         while (idle := self._pop(tag)) is not None:
             if not _is_alive(idle):
@@ -64,7 +63,7 @@ class Pool:
         return connect(self._server, tag)
 
     def give_back(self, connection: Connection[Any]) -> None:
-        """Keep a connection for the next user, if it is in a clean state and there is room."""
+        """Keep a connection for the next user, if it is clean and there is room."""
         if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
             connection.close()
             return
@@ -77,22 +76,22 @@ class Pool:
         connection.close()
 
     def learnt(self, key: Hashable) -> Any:
-        """What was learnt of the server under this key; None where it has to be asked."""
+        """The cached answer under this key, if any."""
         with self._lock:
             return self._learnt.get(key)
 
     def learn(self, key: Hashable, value: object) -> None:
-        """Keep what the server has said, for as long as the process lives, or ``forget``."""
+        """Cache an answer until the process ends, or ``forget``."""
         with self._lock:
             self._learnt[key] = value
 
     def forget(self, key: Hashable) -> None:
-        """Ask the server again the next time."""
+        """Clear the cached answer."""
         with self._lock:
             self._learnt.pop(key, None)
 
     def close(self) -> None:
-        """Close the idle connections; those that are in use are their users' to close."""
+        """Close the idle connections; users close theirs."""
         with self._lock:
             idle, self._idle = self._idle, []
         for one in idle:
@@ -116,7 +115,7 @@ def pool(server: Server) -> Pool:
 
 @contextmanager
 def leased(server: Server, tag: Tag | None = None) -> Iterator[Connection[Any]]:
-    """A live connection for this user alone; kept for the next one unless something went wrong."""
+    """A live connection for this user alone; kept for the next one unless an error occurs."""
     connection = pool(server).take(tag)
     try:
         yield connection
@@ -128,12 +127,12 @@ def leased(server: Server, tag: Tag | None = None) -> Iterator[Connection[Any]]:
 
 
 def close_idle(server: Server | None = None) -> None:
-    """Close this process's idle connections to the server; to all servers where None."""
+    """Close this process's idle connections to the server; to all servers if None."""
     _pools.close(server)
 
 
 def _is_alive(idle: _Idle) -> bool:
-    """No round trip where it was used lately: a server that went away has closed the socket."""
+    """No round trip after recent use: a server that went away has closed the socket."""
     connection = idle.connection
     if connection.closed:
         return False

@@ -1,4 +1,4 @@
-"""Which PostgreSQL server, and how long to wait for it: what sinks and stores hand to the client."""
+"""A PostgreSQL server and its time limits, for sinks and stores."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Server:
     """A server and a database.
 
     Args:
-        address: where it is, with credentials; hidden from ``repr``.
-        locktimeout: seconds that a statement waits for a lock that something else holds.
-        connecttimeout: seconds to wait for the server to take a connection.
+        address: with credentials; hidden from ``repr``.
+        locktimeout: seconds that a statement waits for a lock.
+        connecttimeout: seconds to wait for a connection.
     """
 
     address: Address

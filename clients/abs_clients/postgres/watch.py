@@ -1,9 +1,9 @@
-"""A connection that notices when nobody is behind it any more, however it came to that.
+"""A connection that detects a vanished server, whatever the cause.
 
-TCP notices a peer that vanished (``tcp_user_timeout``, keepalives), but not a proxy or a firewall
-that takes all bytes and passes none on, nor a server that stands still behind a live kernel: then a
-statement without an answer looks like one that takes long. So after some silence this asks the
-server, over a second connection, what the session is doing: working, or waiting for us.
+TCP detects a vanished peer (``tcp_user_timeout``, keepalives), but not a proxy or firewall that
+swallows all bytes, nor a server that stands still behind a live kernel: then a statement without an
+answer looks like a long one. So after some silence this asks the server, over a second connection,
+whether the session is working or waiting for us.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ select wait_event_type = 'Client' from pg_stat_activity where pid = %s
 
 
 class Doing(Enum):
-    """What the server's session is doing, as a second connection finds it."""
+    """The session's activity, as a second connection finds it."""
 
     WORKING = "it works"
     NOT_FOR_US = "it waits for its client, or has gone"
@@ -39,15 +39,14 @@ class Doing(Enum):
 class Silence:
     """How long a server may be silent.
 
-    Args:
-        seconds: after so long a server that cannot be asked counts as gone; 0: it never does.
+    ``seconds``: after these a server that cannot be asked counts as gone; 0: never.
     """
 
     seconds: float
 
     @property
     def look_after(self) -> float:
-        """After so much silence the server is asked, and then again and again."""
+        """Seconds of silence before each query of the server."""
         return self.seconds / 4
 
 
@@ -63,24 +62,19 @@ class WatchedConnection(Connection[Any]):
     def watch(self, silence: Silence, ask: Callable[[], Doing] | None = None) -> None:
         """Wait for the server no longer than this from now on.
 
-        Args:
-            ask: finds out what the session is doing; must itself return in bounded time. Without
-                it every statement must be answered within ``silence``.
+        ``ask`` returns the session's activity in bounded time. Without it every statement must be
+        answered within ``silence``.
         """
         self._silence, self._ask = silence, ask
 
     def wait(self, gen: Generator[Any, Any, T], *args: Any, **kwargs: Any) -> T:
-        """See ``Connection``.
-
-        Raises:
-            OperationalError: nobody is behind the connection; it is ended.
-        """
+        """See ``Connection``; ends it and raises OperationalError if the server is gone."""
         if not self._silence.seconds:
             return super().wait(gen, *args, **kwargs)
         return super().wait(self._watched(gen), *args, **kwargs)
 
     def _watched(self, gen: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
-        """The same generator; whoever drives it sends something false where nothing has come."""
+        """The same generator; its driver sends a false value if nothing has arrived."""
         try:
             wanted = next(gen)
             heard = time.monotonic()
@@ -111,17 +105,17 @@ class WatchedConnection(Connection[Any]):
             return result
 
     def _end(self) -> None:
-        """End the socket: whatever else is tried on this connection fails at once."""
+        """End the socket: all later use of this connection fails at once."""
         with socket.socket(fileno=os.dup(self.fileno())) as own, suppress(OSError):
             own.shutdown(socket.SHUT_RDWR)  # TCP may have ended it by itself
 
 
 def doing_of(conninfo: str, pid: int, seconds: float) -> Doing:
-    """What the session of this process id is doing, asked over a connection of its own.
+    """The activity of the session with this process id, by a connection of its own.
 
     Args:
-        pid: as the server itself calls it (a pooler makes up another).
-        seconds: for how long at most connecting, and then asking, may take.
+        pid: the server's own (a pooler invents another).
+        seconds: limit for connecting, and again for the query.
     """
     try:
         with WatchedConnection.connect(

@@ -1,1 +1,1 @@
-"""S3, as sinks, sources and snapshot stores know it."""
+"""S3, for sinks, sources and snapshot stores."""

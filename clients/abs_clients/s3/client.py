@@ -1,7 +1,7 @@
 """Connections to an S3 server: one object per process and server, which owns boto3's clients.
 
-Credentials come by boto3's chain and stay in it. Payloads are not hashed for the signature: each part
-carries a CRC-64/NVME in a signed header instead, which the server checks, at half of the CPU
+Credentials stay in boto3's chain. Payloads are not hashed for the signature: each part has a
+CRC-64/NVME in a signed header instead, which the server checks, at half of the CPU
 (``benchmarks/s3_upload.py`` compares).
 """
 
@@ -34,7 +34,7 @@ _MODELS = create_loader()
 
 
 class Client:
-    """The clients of boto3 for one server, in this process; threads share them."""
+    """The boto3 clients for one server in this process; threads share them."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -45,12 +45,12 @@ class Client:
         self._direct: Direct | None = None
 
     def api(self, tries: int) -> Any:
-        """boto3's client that sends a request so often."""
+        """boto3's client with this many tries."""
         with self._lock:
             return self._api(tries)
 
     def direct(self) -> Direct:
-        """For requests that are sent by the thousand."""
+        """For thousands of requests."""
         with self._lock:
             if self._direct is None:
                 with _set_up():
@@ -59,7 +59,7 @@ class Client:
             return self._direct
 
     def close(self) -> None:
-        """Close what is connected."""
+        """Close the connections."""
         with self._lock:
             connected, self._connected = self._connected, {}
             direct, self._direct = self._direct, None
@@ -84,30 +84,26 @@ def client(server: Server, *, once: bool = False) -> Any:
     """The process's boto3 client for this server.
 
     Args:
-        once: for requests that must not be sent twice on their own: a compare-and-set.
+        once: without automatic retries: for a compare-and-set.
 
     Raises:
-        RefusedError: no client can be set up: a malformed endpoint, a profile that is not there.
+        RefusedError: a malformed endpoint, or a missing profile.
     """
     return _clients.of(server).api(1 if once else TRIES)
 
 
 def direct(server: Server) -> Direct:
-    """The process's way to send this server many requests that can be repeated.
-
-    Raises:
-        RefusedError: as for ``client``.
-    """
+    """The process's fast path to this server for repeatable requests; raises as ``client``."""
     return _clients.of(server).direct()
 
 
 def warm_up() -> None:
-    """Load what boto3 reads from disk for S3, so that forked processes have it already."""
+    """Load boto3's data for S3 from disk before forking."""
     boto3.session.Session(botocore_session=_core()).client("s3", region_name="us-east-1").close()
 
 
 def close_idle(server: Server | None = None) -> None:
-    """Close this process's clients for the server, for all where None; they come again when needed."""
+    """Close this process's clients for the server, or all; the next use makes new ones."""
     _clients.close(server)
 
 

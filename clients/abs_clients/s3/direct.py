@@ -1,13 +1,13 @@
-"""Requests that are sent by the thousand, past boto3's machinery: at two fifths of its CPU time.
+"""A fast path for thousands of requests, past boto3's machinery: two fifths of its CPU time.
 
-A commit of many handles sends ListParts and CompleteMultipartUpload once for each of them. boto3 takes
-more than a millisecond of CPU for one (benchmark ``s3_commit``), and Python's lock lets one thread at a
+A commit of many handles sends ListParts and CompleteMultipartUpload once for each. boto3 takes more
+than a millisecond of CPU for one (benchmark ``s3_commit``), and Python's lock lets one thread at a
 time do that.
 
-boto3 stays in charge: it says where a bucket is, who signs, and how servers are verified. Whatever
-is out of the ordinary (an error, a redirect, a broken connection, a proxy, another kind of signature)
-gives no answer here, and the caller sends the request by boto3, which tries again and reports errors.
-So callers use this only for requests that can be repeated.
+boto3 still determines a bucket's address, the signer, and how servers are verified. Any exception
+(an error, a redirect, a broken connection, a proxy, another kind of signature) gives no answer
+here, and the caller sends the request by boto3, which retries and reports errors. So only
+repeatable requests may be sent here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Call:
 
     Args:
         operation: the API's name of it.
-        root: name of the answer's root element; without it, an answer does not count.
+        root: name of the answer's root element; other answers do not count.
     """
 
     operation: str
@@ -53,7 +53,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class _Route:
-    """Where the objects of a bucket are, and for which region requests are signed."""
+    """Address of a bucket's objects, and the region to sign for."""
 
     url: str
     region: str
@@ -65,7 +65,7 @@ class Direct:
     Args:
         api: boto3's client for that server.
         session: botocore's session that made it; it holds the credentials (I9).
-        connections: idle ones that are kept.
+        connections: number of idle ones to keep.
         timeout: seconds to wait for an answer.
     """
 
@@ -83,7 +83,7 @@ class Direct:
         self._routes: dict[str, _Route | None] = {}
 
     def ask(self, call: Call) -> ET.Element | None:
-        """The root of the server's answer; None where it has to be asked by boto3."""
+        """The root of the server's answer; None if boto3 has to ask."""
         try:
             route = self._route(call.bucket)
             if route is None:
@@ -133,7 +133,7 @@ class Direct:
             return self._routes[bucket]
 
     def _found(self, bucket: str) -> _Route | None:
-        """As boto3 would send a request there; None where it takes boto3 to do so."""
+        """The route that boto3 would take; None if only boto3 can take it."""
         url = self._api.generate_presigned_url(
             "head_object", Params={"Bucket": bucket, "Key": _PROBE}
         )

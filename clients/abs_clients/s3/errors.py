@@ -1,8 +1,7 @@
-"""botocore's exceptions, mapped once to the project's own, by the server's error code.
+"""Maps botocore's exceptions to the project's own, by the server's error code.
 
-One table for sinks, sources and snapshot stores: the same answer is final, or passes, in all of them.
-Codes: Amazon S3 API reference, "Error responses". Only the code, the status and the server's message
-are shown; none of them holds a credential (I9).
+One table for sinks, sources and snapshot stores. Codes: Amazon S3 API reference, "Error responses".
+Only the code, the status and the server's message are shown; none contains a credential (I9).
 """
 
 from __future__ import annotations
@@ -72,25 +71,24 @@ _NO_CREDENTIALS = (
 
 
 def code_of(error: boto.ClientError) -> str:
-    """The server's error code; its status where it gave none, as for HEAD."""
+    """The server's error code; the status without one, as for HEAD."""
     return str(error.response.get("Error", {}).get("Code", "")) or str(status_of(error))
 
 
 def status_of(error: boto.ClientError) -> int:
-    """The HTTP status; 0 where it is not known."""
+    """The HTTP status; 0 if unknown."""
     return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
 
 
 def message_of(error: boto.ClientError) -> str:
-    """What the server said, without a full stop."""
+    """The server's message without a full stop."""
     return str(error.response.get("Error", {}).get("Message", "")).rstrip(".")
 
 
 def to_abs_error(error: Exception, doing: str) -> AbsError:
     """The project's error for one of botocore's.
 
-    Args:
-        doing: what was asked for, as the end of a sentence: ``uploading a part of s3://b/k``.
+    ``doing``: the action, as the end of a sentence: ``uploading a part of s3://b/k``.
     """
     return _translated(error, doing).of(SYSTEM)
 
@@ -120,7 +118,7 @@ def _translated(error: Exception, doing: str) -> AbsError:
 
 @contextmanager
 def translate_errors(doing: str) -> Iterator[None]:
-    """Let only the project's errors out; ``doing`` as for ``to_abs_error``."""
+    """Map botocore's errors; ``doing`` as for ``to_abs_error``."""
     try:
         yield
     except (boto.ClientError, boto.BotoCoreError, ResponseParserError, HTTPError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Where a sink writes in a store: a bucket and a prefix, parsed from ``s3://bucket/prefix``."""
+"""A bucket and a prefix, parsed from ``s3://bucket/prefix``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ _URL = re.compile(
 class Location:
     """A folder in a bucket. Prints as the URL that parses to it.
 
-    Args:
-        prefix: without slashes at its ends; empty for the bucket itself.
+    ``prefix`` has no slashes at its ends; it is empty for the bucket itself.
     """
 
     bucket: str
@@ -31,10 +30,9 @@ class Location:
 
     @classmethod
     def parse(cls, url: str) -> Location:
-        """From ``s3://bucket/prefix``; Hadoop's ``s3a:`` and ``s3n:`` mean the same here.
+        """Parse ``s3://bucket/prefix``; Hadoop's ``s3a:`` and ``s3n:`` mean the same.
 
-        Raises:
-            OptionError: it is no such URL, or no reader would see what lies there.
+        Raises OptionError for another URL, or a folder that readers skip.
         """
         found = _URL.fullmatch(url.strip())
         if found is None:
@@ -57,11 +55,11 @@ class Location:
 
     @property
     def folder(self) -> str:
-        """What the keys of everything in it begin with; ends in a slash, or is empty."""
+        """The prefix of all keys in it; ends in a slash, or is empty."""
         return f"{self.prefix}/" if self.prefix else ""
 
     def key(self, *names: str) -> str:
-        """The key of what lies in it under these names."""
+        """The key of these names in it."""
         return self.folder + "/".join(names)
 
     def within(self, *names: str) -> Location:

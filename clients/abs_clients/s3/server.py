@@ -1,6 +1,6 @@
-"""Which S3 server, and which bucket of it: values that sinks, sources and stores hand to the client.
+"""Values that name an S3 server and a bucket, for sinks, sources and stores.
 
-Importing this does not import boto3. Credentials come by boto3's chain: no value holds one (I9).
+Importing this does not import boto3. Credentials come from boto3's chain: no value holds one (I9).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Server:
 
     Args:
         endpoint: base URL; None: Amazon's for the region.
-        region: None: by boto3's chain.
-        pathstyle: the bucket in the path and not in the host's name.
+        region: None: from boto3's chain.
+        pathstyle: the bucket in the path and not in the host name.
         timeout: seconds to wait for an answer.
     """
 
@@ -38,7 +38,7 @@ class Server:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
-        """From what ``read_options`` returned; a server with an endpoint has paths by default."""
+        """From the result of ``read_options``; a server with an endpoint uses paths by default."""
         given = fields_from(cls, values)
         if given["pathstyle"] is None:
             given["pathstyle"] = given["endpoint"] is not None
@@ -47,7 +47,7 @@ class Server:
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """A bucket, and how objects that are written there are encrypted.
+    """A bucket, and the encryption of objects that are written there.
 
     Args:
         sse: server-side encryption; None: the bucket's default.
@@ -61,6 +61,6 @@ class Bucket:
 
     @property
     def encryption(self) -> dict[str, str]:
-        """The parameters that ask for server-side encryption."""
+        """Request parameters for server-side encryption."""
         given = {"ServerSideEncryption": self.sse, "SSEKMSKeyId": self.ssekmskeyid}
         return {name: text for name, text in given.items() if text is not None}

@@ -1,7 +1,7 @@
-"""A table's columns as the catalog has them, and how each travels to the audit without loss.
+"""A table's columns in the catalog, and a lossless way to carry each one to the audit.
 
-Written apart from the sink's own reading of the catalog and from its binary COPY, on purpose: an
-auditor that shares the code it audits shares its errors.
+Shares no code with the sink's catalog reader and binary COPY: an audit that shared the code would
+share its errors.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from abs_core.errors import OptionError
 
 @dataclass(frozen=True, slots=True)
 class Carriage:
-    """How the values of a type travel: server -> COPY's CSV -> Arrow -> duckdb.
+    """How the values of a type are carried: server -> COPY's CSV -> Arrow -> duckdb.
 
     Args:
-        select: what the server sends; ``{c}`` is the column.
-        arrow: as what the CSV field is parsed.
+        select: SQL that the server sends; ``{c}`` is the column.
+        arrow: the type as which the CSV field is parsed.
         take: duckdb's expression for the value; ``{c}`` is the Arrow column.
     """
 
@@ -41,10 +41,10 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table or view, found.
+    """A table or view.
 
     Args:
-        oids: of the relation and all that it reads: partitions, children, what a view is made of.
+        oids: of the relation and of all that it reads: partitions, children, a view's tables.
     """
 
     schema: str
@@ -58,10 +58,9 @@ class Table:
 
 
 def find_table(connection: Connection[Any], name: TableName) -> Table:
-    """Look the relation up; the driver's errors pass through unmapped.
+    """Find the relation; the driver's errors pass through unmapped.
 
-    Raises:
-        OptionError: there is none of this name, or it has no columns.
+    Raises OptionError if there is none of this name, or if it has no columns.
     """
     found = connection.execute(_RELATION, {"name": str(name)}).fetchone()
     columns = connection.execute(_COLUMNS, {"name": str(name)}).fetchall()

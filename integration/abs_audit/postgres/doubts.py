@@ -1,4 +1,4 @@
-"""What unfinished writes have left in a PostgreSQL database, and what is still in flight."""
+"""Finds unfinished writes in a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ COUNTED_UP_TO = 1_000_000
 
 
 def look(connection: Connection[Any], table: Table, stateschema: str) -> LeftBehind:
-    """Look at prepared transactions, staging tables, the registers, and locks on the table.
+    """Inspect prepared transactions, staging tables, registers, and locks on the table.
 
-    Only this database is looked at. All registers and all staging tables of the state schema
-    count, also those of jobs that write to other tables: where it is not sure, it is in doubt.
-
-    Args:
-        connection: in autocommit mode; the driver's errors that are not foreseen pass unmapped.
+    Covers this database only. Registers and staging tables of the state schema all count, also
+    those of jobs that write to other tables. The connection must be in autocommit mode; unforeseen
+    errors of the driver pass unmapped.
     """
     unchecked: list[str] = []
     prepared, foreign = _prepared(connection, table)

@@ -1,4 +1,4 @@
-"""A PostgreSQL table as a relation: streamed by COPY, as the server itself writes the values."""
+"""A PostgreSQL table as a relation, streamed by COPY in the server's own text format."""
 
 from __future__ import annotations
 
@@ -46,10 +46,8 @@ class PostgresTable:
     Its ``repr`` and name show no password (I9).
 
     Args:
-        address: the server and the database.
-        table: the table.
         stateschema: schema of registers and staging of the sinks that write to it.
-        locktimeout: seconds to wait for a lock that something else holds on the table.
+        locktimeout: seconds to wait for a lock on the table.
     """
 
     address: Address
@@ -144,7 +142,7 @@ def _taken(column: Column) -> str:
 
 
 def _blocks(copy: psycopg.Copy) -> Iterator[bytes]:
-    """COPY's output in pieces of whole rows: the server sends each row as one message."""
+    """COPY's output in blocks of whole rows: the server sends each row as one message."""
     rows: list[bytes] = []
     size = 0
     for row in copy:

@@ -1,4 +1,4 @@
-"""Real servers in containers, by testcontainers: the same contract, the same tests."""
+"""Servers in containers, by testcontainers, with the same contract and tests."""
 
 from abs_services.containers.engine import engine, why_unusable
 from abs_services.containers.services import DockerServices

@@ -1,4 +1,4 @@
-"""The container engine: whether it answers, and the removal of what is ours."""
+"""Access to the container engine, and removal of this project's containers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _REMEDY = "start one (docker/engine.sh start does, for root), or set ABS_SERVICE
 
 @contextlib.contextmanager
 def engine() -> Iterator[Any]:
-    """A docker client, as testcontainers finds the engine; closed at the end.
+    """A docker client for testcontainers' engine; closed at the end.
 
-    Raises ConfigError where testcontainers is not installed, UnavailableError where no engine
-    answers or where it refuses.
+    Raises ConfigError if testcontainers is not installed, UnavailableError if no engine answers or
+    if it refuses.
     """
     # Ryuk would remove what `abs up` leaves running, and its image is not to be had everywhere. The
     # leash removes containers, and `remove_orphans` those whose leash died as well.
@@ -49,9 +49,9 @@ def engine() -> Iterator[Any]:
 
 
 def _knock(host: str) -> None:
-    """UnavailableError where nothing listens at a unix socket.
+    """Raise UnavailableError if nothing listens at a unix socket.
 
-    The docker client would find out by itself, but then leaves a socket open for the collector.
+    The docker client would find out, but would leave a socket open for the collector.
     """
     scheme, _, path = host.partition("://")
     if scheme != "unix":
@@ -67,9 +67,9 @@ def _knock(host: str) -> None:
 
 
 def why_unusable() -> str:
-    """Why services in containers cannot be had here, in words for a skipped test; else empty.
+    """Why containers cannot be used here, as a reason for a skipped test; else empty.
 
-    An image that would have to be pulled first counts as missing: a test run pulls nothing.
+    An image that is not pulled counts as missing: a test run pulls nothing.
     """
     try:
         with engine() as client:
@@ -94,7 +94,7 @@ def is_here(client: Any, image: str) -> bool:
 
 
 def find_image(client: Any, kind: Kind) -> str:
-    """The image to use, pulled where it is not here; ConfigError where that cannot be done."""
+    """The image to use, pulled if it is missing; ConfigError if that fails."""
     from docker.errors import DockerException
 
     name = image_of(kind, lambda image: is_here(client, image))
@@ -110,14 +110,14 @@ def find_image(client: Any, kind: Kind) -> str:
 
 
 def owner_label() -> dict[str, str]:
-    """Marks a container as belonging to this process, on this host."""
+    """Label that marks a container as this process's, on this host."""
     me = ProcessId.of(os.getpid())
     assert me is not None
     return {_OWNER: f"{socket.gethostname()}/{me.pid}/{me.started}"}
 
 
 def remove_orphans() -> None:
-    """Removes containers of processes of this host that have ended: their leash died with them."""
+    """Remove containers of ended processes of this host: their leash died with them."""
     with engine() as client:
         for container in client.containers.list(all=True, filters={"label": _OWNER}):
             host, pid, started = container.labels[_OWNER].rsplit("/", 2)
@@ -127,7 +127,7 @@ def remove_orphans() -> None:
 
 
 def remove(container: str) -> None:
-    """Kills and removes a container with its volumes. Nothing happens where it is gone."""
+    """Kill and remove a container with its volumes, if it exists."""
     from docker.errors import NotFound
 
     with engine() as client, contextlib.suppress(NotFound):

@@ -1,4 +1,4 @@
-"""What the three services in containers have in common: one container, start to close."""
+"""Lifecycle of a service in one container, from start to close."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tenacity import RetryError, retry, retry_if_result, stop_after_delay, wait_
 
 from abs_core.errors import ConfigError, UnavailableError
 from abs_services.containers.engine import engine, find_image, owner_label, remove
-from abs_services.contracts import Kind, Running, Way
+from abs_services.contracts import Kind, Provider, Running
 from abs_services.processes import free_port
 from abs_services.reaper import LEASH
 
@@ -26,8 +26,8 @@ class DockerService(ABC):
     """A service as one container, started by testcontainers, on a port of 127.0.0.1.
 
     Args:
-        lasting: whether it may outlive this process; its data goes with the container anyway.
-        deadline_s: how long it may take to get ready, in seconds.
+        lasting: whether it may outlive this process; its data is deleted with the container.
+        deadline_s: seconds to become ready.
     """
 
     kind: ClassVar[Kind]
@@ -54,11 +54,11 @@ class DockerService(ABC):
 
     @abstractmethod
     def _configure(self, container: DockerContainer) -> Mapping[str, Any]:
-        """Environment, command and files; returns further arguments for the engine."""
+        """Set environment, command and files; returns further arguments for the engine."""
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Whether the server serves. Polled; must not raise while it does not."""
+        """Whether the server serves. Polled; must not raise."""
 
     @property
     @abstractmethod
@@ -91,13 +91,13 @@ class DockerService(ABC):
 
     @property
     def running(self) -> Running:
-        return Running(self.kind, Way.DOCKER, self.env, container=self.container.id)
+        return Running(self.kind, Provider.DOCKER, self.env, container=self.container.id)
 
     def start(self) -> None:
-        """Starts the container, anew or again, and returns when the server serves.
+        """Start the container, anew or again, and wait until the server serves.
 
-        Raises ConfigError (image or package missing) or UnavailableError (no engine, not ready in
-        time; it carries the end of the container's log).
+        Raises ConfigError (image or package missing) or UnavailableError (no engine, or not ready
+        in time; with the end of the container's log).
         """
         if self.is_running:
             return
@@ -115,7 +115,7 @@ class DockerService(ABC):
                 self.container.stop(timeout=int(self.stop_s))
 
     def kill(self) -> None:
-        """SIGKILL for everything in the container; returns when it has ended."""
+        """SIGKILL everything in the container; returns when it has ended."""
         if self.is_running:
             with _at_the_edge():
                 self.container.kill(signal="SIGKILL")
@@ -125,7 +125,7 @@ class DockerService(ABC):
         LEASH.untie_container(self.container.id)
 
     def close(self) -> None:
-        """Removes the container with its data."""
+        """Remove the container with its data."""
         if self._started is not None:
             name = self.container.id
             remove(name)
@@ -134,12 +134,12 @@ class DockerService(ABC):
             self._started = None
 
     def said(self) -> str:
-        """Everything that the container has written to stdout and stderr, over restarts."""
+        """The container's stdout and stderr, over restarts."""
         with _at_the_edge():
             return bytes(self.container.logs()).decode(errors="replace")
 
     def _before_launch(self) -> None:  # noqa: B027
-        """What must be noted before the container starts or starts again."""
+        """Hook before each start of the container."""
 
     def _create(self) -> None:
         from testcontainers.core.container import DockerContainer
@@ -187,6 +187,6 @@ class DockerService(ABC):
 
 @contextlib.contextmanager
 def _at_the_edge() -> Iterator[None]:
-    """Maps the engine's errors, for calls on handles that were got before."""
+    """Maps the engine's errors."""
     with engine():
         yield

@@ -1,4 +1,4 @@
-"""The three services in containers. Data lives in the container and goes with it."""
+"""The three services in containers. Data is deleted with the container."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from abs_core.errors import ConfigError
 from abs_services.buckets import BUCKET, REGION, new_keys, s3_env, takes_objects
 from abs_services.containers.engine import is_container_running, remove, remove_orphans
 from abs_services.containers.lifecycle import DockerService
-from abs_services.contracts import KafkaService, Kind, PostgresService, Running, S3Service, Way
+from abs_services.contracts import KafkaService, Kind, PostgresService, Provider, Running, S3Service
 from abs_services.native.kafka import new_cluster_id
 from abs_services.roles import DATABASE, ROLE, ensure_role, postgres_url
 from abs_services.settings import (
@@ -138,7 +138,7 @@ class DockerKafka(DockerService):
 
 
 class DockerS3(DockerService):
-    """Images: SeaweedFS with the program at /usr/bin/weed, as the public one has it."""
+    """Images: SeaweedFS with the program at /usr/bin/weed, as in the public one."""
 
     kind: ClassVar[Kind] = "s3"
     inner_port = 8333
@@ -183,7 +183,7 @@ class DockerS3(DockerService):
 class DockerServices:
     """:class:`abs_services.Services` in containers; removed with this process unless ``lasting``."""
 
-    way = Way.DOCKER
+    provider = Provider.DOCKER
     _swept = False
 
     def __init__(self, *, lasting: bool = False) -> None:
@@ -210,7 +210,7 @@ class DockerServices:
         remove(running.container)
 
     def delete_data(self, kind: Kind) -> None:
-        """Nothing: it went with the container."""
+        """Nothing: it was deleted with the container."""
 
     def _sweep_once(self) -> None:
         if not DockerServices._swept:

@@ -1,4 +1,4 @@
-"""Real servers as processes of this machine, from Python wheels and jars: no container engine."""
+"""Servers as native processes, from Python wheels and jars: no container engine."""
 
 from abs_services.native.kafka import NativeKafka
 from abs_services.native.postgres import NativePostgres

@@ -1,4 +1,4 @@
-"""Archives of classes that Java maps at its start; each is made once on a machine."""
+"""Class archives that Java maps at its start; each is made once per machine."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from pathlib import Path
 
 
 def make_once(archive: Path, lock: str, dump: Callable[[Path], None]) -> None:
-    """Make the archive where it is not there; who asks at the same time waits for the one that does.
-
-    It appears whole, or not at all.
+    """Make the archive if absent, whole or not at all; concurrent callers wait.
 
     Args:
-        lock: name of the file, in the same folder, that all who make such archives lock.
-        dump: leaves the archive in the file that is given.
+        lock: name of the lock file in the same folder.
+        dump: writes the archive to a file.
 
     Raises:
         OSError: the folder cannot be used; and whatever ``dump`` raises.

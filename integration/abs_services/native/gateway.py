@@ -1,4 +1,4 @@
-"""What native S3 servers have in common: one bucket, one key, ports that stay over restarts."""
+"""Base of native S3 servers: one bucket, one key, ports that stay over restarts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from abs_services.processes import free_port
 
 @dataclass(frozen=True)
 class Identity:
-    """What stays the same over restarts; kept in the server's folder, readable by its owner only."""
+    """Constant over restarts; kept in the server's folder, readable by its owner only."""
 
     ports: dict[str, int]
     access_key: str
@@ -29,7 +29,7 @@ class NativeGateway(NativeService):
     """An S3 server in ``folder`` (made if absent), or in a temporary one, with one bucket.
 
     Signed requests only, by one key that may do everything. TCP on 127.0.0.1, path-style.
-    ``deadline_s``: how long ``start()`` waits until an object can be put, in seconds.
+    ``start()`` waits up to ``deadline_s`` seconds until an object can be put.
     """
 
     kind: ClassVar[Kind] = "s3"
@@ -66,11 +66,11 @@ class NativeGateway(NativeService):
 
     @abstractmethod
     def _program(self) -> Path:
-        """The server's program; ConfigError where it is not there."""
+        """The server's program; ConfigError if it is missing."""
 
     @abstractmethod
     def _command(self, program: Path, identity: Identity) -> Command:
-        """How to launch it, after what it needs in its folder is there."""
+        """The command, after preparing its folder."""
 
     def _set_up(self) -> Command:
         program = self._program()

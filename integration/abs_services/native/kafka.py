@@ -1,4 +1,4 @@
-"""An Apache Kafka broker (KRaft) as a process of this machine: a whole cluster, or one node of one."""
+"""An Apache Kafka broker (KRaft) as a native process: a whole cluster, or one node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _JVM = ("-Xms256m", "-Xmx1g", "-XX:+UseSerialGC", "-Djava.awt.headless=true")
 
 @dataclass(frozen=True)
 class Identity:
-    """What stays the same over restarts; kept in the broker's folder."""
+    """Constant over restarts; kept in the broker's folder."""
 
     port: int
     controller_port: int
@@ -49,23 +49,20 @@ class Identity:
 class NativeKafka(NativeService):
     """A broker in ``folder`` (made and formatted if absent), or in a temporary one.
 
+    Plain text on 127.0.0.1, no authentication.
+
     Args:
-        folder: where data and log live; it stays after ``close()``. None: a temporary folder that
-            goes with ``close()`` or with this Python process.
+        folder: for data and log; it stays after ``close()``. None: a temporary folder that is
+            deleted by ``close()`` or with this Python process.
         settings: broker settings (``server.properties``), over those of
-            :mod:`abs_services.settings`. Read at each ``start()`` from :attr:`settings`, which
-            may be changed between.
-        secured: whether there are listeners with passwords and ACLs, with and without TLS; see
+            :mod:`abs_services.settings`. Read at each ``start()``, so they may be changed between.
+        secured: add listeners with passwords and ACLs, with and without TLS; see
             :mod:`abs_services.native.kafka_secured`.
-        clients: with ``secured``: certificates (PEM) of the authorities whose clients are let in by a
-            certificate of their own. None: nobody is.
-        deadline_s: how long ``start()`` waits until the broker serves, in seconds; fetching its
-            jars at the first use ever is not counted.
+        clients: with ``secured``: certificates (PEM) of the authorities for client certificates.
+        deadline_s: seconds that ``start()`` waits for the broker, without the first fetch of jars.
         identity: of a node of a cluster, see :mod:`tests.kit.kafka_cluster`; it serves as
             soon as most of the others run. None: it is a cluster of its own.
-        jvm: more options for Java, behind those of the environment variable ``ABS_KAFKA_JVM``.
-
-    Plain text on 127.0.0.1, no authentication.
+        jvm: more options for Java, after those of the environment variable ``ABS_KAFKA_JVM``.
     """
 
     kind: ClassVar[Kind] = "kafka"
@@ -101,17 +98,17 @@ class NativeKafka(NativeService):
 
     @property
     def password_bootstrap(self) -> str:
-        """host:port of the listener with passwords, and without TLS (``sasl_plaintext``)."""
+        """host:port of the listener with passwords, without TLS (``sasl_plaintext``)."""
         return f"127.0.0.1:{self._known().password_port}"
 
     @property
     def certificate_bootstrap(self) -> str:
-        """host:port of the listener that asks clients for a certificate (``ssl``)."""
+        """host:port of the listener for client certificates (``ssl``)."""
         return f"127.0.0.1:{self._known().certificate_port}"
 
     @property
     def authority(self) -> Path:
-        """What clients of the listener with TLS trust: ``ssl.ca.location``."""
+        """``ssl.ca.location`` for clients of the TLS listeners."""
         return self.folder / AUTHORITY
 
     @property
@@ -187,7 +184,7 @@ class NativeKafka(NativeService):
 
 
 def archive_classes() -> None:
-    """See to it that brokers start by an archive of their classes, from now on; 10 s the first time."""
+    """Let brokers start from a class archive from now on; 10 s the first time."""
 
     def dump(archive: Path) -> None:
         with NativeKafka(jvm=[f"-XX:ArchiveClassesAtExit={archive}"]) as broker:
@@ -197,7 +194,7 @@ def archive_classes() -> None:
 
 
 def new_identity() -> Identity:
-    """Free ports, and a cluster of its own."""
+    """Free ports, and a new cluster id."""
     ports: set[int] = set()
     while len(ports) < 5:
         ports.add(free_port())
@@ -208,7 +205,7 @@ def new_identity() -> Identity:
 
 
 def new_cluster_id() -> str:
-    """As Kafka's own random uuids: 16 bytes, URL-safe base64, no padding, no leading dash."""
+    """Like Kafka's random uuids: 16 bytes, URL-safe base64, no padding, no leading dash."""
     made = "-"
     while made.startswith("-"):
         made = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=")

@@ -1,8 +1,7 @@
-"""The broker's classes, read and checked once for all: an archive that Java maps at its start.
+"""A class archive of the broker that Java maps at its start (CDS).
 
-A broker is up after half the time, and for half the CPU. Nothing needs it: where it is not there, or is
-another Java's, Java reads the jars. It is made only where somebody asks for it, as our tests do, who
-start many brokers.
+It halves the broker's start time and CPU, and is optional: without it, or with another Java's, Java
+reads the jars. Made on request only, as by our tests, which start many brokers.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 def class_archive(java: Path) -> Path:
-    """Where the archive for this Java lies, or would: beside the jars."""
+    """The archive's path for this Java, beside the jars."""
     real = java.resolve()
     known_by = f"{real} {real.stat().st_mtime_ns}"
     return (
@@ -30,18 +29,15 @@ def class_archive(java: Path) -> Path:
 
 
 def archive_flags(java: Path) -> Sequence[str]:
-    """What makes Java use the archive; nothing where there is none."""
+    """Java's flags to use the archive; empty if there is none."""
     archive = class_archive(java)
     return [f"-XX:SharedArchiveFile={archive}"] if archive.is_file() else []
 
 
 def make_class_archive(dump: Callable[[Path], None]) -> None:
-    """Make the archive where it is not there; who asks at the same time waits for the one that does.
+    """Make the archive if absent, see ``make_once``; a failure is logged, and no error.
 
-    That it cannot be made is logged, and no error.
-
-    Args:
-        dump: runs a broker that leaves the archive in the file that is given, and ends it.
+    ``dump`` runs a broker that writes the archive to a file, and ends it.
     """
     try:
         make_once(class_archive(find_java()), "kafka-classes.lock", dump)

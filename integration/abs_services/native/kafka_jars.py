@@ -1,7 +1,7 @@
 """The Kafka broker's jars, resolved by the Ivy that PySpark ships and kept in the cache folder.
 
-Each is known by its SHA-256 (``kafka-<version>.sha256``, for ``sha256sum -c``): what was fetched,
-and what lies in the cache, is compared with it before Java loads any of it.
+Fetched and cached jars are checked by SHA-256 (``kafka-<version>.sha256``, for ``sha256sum -c``)
+before Java loads them.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _IVY = f"""<ivy-module version="2.0">
 
 
 def find_java() -> Path:
-    """``$JAVA_HOME/bin/java`` or the one on the PATH; ConfigError where it is missing or older."""
+    """``$JAVA_HOME/bin/java`` or the one on the PATH; ConfigError if it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     found = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     remedy = f"install a Java runtime {_JAVA_AT_LEAST} or later, and set JAVA_HOME or PATH."
@@ -59,10 +59,9 @@ def find_java() -> Path:
 
 
 def broker_jars(java: Path, sums: Path = SUMS) -> Path:
-    """The folder with the broker's jars; resolved at the first call (30 s), then cached.
+    """The folder with the broker's jars; fetched at the first call (30 s), then cached.
 
-    Callers that need it at once wait for the one that fetches. Cached jars that are not those of the
-    table are fetched again.
+    Concurrent callers wait. Cached jars that differ from the table are fetched again.
 
     Args:
         sums: the table of their SHA-256.
@@ -70,7 +69,7 @@ def broker_jars(java: Path, sums: Path = SUMS) -> Path:
     Raises:
         ConfigError: PySpark is not installed.
         UnavailableError: the jars cannot be fetched.
-        CorruptionError: what was fetched is not what the table says.
+        CorruptionError: fetched jars differ from the table.
     """
     folder = cache_folder() / f"kafka-{KAFKA}"
     table = _table(sums.read_text())
@@ -92,7 +91,7 @@ def broker_jars(java: Path, sums: Path = SUMS) -> Path:
 
 
 def differing(folder: Path, table: Mapping[str, str]) -> list[str]:
-    """What is not as the table says: jars that are missing, changed, or not named there."""
+    """Jars that are missing, changed, or not in the table."""
     found = {path.name: path for path in folder.iterdir()}
     return [
         *(f"{name} is missing" for name in sorted(table.keys() - found.keys())),

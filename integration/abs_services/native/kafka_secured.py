@@ -1,8 +1,7 @@
-"""Other ways into a broker: by a password (SCRAM), over TLS or without, or by a certificate of the
-client's own (mutual TLS), and to what its ACLs allow.
+"""Listeners of a broker with SCRAM passwords (with and without TLS), client certificates, ACLs.
 
-For tests of what a job may and may not do. The first listener stays open, and who comes by it may do
-all: make users and ACLs there.
+For tests of permissions. The first listener stays open and without restrictions: create users and
+ACLs through it.
 """
 
 from __future__ import annotations
@@ -24,10 +23,9 @@ _STORE = "broker.p12"
 
 
 def make_certificate(java: Path, folder: Path) -> str:
-    """Make key and certificate for 127.0.0.1 in the folder; the password of the key's store.
+    """Make key and certificate for 127.0.0.1 in the folder; returns the key store's password.
 
-    Raises:
-        UnavailableError: Java's keytool cannot make them.
+    Raises UnavailableError if Java's keytool fails.
     """
     password = secrets.token_urlsafe(16)
     store = ("-keystore", str(folder / _STORE), "-storetype", "PKCS12", "-alias", "broker")
@@ -55,14 +53,12 @@ def make_certificate(java: Path, folder: Path) -> str:
 
 
 def secured_settings(folder: Path, password: str, clients: Path | None = None) -> Mapping[str, str]:
-    """Of the listeners SECURED, PASSWORD and CERTIFICATE, and of the authorizer; to be added to a
-    broker's.
+    """Settings of the listeners SECURED, PASSWORD and CERTIFICATE, and of the authorizer.
 
     Args:
-        password: of the key's store in the folder.
-        clients: certificates (PEM) of the authorities that vouch for clients. CERTIFICATE lets in who
-            shows a certificate of theirs, as the principal that is its subject (``User:CN=...``).
-            None: that listener is not there.
+        password: of the key store in the folder.
+        clients: certificates (PEM) of the authorities for client certificates; a client's principal
+            is its subject (``User:CN=...``). None: no listener CERTIFICATE.
     """
     login = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
     protocols = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURED:SASL_SSL,PASSWORD:SASL_PLAINTEXT"

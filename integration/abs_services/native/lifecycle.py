@@ -1,4 +1,4 @@
-"""What the three native services have in common: a folder, one server process, start to close."""
+"""Lifecycle of a native service: one folder, one server process, from start to close."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from abs_core.errors import ConfigError
-from abs_services.contracts import Kind, Running, Way
+from abs_services.contracts import Kind, Provider, Running
 from abs_services.native.server import ServerProcess
 from abs_services.paths import Account, delete, temporary_folder
 from abs_services.processes import ProcessId
@@ -29,12 +29,12 @@ class Command:
 
 
 class NativeService(ABC):
-    """A service as one process of this machine, with all it keeps in one folder.
+    """A service as one native process, with all its data in one folder.
 
     Args:
-        folder: where it keeps data and log; made if absent, stays after ``close()``. None: a
-            temporary folder that goes with ``close()`` or with this Python process.
-        deadline_s: how long it may take to get ready, in seconds.
+        folder: for data and log; made if absent, stays after ``close()``. None: a temporary folder
+            that is deleted by ``close()`` or with this Python process.
+        deadline_s: seconds to become ready.
     """
 
     kind: ClassVar[Kind]
@@ -62,14 +62,14 @@ class NativeService(ABC):
 
     @abstractmethod
     def _set_up(self) -> Command:
-        """Makes in the folder what is missing; says how to launch. Called before each launch."""
+        """Prepare the folder and return the command. Called before each launch."""
 
     @abstractmethod
     def _is_ready(self, server: ServerProcess) -> bool:
-        """Whether the launched server serves. Polled; must not raise while it does not."""
+        """Whether the launched server serves. Polled; must not raise."""
 
     def _paths_outside(self) -> Sequence[Path]:
-        """What the server makes outside its folder, and does not delete itself."""
+        """Files that the server leaves outside its folder."""
         return ()
 
     @property
@@ -101,13 +101,13 @@ class NativeService(ABC):
 
     @property
     def running(self) -> Running:
-        return Running(self.kind, Way.NATIVE, self.env, self.process_id, folder=self.folder)
+        return Running(self.kind, Provider.NATIVE, self.env, self.process_id, folder=self.folder)
 
     def start(self) -> None:
-        """Sets up where needed, launches, and returns when the server serves.
+        """Prepare, launch, and wait until the server serves.
 
-        Raises ConfigError (something is not installed, or the folder cannot be used) or
-        UnavailableError (not ready in time, or ended; it carries what the log says).
+        Raises ConfigError (not installed, or the folder cannot be used) or UnavailableError (not
+        ready in time, or ended; with the end of its log).
         """
         if self.is_running:
             return
@@ -122,12 +122,12 @@ class NativeService(ABC):
         server.await_ready(lambda: self._is_ready(server))
 
     def stop(self) -> None:
-        """Ends the server in an orderly way; its data stays."""
+        """End the server in an orderly way; its data stays."""
         if self._server is not None:
             self._server.end(self.stop_signals, deadline_s=self.stop_deadline_s)
 
     def kill(self) -> None:
-        """SIGKILL for the server and all of its children; returns when all are gone."""
+        """SIGKILL the server and all of its children; returns when all are gone."""
         if self._server is not None:
             self._server.end()
 
@@ -161,7 +161,7 @@ class NativeService(ABC):
 
 
 def read_private(path: Path) -> dict[str, Any]:
-    """A JSON object that :func:`write_private` wrote; ConfigError where it is not there."""
+    """A JSON object that :func:`write_private` wrote; ConfigError if it is missing."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:

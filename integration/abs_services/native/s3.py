@@ -50,7 +50,7 @@ class NativeS3(NativeGateway):
 
 
 def find_weed() -> Path:
-    """The server program of the wheel; ConfigError where it is not installed."""
+    """The server program of the wheel; ConfigError if it is not installed."""
     try:
         files = importlib.metadata.files(_WHEEL) or []
     except importlib.metadata.PackageNotFoundError as error:

@@ -1,4 +1,4 @@
-"""One native server process: its launch, its log, its leash, its end."""
+"""One native server process: launch, log, leash, end."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _TELLING = re.compile(r"FATAL|ERROR|Exception|invalid|unrecognized|could not|alr
 
 
 class ServerProcess:
-    """One server process that was started here, with what is needed to end it reliably.
+    """One server process that was started here.
+
+    It ends when this Python process ends, however that ends, unless it is detached.
 
     Args:
         name: for messages.
-        log: file that takes the server's stdout and stderr; appended to over restarts.
-        deadline_s: how long the server may take to get ready, in seconds.
-
-    It ends when this Python process ends, however that ends, unless it is detached.
+        log: for the server's stdout and stderr; appended to over restarts.
+        deadline_s: seconds to become ready.
     """
 
     def __init__(self, name: str, log: Path, *, deadline_s: float) -> None:
@@ -50,7 +50,7 @@ class ServerProcess:
     def launch(
         self, command: Sequence[str], *, account: Account | None, env: Mapping[str, str], cwd: Path
     ) -> None:
-        """Starts the process in a session of its own, so that Ctrl-C does not reach it."""
+        """Start the process in a session of its own, so that Ctrl-C does not reach it."""
         with self._log.open("ab") as log:
             self._log_start = log.tell()
             self._popen = subprocess.Popen(
@@ -68,7 +68,7 @@ class ServerProcess:
             LEASH.tie(self._id)
 
     def detach(self) -> None:
-        """Lets go of the server: it outlives this Python process, and is down for this object."""
+        """Let the server outlive this Python process; this object then has none."""
         if self._id is None or not self.is_running:
             raise ConfigError(f"{self._name} does not run", remedy="start it first.")
         LEASH.untie(self._id)
@@ -78,7 +78,7 @@ class ServerProcess:
         self._popen = None
 
     def await_ready(self, is_ready: Callable[[], bool]) -> None:
-        """Waits until ``is_ready()``; kills what was started where it ends or is late instead."""
+        """Wait until ``is_ready()``; kill the server if it ends or is late."""
 
         @retry(
             retry=retry_if_result(lambda done: not done),
@@ -97,7 +97,7 @@ class ServerProcess:
             raise self._unavailable("ended while it started")
 
     def end(self, signals: Sequence[int] = (), *, deadline_s: float = 30.0) -> None:
-        """Ends process and descendants by these signals, at last by SIGKILL; none is left then."""
+        """End the process and its descendants by these signals, at last by SIGKILL."""
         if self._popen is None or self._id is None:
             return
         if self.is_running:
@@ -106,7 +106,7 @@ class ServerProcess:
         LEASH.untie(self._id)
 
     def said(self) -> str:
-        """What the server has written to its log since it was launched."""
+        """The log since the launch."""
         with self._log.open("rb") as log:
             log.seek(self._log_start)
             return log.read().decode(errors="replace")
@@ -130,7 +130,7 @@ class RunAs(TypedDict, total=False):
 
 
 def as_account(account: Account | None) -> RunAs:
-    """Those arguments for an account; none of them for the caller's own."""
+    """The arguments for an account; none for the caller's own."""
     if account is None:
         return {}
     return {"user": account.uid, "group": account.gid, "extra_groups": []}

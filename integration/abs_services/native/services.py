@@ -1,4 +1,4 @@
-"""The native way to get servers."""
+"""The native provider of servers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-from abs_services.contracts import KafkaService, Kind, PostgresService, Running, S3Service, Way
+from abs_services.contracts import KafkaService, Kind, PostgresService, Provider, Running, S3Service
 from abs_services.native.kafka import NativeKafka
 from abs_services.native.lifecycle import NativeService
 from abs_services.native.postgres import NativePostgres
@@ -25,7 +25,7 @@ _CLASSES: Mapping[Kind, type[NativeService]] = {
 class NativeServices:
     """:class:`abs_services.Services`, natively; temporary and on a leash unless ``lasting``."""
 
-    way = Way.NATIVE
+    provider = Provider.NATIVE
 
     def __init__(self, *, lasting: bool = False) -> None:
         self._lasting = lasting
@@ -58,7 +58,7 @@ class NativeServices:
 
 
 def lasting_folder(kind: Kind) -> Path:
-    """Where a lasting service keeps its data: below the cache folder.
+    """The data folder of a lasting service: below the cache folder.
 
     For PostgreSQL run by root whose cache is closed to others: below root's shared folder, as the
     server runs as another user.

@@ -1,9 +1,7 @@
-"""Who sends the records, column by column or librdkafka: decided here, once, from the options.
+"""Chooses the producer, columnar or librdkafka, from the options alone; nothing is connected.
 
-Column by column (``columnar``) costs a third of the CPU time, and is for records that all go to one
-topic. librdkafka takes each record on its own, to whatever topic, and has settings that the other has
-not: where a job gives one of those, it means librdkafka. Nothing is connected here, so the choice is
-known, and said with the guarantee, before a job begins.
+The columnar producer (``columnar``) costs a third of the CPU time, and writes to one topic only.
+librdkafka sends each record on its own, to any topic; a setting that only librdkafka has selects it.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from abs_clients.kafka.settings import PREFIX, Settings
 from abs_core.errors import OptionError
 
 AUTO, COLUMNAR, LIBRDKAFKA = PRODUCERS = ("auto", "columnar", "librdkafka")
-"""What the option ``producer`` may be."""
+"""Values of the option ``producer``."""
 
 _PARTITIONERS = ("murmur2_random", "random")
 
@@ -29,18 +27,18 @@ _HEEDED = (
     "compression.codec compression.level batch.size message.max.bytes partitioner "
     "transaction.timeout.ms acks request.required.acks enable.idempotence"
 )
-"""Settings that mean the same column by column."""
+"""Settings of librdkafka that the columnar producer follows."""
 
 _SECURITY = ("ssl.", "sasl.", "enable.ssl.", "enable.sasl.")
-"""What begins so and is not heeded would be a guard that is left out in silence."""
+"""Prefixes of settings that must not be ignored silently."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why records cannot be sent column by column, and what to do where that is asked for.
+    """A reason against the columnar producer, and its remedy.
 
     Args:
-        warns: whether people should know that it is so, besides what is printed at every start.
+        warns: whether ``producer=auto`` warns of it.
     """
 
     what: str
@@ -50,12 +48,11 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What was decided.
+    """The chosen producer.
 
     Args:
-        columnar: whether records are sent column by column.
-        text: what, and why, for people.
-        warning: what is amiss, where the other way would have been taken but for that.
+        text: choice and reason, printed with the guarantee.
+        warning: the fault without which the columnar producer would have been chosen.
     """
 
     columnar: bool
@@ -64,14 +61,14 @@ class Choice:
 
 
 def choose(producer: str, topic: str | None, settings: Settings) -> Choice:
-    """Who sends the records of a job with these options.
+    """Choose the producer.
 
     Args:
         producer: one of ``PRODUCERS``.
-        topic: of all records; None: the column ``topic`` says.
+        topic: of all records; None: the column ``topic`` names it.
 
     Raises:
-        OptionError: ``columnar`` is asked for where it cannot be.
+        OptionError: ``columnar`` is given and not possible.
     """
     if producer == LIBRDKAFKA:
         return _by_librdkafka("producer=librdkafka")
@@ -92,7 +89,7 @@ def choose(producer: str, topic: str | None, settings: Settings) -> Choice:
 
 
 def refusals_of(topic: str | None, settings: Settings) -> Iterator[Refusal]:
-    """What keeps records from being sent column by column."""
+    """The reasons against the columnar producer."""
     instead = f"or set producer={LIBRDKAFKA}."
     if topic is None:
         yield Refusal("writes to one topic", f"set the option topic, {instead}")
@@ -122,10 +119,10 @@ def refusals_of(topic: str | None, settings: Settings) -> Iterator[Refusal]:
 
 
 def compression_of(settings: Settings) -> Compression:
-    """As librdkafka's settings say.
+    """The compression of librdkafka's settings.
 
     Raises:
-        ValueError: there is no such codec or level here.
+        ValueError: unknown codec or level.
     """
     return Compression.parse(_codec(settings), settings.get("compression.level"))
 
@@ -135,7 +132,7 @@ def _codec(settings: Settings) -> str | None:
 
 
 def _only_librdkafkas(settings: Settings) -> Iterator[str]:
-    """Settings that were given and that mean something to librdkafka alone."""
+    """The given settings that only librdkafka has."""
     heeded = _HEEDED.split()
     yield from (name for name, _ in settings.pairs if name not in heeded)
     level = settings.get("compression.level")

@@ -1,9 +1,8 @@
-"""Sends records column by column, to one topic: what ``producer=auto`` takes where it can.
+"""The columnar producer: sends whole columns as record batches to one topic.
 
-librdkafka touches every message several times, whoever calls it. For records of about 100 bytes that
-is most of what a task costs. Here whole columns become record batches of Kafka's format in a few
-vectorised steps (``encoder``, ``abs_clients.kafka.format``), and go out over the connections of
-kafka-python (``abs_clients.kafka.producer``): about a third of the CPU time.
+librdkafka handles each message several times, which is most of a task's CPU time for records of about
+100 bytes. Encoding columns in vectorised steps (``encoder``, ``abs_clients.kafka.format``) and sending
+them over kafka-python's connections (``abs_clients.kafka.producer``) takes about a third of that time.
 """
 
 from __future__ import annotations
@@ -33,16 +32,16 @@ from abs_sinks.kafka.encoder import Encoder, pieces
 from abs_sinks.kafka.records import Digest, Records
 
 REQUEST_BYTES = 8 << 20
-"""Of one request, at most; the broker takes 100 MiB (socket.request.max.bytes)."""
+"""Upper bound of a request; the broker takes 100 MiB (socket.request.max.bytes)."""
 
 FLYING_BYTES = 32 << 20
-"""Sent and not answered, at most, but for the last request."""
+"""Upper bound of bytes sent and not answered, except for the last request."""
 
 WAITING_BYTES = 16 << 20
-"""Encoded and not yet sent, at most; then a task that writes has to wait."""
+"""Upper bound of bytes encoded and not sent; above it ``send`` waits."""
 
 TOO_LARGE = 10
-"""MESSAGE_TOO_LARGE: of a whole batch."""
+"""The error code MESSAGE_TOO_LARGE, of a whole batch."""
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +50,9 @@ class ColumnarSender:
     """A ``RecordSender`` to one topic.
 
     Args:
-        who: no other sender of it may write to the topic: sequence numbers are counted here.
-        patience: seconds without any acknowledgement after which it gives up.
-        more: headers that each record gets besides its own.
+        who: used by no other sender to this topic: sequence numbers are counted here.
+        patience: seconds without an acknowledgement after which it gives up.
+        more: headers added to each record.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class ColumnarSender:
         return self._digest.text
 
     def send(self, records: Records) -> None:
-        """See ``RecordSender``. Where much is waiting to be sent, it waits for answers."""
+        """See ``RecordSender``. Above ``WAITING_BYTES`` unsent it waits for answers."""
         self._digest.feed(records)
         for part in pieces(records):
             self._encoder.gather(part)
@@ -96,16 +95,14 @@ class ColumnarSender:
         self._serve(lambda: self._outbox.unfinished == 0)
 
     def abort(self) -> None:
-        """See ``RecordSender``. It waits a moment for the answers to what is on its way.
-
-        A request that comes after its transaction's end could hang in a partition (KIP-890).
-        """
+        """See ``RecordSender``. It waits up to ``REQUEST_SECONDS`` for outstanding answers."""
+        # A request after its transaction's end could leave a hanging transaction (KIP-890).
         deadline = time.monotonic() + timeouts.REQUEST_SECONDS
         while self._transport.unanswered and (left := deadline - time.monotonic()) > 0:
             self._transport.answer(left)
 
     def _serve(self, done: Callable[[], bool]) -> None:
-        """Send and take answers, until it is done; it does not wait where it is done already."""
+        """Send and take answers until ``done``."""
         last = time.monotonic()
         while True:
             while (answer := self._transport.answer(0)) is not None:
@@ -123,14 +120,14 @@ class ColumnarSender:
                     f"acknowledged after {self.patience:g} s.",
                     remedy="see whether the brokers are up and in sync; the epoch is tried again.",
                 )
-            # What is on its way gets an answer; what waits for the end of a pause is sent then.
+            # Until an answer comes, or the pause ends.
             wait = min(left, paused) if paused or not self._outbox.flying else left
             answer = self._transport.answer(wait)
             if answer is not None:
                 last = self._take(answer, last)
 
     def _take(self, answer: Answer, last: float) -> float:
-        """Take note of an answer; when there was progress last.
+        """Process an answer; returns the time of the last acknowledgement.
 
         Raises:
             AbsError: the batch is refused.
@@ -157,11 +154,7 @@ class ColumnarSender:
         return last
 
     def _later(self, error: AbsError) -> None:
-        """What has failed may pass.
-
-        Raises:
-            SchemaError: the topic is gone.
-        """
+        """Pause after a transient failure; ``SchemaError`` if the topic is gone."""
         missing = _says_missing(error)
         if not missing:
             self._missing = 0
@@ -177,7 +170,7 @@ class ColumnarSender:
             ) from error
 
     def _grown_too_large(self, batch: Batch) -> NoReturn:
-        """The topic takes less than it did when this process looked, or it may not be looked at."""
+        """Raise the error for a batch above the topic's limit, which was lowered or is not known."""
         size = len(batch.payload)
         told = f"Topic {self._topic} takes no batch of {size} bytes"
         forget(self._settings, self._topic)
@@ -210,7 +203,7 @@ class ColumnarSender:
                 self._transport.send(node, some)
 
     def _prepare(self, batches: Sequence[Batch]) -> AbsError | None:
-        """Partitions in the transaction, leaders known; else why not, where that may pass."""
+        """Add partitions to the transaction and find leaders; returns a transient error, if any."""
         new = sorted({batch.partition for batch in batches} - self._added)
         if new:
             passing = self._transport.add(new)
@@ -229,16 +222,14 @@ class ColumnarSender:
 
 
 class ColumnarProducer:
-    """A ``TransactionalProducer`` under an id that is initialised here; what was open is aborted.
+    """A columnar ``TransactionalProducer`` over the process's shared connection.
 
-    It holds no connection: the process's own carries the records of all. Each of its transactions has
-    an epoch of its own (KIP-360): a commit that comes late, or a second time, meets another epoch then,
-    and ends nothing. After a commit or an abort that was not answered at once it is of no use any more.
+    Each transaction has an epoch of its own (KIP-360), so a late or repeated EndTxn ends no other.
+    After an abort, or a commit without an answer, it is unusable.
 
     Args:
-        topic: that is written to, where it is known: it is looked at now, not while a task waits, and
-            anew for each producer, since partitions may have been added.
-        timeout_ms: after which the broker ends a transaction on its own; None: as the settings say.
+        topic: written to, if known; its metadata is read now, since partitions may have been added.
+        timeout_ms: of a transaction; None: as the settings say.
 
     Raises:
         TargetError: the coordinator refuses, or does not answer.
@@ -259,14 +250,14 @@ class ColumnarProducer:
 
     @property
     def may_end_late(self) -> bool:
-        """See the contract: a late request ends no other transaction than its own."""
+        """False: each transaction has an epoch of its own."""
         return False
 
     def begin(self) -> None:
         """See the contract.
 
         Raises:
-            FencedError: somebody else has taken the id over.
+            FencedError: another process has initialised the id.
             TargetError: the coordinator refuses, or does not answer.
         """
         if not self._committed:
@@ -313,26 +304,19 @@ class ColumnarProducer:
 def outside_transactions(
     settings: Settings, topic: str, patience: float, more: Sequence[Header]
 ) -> ColumnarSender:
-    """A sender with a producer id of its own, whose records are visible at once.
-
-    Raises:
-        TargetError: no broker gives a producer id in ``INIT_SECONDS``.
-    """
+    """A sender with a producer id of its own; ``TargetError`` if none comes in ``INIT_SECONDS``."""
     trying = Patience(seconds=timeouts.INIT_SECONDS)
     who = Identity(None, *trying.retry(lambda: new_producer_id(settings)))
     return ColumnarSender(settings, topic, who, patience, more)
 
 
 def _says_missing(error: AbsError) -> bool:
-    """Whether the broker that was asked knows no such topic or partition."""
+    """Whether a broker knows no such topic or partition."""
     return isinstance(error, SchemaError) or isinstance(error.__cause__, MissingPartitionError)
 
 
 class Pause:
-    """How long nothing is sent after a failure that may pass, and what it was.
-
-    ``reason`` is None where something was acknowledged since.
-    """
+    """The growing pause after transient failures; ``reason`` is the last since an acknowledgement."""
 
     def __init__(self) -> None:
         self.reason: AbsError | None = None
@@ -343,7 +327,7 @@ class Pause:
         return max(0.0, self._until - time.monotonic())
 
     def longer(self, reason: AbsError) -> bool:
-        """Begin a pause, longer than the last; False where one goes on: of the same failure, likely."""
+        """Begin a longer pause; False if one is going on, probably for the same failure."""
         if self.left():
             return False
         self.reason = reason

@@ -1,4 +1,4 @@
-"""Records to batches: gathered, placed, cut and encoded under their sequence numbers."""
+"""Encodes records as Kafka record batches: chooses partitions, cuts, and numbers the batches."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from abs_sinks.kafka.choice import compression_of
 from abs_sinks.kafka.records import RECORD_OVERHEAD, Records, sliced
 
 GATHERED_BYTES = 2 << 20
-"""Keys and values that are encoded at once: enough for batches that are worth a request."""
+"""Bytes of keys and values that are encoded at once: enough for large batches."""
 
 PIECE_BYTES = 4 * GATHERED_BYTES
 
 _SEQUENCES = 1 << 31
 
 RUN = 2_000
-"""So many records without a key stay together, then the next partition's turn comes."""
+"""Records without a key that go to one partition before the next one's turn."""
 
 RECORD_OVERHEAD_BYTES = RECORD_OVERHEAD - HEADER_BYTES
-"""What a record takes besides key and value at most: five numbers and three bytes."""
+"""Upper bound of a record's bytes besides key and value: five numbers and three bytes."""
 
 
 class Encoder:
-    """Makes the batches of one producer to one topic, each partition's in order.
+    """Makes the batches of one producer to one topic, in order per partition.
 
     Args:
-        more: headers that each record gets besides its own.
+        more: headers added to each record.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class Encoder:
 
     @property
     def has_enough(self) -> bool:
-        """Whether what was gathered is worth to be encoded."""
+        """Whether enough was gathered to encode."""
         return self._gathered_bytes >= GATHERED_BYTES
 
     def gather(self, records: Records) -> None:
@@ -69,11 +69,11 @@ class Encoder:
         self._gathered_bytes += _bytes_of(records)
 
     def batches(self) -> Iterator[Batch]:
-        """Of all that was gathered.
+        """Encode all that was gathered.
 
         Raises:
             SchemaError: the topic is gone.
-            TargetError: it cannot be looked at.
+            TargetError: its metadata cannot be read.
         """
         if not self._gathered:
             return
@@ -121,11 +121,10 @@ class Cut:
 
 
 def placed(records: Records, partitions: int, *, by_key: bool, turn: int) -> npt.NDArray[np.int32]:
-    """The partition of each record: the one it names, its key's, or the one whose turn it is.
+    """The partition of each record: the given one, the key's, or the one whose turn it is.
 
     Args:
-        turn: how many records the task has sent before, plus a number of its own, so that not every
-            task begins with partition 0.
+        turn: records that the task has sent, plus a random start, so that tasks differ.
     """
     found = np.full(records.rows, -1, np.int32)
     if by_key and records.keys is not None:
@@ -145,12 +144,12 @@ def cuts(
     now_ms: int,
     most_bytes: int,
 ) -> Iterator[Cut]:
-    """The records by partition, in their order, in pieces that make batches of bounded size.
+    """Group the records by partition, in order, and cut them to batches.
 
     Args:
         headers: the records', encoded.
-        now_ms: the timestamp of those that have none.
-        most_bytes: of a batch before it is compressed; a larger record gets one of its own.
+        now_ms: the timestamp of records without one.
+        most_bytes: of a batch before compression; a larger record gets its own batch.
     """
     small = places.astype(np.min_scalar_type(int(places.max(initial=0))))
     order = np.argsort(small, kind="stable")  # up to 16 bits by radix
@@ -178,7 +177,7 @@ def cuts(
 
 
 def batch_bytes(settings: Settings) -> int:
-    """Of a batch at most, before it is compressed: what client and settings allow."""
+    """The largest batch that the settings allow, before compression."""
     return min(settings.batch_size_bytes, settings.message_max_bytes)
 
 
@@ -202,7 +201,7 @@ def _joined(parts: Sequence[Records]) -> Records:
 
 
 def pieces(records: Records) -> Iterator[Records]:
-    """The records in runs of a few megabytes: a batch of Arrow's may be of any size."""
+    """Slice the records to a few megabytes: an Arrow batch may be of any size."""
     rows = max(1, records.rows * PIECE_BYTES // max(1, _bytes_of(records)))
     if rows >= records.rows:
         yield records

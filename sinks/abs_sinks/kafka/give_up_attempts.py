@@ -1,18 +1,15 @@
-"""Gives up attempts that nobody will decide any more, so that readers by winners can go on.
+"""Gives up undecided attempts of a job that will not run again, so that its readers can go on.
 
-Records of ``protocol=idempotent`` lie in the topic before their epoch is decided. If the job never
-runs again, its readers wait at the first of them for good. Only a person knows that; then this writes
-a winners record that names no attempt, of a generation above all that were ever written:
+Readers by winners wait at records of ``protocol=idempotent`` whose epoch is undecided. On a person's
+command this writes a winners record without winners, of a generation above all written ones:
 
-- Where the job's register is there, the record is written in the transaction that raises the register's
-  generation. So a run that is alive after all is fenced (I5): what is called lost here can never be
-  decided later. Should the job be started again, it goes on above that generation.
-- Where its register is gone (retired), no run can decide for that register's id any more, because a
-  new register gets a new id. Such attempts are given up by name, one register id at a time.
+- With the job's register: in the transaction that raises the register's generation. So a live run is
+  fenced (I5), and cannot decide what was given up. A later run goes on above that generation.
+- With the register retired: by the attempts' names. No run can decide for that register's id, because
+  a new register gets a new id.
 
-The record is also the trail of the act: it says who did it, where and when.
-
-A job that changes from ``idempotent`` to another protocol does the same by itself (``left_behind``).
+The record says who wrote it, where and when. A job that changes from ``idempotent`` to another
+protocol writes it by itself (``left_behind``).
 """
 
 from __future__ import annotations
@@ -44,17 +41,16 @@ log = logging.getLogger(__name__)
 
 
 def give_up(options: KafkaOptions, job: str, orphans: Sequence[HandleName] = ()) -> list[Decided]:
-    """Write winners records without a winner; what was written.
+    """Write winners records without winners, and return them.
 
     Args:
-        options: of the sink: brokers, register's topic, and the data's topic.
-        job: the register key. Where it has a register here, all of its undecided attempts are meant.
-        orphans: attempts whose register is not here; all of the same register and of no higher
-            generation are given up with one.
+        job: the register key. If its register is here, all its undecided attempts are given up.
+        orphans: attempts whose register is gone; each gives up all attempts of its register up to its
+            generation.
 
     Raises:
-        ConfigError: there is neither a register of this job here nor an orphan, the register is of
-            another topic, or an orphan's register is here.
+        ConfigError: there is neither a register nor an orphan, the register is of another topic, or
+            an orphan's register is here.
         ProtocolError: an epoch is decided and not finished, under another protocol.
         ContentionError: the job is running.
         TargetError: the brokers do not answer, or refuse.
@@ -80,13 +76,11 @@ def give_up(options: KafkaOptions, job: str, orphans: Sequence[HandleName] = ())
 
 
 def left_behind(options: KafkaOptions, state: JobState) -> None:
-    """Give up what lower generations sent under ``idempotent``: this run has another protocol.
+    """Give up attempts of lower generations under ``idempotent``, in a run of another protocol.
 
-    Its epochs get no winners record, so that nothing else would ever say that those attempts lost: a
-    reader would take the epoch for decided, and its winners for deleted. It is true whenever it is
-    written: this run's generation stands in the register, so no lower one can decide (I5).
-
-    Nothing is written where no job has written to the topic under ``idempotent``.
+    This run's epochs get no winners record, so readers would take the older attempts' epochs for
+    decided, and their winners for deleted. It is safe at any time: the register has this run's
+    generation, so no lower one can decide (I5). It writes nothing if no job used ``idempotent`` here.
 
     Args:
         state: of the register in this cluster, with this run's generation.
@@ -136,7 +130,7 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
 
 
 def _nobody(state: JobState, what: str = "given up") -> Decided:
-    """A winners record that names no attempt, of the state's generation."""
+    """A winners record without winners, of the state's generation."""
     after = BEGINNING if state.frontier is None else state.frontier
     place = state.generation, NO_DECISION
     return Decided(state.register, state.job, *place, (), trail(what), after)
@@ -180,7 +174,7 @@ def _send_alone(options: KafkaOptions, topic: str, none: Decided) -> None:
 
 
 def _highest(orphans: Sequence[HandleName]) -> list[HandleName]:
-    """Of each register the one of the highest generation."""
+    """The orphan of the highest generation, for each register."""
     found: dict[str, HandleName] = {}
     for orphan in orphans:
         known = found.get(orphan.register, orphan)
@@ -189,6 +183,6 @@ def _highest(orphans: Sequence[HandleName]) -> list[HandleName]:
 
 
 def trail(what: str = "given up") -> str:
-    """Who acts, where and when (UTC)."""
+    """The user, host and time (UTC) of the act."""
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return f"{what} by {getpass.getuser()} on {socket.gethostname()} at {when}"

@@ -1,4 +1,4 @@
-"""What each protocol promises, in words for the person who starts the job."""
+"""The printed guarantee of each protocol."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Protocol idempotent: records are sent at once, each with the name of the attempt that wrote it.
+"""Protocol idempotent: records are sent at once, each with a header that names its attempt.
 
-They are visible before the epoch is decided, and those of a losing attempt stay. An epoch is committed
-by ONE transaction of its winners and the register, so there is exactly one winners record for each
-decided epoch, and none for any other. Who reads by the winners (``abs_clients.kafka.attempts``, our
-source) sees each record once.
+They are visible before the epoch is decided, and a losing attempt's stay. ONE transaction of winners
+record and register commits an epoch, so each decided epoch has exactly one winners record, and no
+other epoch has any. A reader by winners (``abs_clients.kafka.attempts``) sees each record once.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class IdempotentWriter(RecordWriter):
         self._sender.send(records)
 
     def _begin(self) -> RecordSender:
-        # Refuse before a record is there for good.
+        # Before the first record, which could not be taken back.
         winners_topic(self._options, self._task.job)
         return outside_transactions(self._options, [self._header])
 
@@ -69,25 +68,18 @@ class IdempotentWriter(RecordWriter):
 
 
 class IdempotentCommitter:
-    """A ``CoCommitter``: the register must lie in the same cluster.
-
-    Attempts leave nothing that could be aborted: a loser's records stay, and are not read.
-    """
+    """A ``CoCommitter``: the register must be in the same cluster."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
         self._register = KafkaRegister(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        """See ``Committer``. Records that were acknowledged are there: as good as prepared."""
+        """See ``Committer``. Acknowledged records count as prepared."""
         return {c.handle: Inspection(Outcome.PREPARED) for c in committables}
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        """See ``Committer``. For none: attempts are committed by ``co_commit``.
-
-        Raises:
-            ProtocolError: an attempt was given.
-        """
+        """Raise ``ProtocolError`` if an attempt is given: only ``co_commit`` commits them."""
         return none_to_commit(
             committables,
             "A decision names an attempt of protocol=idempotent, which only the transaction of "
@@ -102,12 +94,12 @@ class IdempotentCommitter:
         return []
 
     def forget(self, state: JobState) -> None:
-        """Nothing: the winners' records are the proof, and the topic's retention ends them."""
+        """Nothing: the winners records are the proof, and the topic's retention deletes them."""
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        """See ``CoCommitter``. An epoch without rows has its winners record, too: its losers end."""
+        """See ``CoCommitter``. An epoch without rows gets a winners record too, against its losers."""
         if state.frontier is None:
             raise ProtocolError("A co-commit that finishes no epoch.", job=state.job)
         winners = tuple(sorted(c.handle for c in committables))

@@ -1,9 +1,8 @@
-"""Names: of a target, and of transactional ids, which are bounded in number and parse back exactly.
+"""Names of targets, and of transactional ids, which are reused and parse back exactly.
 
-A broker keeps a transactional id for days after its last use (transactional.id.expiration.ms), so an
-id per handle would fill it. An id belongs to one incarnation of one process under one generation of
-one job: no two processes ever share one (I6), because its last part is random per incarnation. It is
-used again only after the epoch of its last handle is finished or abandoned (``Task.knows_over``).
+A broker keeps an id for days after its last use (transactional.id.expiration.ms), so ids are not made
+per handle. An id belongs to one process, job and generation; its random part keeps processes apart
+(I6). It is reused only after its last handle's epoch is finished or abandoned (``Task.knows_over``).
 """
 
 from __future__ import annotations
@@ -19,28 +18,25 @@ def id_name(register: str, job: str, generation: int, number: int, incarnation: 
     """The name whose text is the transactional id.
 
     Args:
-        number: tells the ids of one incarnation apart, from 0 on.
-        incarnation: random, in lower-case hex, drawn once per process and generation.
+        number: of the id in its incarnation, from 0.
+        incarnation: lower-case hex, random per process and generation.
     """
     return HandleName(register, job, generation, NO_EPOCH, number, incarnation)
 
 
 def parse_id(text: str) -> HandleName | None:
-    """The name that prints as exactly this transactional id; None where it is none of ours."""
+    """Parse a transactional id; None if it is not one of this sink."""
     name = HandleName.parse(text)
     return name if name is not None and is_id(name) else None
 
 
 def is_id(name: HandleName) -> bool:
-    """Whether the name is a transactional id's, and no handle's."""
+    """Whether the name is of a transactional id, not of a handle."""
     return name.epoch == NO_EPOCH
 
 
 def pattern_of(job: str | None) -> str:
-    """A regular expression for the ids of a job, or of all: narrows what a broker lists.
-
-    What matches must still be parsed: that alone says whose it is.
-    """
+    """A regular expression for the ids of a job, or of all; a match must still be parsed."""
     if job is None:
         return "abs1:.*"
     escaped = "".join(c if c.isalnum() or c in "_~%@-" else f"\\{c}" for c in job)

@@ -1,9 +1,8 @@
-"""Jobs whose cells have one transactional id: they fence each other for ever.
+"""Finds cells that share a transactional id, whose jobs would fence each other.
 
-A cell's id joins its topic and its job with a dot (``register_session.register_id``), and both may
-hold dots: the job ``b.c`` under the topic ``a`` has the id of the job ``c`` under ``a.b``. The ids are
-durable, so a preflight looks for the other cell: a request for each dot, and a read where such a topic
-is there.
+A cell's id joins topic and job with a dot (``register_session.register_id``), and both may hold dots:
+job ``b.c`` in topic ``a`` has the id of job ``c`` in ``a.b``. The ids are durable, so preflight looks
+for the other cell, by a request per dot.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Cell = tuple[str, str]
 
 
 def namesakes(topic: str, key: str) -> list[Cell]:
-    """All other cells that have the id of this one, whether they are there or not."""
+    """All other possible cells with this cell's id."""
     whole = f"{topic}.{key}"
     dots = [at for at, letter in enumerate(whole) if letter == "."]
     pairs = [(whole[:at], whole[at + 1 :]) for at in dots]
@@ -37,12 +36,12 @@ def namesakes(topic: str, key: str) -> list[Cell]:
 
 
 def joined(options: KafkaOptions, keys: Iterable[str]) -> Iterator[Finding]:
-    """Look for cells that have the id of one of these; nothing is changed.
+    """Find existing cells with the id of one of the job's cells; changes nothing.
 
-    A new cell is refused. Where it is there already it is a warning: its decisions have to be finished.
+    It is an error for a new cell, and a warning for an existing one, whose decisions must be finished.
 
     Args:
-        keys: under which a job keeps cells.
+        keys: of the job's cells.
 
     Raises:
         TargetError: no broker answers.

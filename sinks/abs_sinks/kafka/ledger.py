@@ -1,8 +1,7 @@
-"""The ledger of protocol wal under a register elsewhere: its text, and where it lies.
+"""The ledger of protocol wal with a register elsewhere: its text and its place.
 
-It is the only proof that a decided segment's records are committed. So a committable says where its
-ledger lies: under another value of ``registertopic``, or after that topic was deleted, an empty ledger
-would say that nothing was sent, and all of it would be sent again.
+It is the only proof that a segment's records are committed. So a committable records its ledger's
+place: an empty ledger, in another ``registertopic`` or after its deletion, would send all again.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.register_topic import make_topic
 
 LEDGER_FORMAT = 1
-"""A ledger without it is of 315a560 or before, and has this format."""
+"""A ledger without a number (315a560 and before) has this format."""
 
 _TOPIC, _ID, _LOG = "ledger", "ledger_id", "log"
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerPlace:
-    """Where the ledger lies that tells of a committable, as it stands in its ``extra``.
+    """The place of a committable's ledger, as its ``extra`` records it.
 
     Args:
-        topic: the register's.
-        id: of that topic: one that is made anew has another; None where the brokers tell none.
-        log: where the segment lies; None where it does not say: 0aaad39 and before.
+        topic: the register's topic.
+        id: of that topic; a recreated topic has another; None: the brokers have no topic ids.
+        log: the URL of the segments; None in committables of 0aaad39 and before.
     """
 
     topic: str
@@ -43,12 +42,12 @@ class LedgerPlace:
 
     @classmethod
     def of(cls, committable: Committable) -> Self | None:
-        """None where it does not say: 5c575c5 and before."""
+        """Read a committable; None: it has no place (5c575c5 and before)."""
         extra = dict(committable.extra)
         return cls(extra[_TOPIC], extra.get(_ID), extra.get(_LOG)) if _TOPIC in extra else None
 
     def noted(self, committable: Committable) -> Committable:
-        """The committable, and this place in its ``extra``."""
+        """The committable with this place in its ``extra``."""
         told = {_TOPIC: self.topic, _ID: self.id, _LOG: self.log}
         more = {name: text for name, text in told.items() if text is not None}
         extra = tuple(sorted({**dict(committable.extra), **more}.items()))
@@ -56,14 +55,13 @@ class LedgerPlace:
 
 
 def place_for(options: KafkaOptions, task: Task) -> LedgerPlace:
-    """Where the task's ledger lies; its topic is made where it is missing.
-
-    It is looked at once for each epoch in a process: whoever deletes it stops one epoch, not all.
+    """The place of the task's ledger; its topic is created if missing.
 
     Raises:
         PreflightError: the topic is there and cannot hold registers.
-        TargetError: it may not be made, or no broker answers.
+        TargetError: it may not be created, or no broker answers.
     """
+    # Looked at once per epoch and process: a deleted topic stops one epoch, not all.
     known, key = cluster(options.kafka), ("ledger", options.registertopic)
     epoch = task.register, task.job, task.generation, task.epoch
     learnt = known.learnt(key)
@@ -77,13 +75,13 @@ def place_for(options: KafkaOptions, task: Task) -> LedgerPlace:
 
 
 def without_proof(options: KafkaOptions, committables: Sequence[Committable]) -> list[Committable]:
-    """Those whose ledger's topic is gone, or was made anew: nobody can tell whether they are committed.
+    """Those whose ledger's topic is gone or recreated, so that their outcome cannot be known.
 
     Args:
-        committables: that the ledger of now does not name.
+        committables: those that the present ledger does not name.
 
     Raises:
-        ConfigError: their ledger lies in another topic.
+        ConfigError: their ledger is in another topic.
         TargetError: no broker answers.
     """
     places = {c.handle: place for c in committables if (place := LedgerPlace.of(c)) is not None}
@@ -99,10 +97,10 @@ def without_proof(options: KafkaOptions, committables: Sequence[Committable]) ->
 
 
 def check_log(committables: Sequence[Committable], log: str) -> None:
-    """Whether segments that are not there, and never sent, would lie where it was looked.
+    """Check that missing segments that were not sent belong to this log.
 
     Raises:
-        ConfigError: one lies in another log.
+        ConfigError: one is in another log.
     """
     for committable in committables:
         place = LedgerPlace.of(committable)
@@ -118,11 +116,7 @@ def check_log(committables: Sequence[Committable], log: str) -> None:
 
 
 def gone(committable: Committable, topic: str, segments: str) -> CorruptionError:
-    """The error for a decided segment that may have been sent, and may not.
-
-    Args:
-        segments: where they lie.
-    """
+    """The error for a decided segment whose outcome is unknown."""
     return CorruptionError(
         f"The topic {topic} was deleted after this was pre-committed, and with it the ledger that says "
         "whether its records are committed. They are not sent again.",
@@ -151,7 +145,7 @@ def _elsewhere(options: KafkaOptions, committable: Committable, place: LedgerPla
 
 
 def to_text(handles: set[HandleName]) -> str:
-    """The ledger that names these."""
+    """The ledger's text."""
     return json.dumps({"committed": sorted(map(str, handles)), "format": LEDGER_FORMAT})
 
 
@@ -159,7 +153,7 @@ def handles_in_ledger(job: str, text: str) -> set[HandleName]:
     """The handles whose records are committed.
 
     Raises:
-        CorruptionError: the text is no ledger, or of a newer release.
+        CorruptionError: the text is not a ledger, or of a newer release.
     """
     try:
         found = strictjson.fields(strictjson.parse(text))

@@ -22,7 +22,7 @@ from abs_core.errors import UnavailableError
 from abs_sinks.kafka.records import Digest, Records, header_lists, sliced
 
 CHUNK = 16_384
-"""Records that are queued at a time; failures of those before are looked for in between."""
+"""Records queued at a time; earlier failures are checked after each chunk."""
 
 log = logging.getLogger(__name__)
 
@@ -31,10 +31,10 @@ class LibrdkafkaSender:
     """A ``RecordSender`` over one producer.
 
     Args:
-        producer: made with ``failures.report`` as its ``on_delivery``.
+        producer: its ``on_delivery`` is ``failures.report``.
         topic: of all records; None: each names its own.
         patience: seconds to wait for room in the queue or for acknowledgements.
-        more: headers that each record gets besides its own.
+        more: headers added to each record.
     """
 
     def __init__(
@@ -106,11 +106,7 @@ class LibrdkafkaSender:
         self._serve(self._producer.poll, timeouts.FULL_PAUSE)
 
     def _serve(self, call: Callable[[float], int], seconds: float) -> int:
-        """Let librdkafka report for so long; what the call returns.
-
-        Raises:
-            AbsError: a record was not delivered, or the producer failed for good.
-        """
+        """Run ``call(seconds)``, then raise any delivery failure or fatal error of the producer."""
         doing = "waiting for acknowledgements"
         with translate_errors(doing), self._failures.named(self._producer, doing):
             found = call(seconds)
@@ -119,15 +115,14 @@ class LibrdkafkaSender:
 
 
 class LibrdkafkaProducer:
-    """One of librdkafka's producers, which holds a transactional id and connections of its own.
+    """A transactional producer of librdkafka, with connections of its own.
 
-    Opening it fences older ones, and aborts what they left open. When a connection breaks or a reply is
-    late librdkafka sends EndTxn again by itself, and tells nobody: see ``may_end_late``.
+    Opening it fences older ones, and aborts their open transactions. librdkafka repeats EndTxn silently
+    when a connection breaks or a reply is late: see ``may_end_late``.
 
     Args:
-        topic: of the records, where there is one; its partitions are known then when a task comes.
-        timeout_ms: after which the broker ends a transaction on its own, and no record is tried any
-            longer; None: as the settings say.
+        topic: its metadata is read now, not while a task waits.
+        timeout_ms: of a transaction and of each record; None: as the settings say.
 
     Raises:
         TargetError: the coordinator refuses, or does not answer.
@@ -145,7 +140,7 @@ class LibrdkafkaProducer:
         self._begun = False
         self._failures = Failures(settings)
         given = producer_settings(settings, name, self._report, patience)
-        # Of no use in a client that lives for an epoch: two requests of each.
+        # Metrics cost two requests per client, which lives for an epoch.
         config = {"enable.metrics.push": "false", **given}
         if timeout_ms is not None:
             config.pop("delivery.timeout.ms", None)  # another name of message.timeout.ms
@@ -184,11 +179,7 @@ class LibrdkafkaProducer:
         return True
 
     def _acquaint(self, topic: str) -> None:
-        """Have the topic's partitions known now, not while a task waits.
-
-        Only that: the producer asks again for what it does not know when records come, and tells then
-        what is wrong. So a broker that is just stopping costs time here, and no task.
-        """
+        """Read the topic's metadata ahead; a failure is left to ``send``, which reads it again."""
         try:
             self._producer.list_topics(topic, timeouts.INIT_SECONDS)
         except KafkaException as error:
@@ -209,11 +200,7 @@ class LibrdkafkaProducer:
 def outside_transactions(
     settings: Settings, topic: str | None, patience: float, more: Sequence[Header]
 ) -> LibrdkafkaSender:
-    """A sender with an idempotent producer of its own.
-
-    Raises:
-        TargetError: it cannot be opened.
-    """
+    """A sender with an idempotent producer of its own; ``TargetError`` if it cannot be opened."""
     failures = Failures(settings)
     with translate_errors("opening a producer", settings):
         producer = Producer(producer_settings(settings, None, failures.report, patience))

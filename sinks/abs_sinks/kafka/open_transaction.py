@@ -1,25 +1,21 @@
-"""What a handle of protocol 2pc is: one open transaction, and how its outcome is told.
+"""A handle of protocol 2pc: one open transaction, and the proof of its outcome.
 
-**The proof of commit.** A producer is initialised anew (InitProducerId raises the epoch, or gives a
-new producer id when epochs are used up) for every transaction. So producer id and epoch together name
-exactly one transaction, for ever. It is ended by EndTxn version 4 (or older), which leaves both as
-they are. Hence:
+**The proof of commit.** InitProducerId before every transaction raises the epoch, or gives a new
+producer id, so the two name exactly one transaction. EndTxn up to version 4 changes neither. Hence:
 
-- the coordinator shows this producer id and epoch as PrepareCommit or CompleteCommit: it was
-  committed. PrepareCommit is durable in the coordinator's log; the markers follow by themselves.
-- it answers EndTxn(commit) for them without an error: the same, now or since before.
-- PrepareAbort or CompleteAbort, with this epoch or the next (a timeout and a fence raise it by one):
-  it was aborted.
-- anything else, and above all no such id: **unknown**. Absence is never taken for a commit (I7).
+- PrepareCommit or CompleteCommit for this producer id and epoch, or EndTxn(commit) answered without
+  an error: committed. PrepareCommit is durable in the coordinator's log; the markers follow.
+- PrepareAbort or CompleteAbort with this epoch or the next (a timeout or a fence raises it by one):
+  aborted.
+- Anything else, above all no such id: **unknown**. Absence is never taken for a commit (I7).
 
-The proof lives as long as the id is not initialised again, that is until the worker that owns it has
-read in the register that the epoch is finished; a decision that is open is never without it (I2).
-Only an id that nobody uses for transactional.id.expiration.ms (7 days by default) is forgotten by
-its broker: a job that was down for so long between commit and finish gets "unknown", and a person
-decides. Late requests do no harm: EndTxn for an epoch that is over is fenced.
+The proof lasts until the id is initialised again, which its worker does only after it has read in the
+register that the epoch is finished (I2). A broker forgets an id that is unused for
+transactional.id.expiration.ms (7 days by default): a job that was down for longer between commit and
+finish gets "unknown", and a person decides. A late EndTxn for an older epoch is fenced.
 
-A broker that speaks EndTxn version 5 only (KIP-890) raises the epoch with the commit: then the next
-epoch in PrepareCommit or CompleteCommit is the proof. The version is recorded in the committable.
+EndTxn version 5 (KIP-890) raises the epoch with the commit: then the next epoch in PrepareCommit or
+CompleteCommit is the proof. The committable records the version.
 """
 
 from __future__ import annotations
@@ -35,7 +31,7 @@ from abs_core.model import HELD_AS, Committable, HandleName, Outcome
 from abs_core.strictjson import Fields, decimal
 
 SHOWN_PARTITIONS = 32
-"""So many partitions' offsets are kept in a committable: decisions must fit the register."""
+"""Partitions whose offsets a committable shows: decisions must fit the register."""
 
 _COMMITTING = (State.PREPARE_COMMIT, State.COMPLETE_COMMIT)
 _ABORTING = (State.PREPARE_ABORT, State.COMPLETE_ABORT, State.PREPARE_EPOCH_FENCE)
@@ -43,13 +39,13 @@ _ABORTING = (State.PREPARE_ABORT, State.COMPLETE_ABORT, State.PREPARE_EPOCH_FENC
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """An open transaction, as it is written down in a committable's ``extra``.
+    """An open transaction, as a committable's ``extra`` records it.
 
     Args:
         held_as: its transactional id.
         end_txn: the version of EndTxn that ends it.
-        start_ms: when it began, by the coordinator's clock.
-        offsets: for people: where its records are.
+        start_ms: its start by the coordinator's clock.
+        offsets: of its records, for display.
     """
 
     held_as: HandleName
@@ -80,10 +76,10 @@ class OpenTransaction:
 
     @classmethod
     def of(cls, committable: Committable) -> Self | None:
-        """What the committable says of its transaction; None where it says nothing.
+        """Read a committable; None if it is not of protocol 2pc.
 
         Raises:
-            ProtocolError: it is of protocol 2pc, and cannot be read.
+            ProtocolError: it cannot be read.
         """
         extra = Fields(committable.extra)
         if HELD_AS not in extra:
@@ -107,7 +103,7 @@ class OpenTransaction:
 
 
 def outcome(prepared: OpenTransaction, now: Description | None) -> Outcome:
-    """What became of a transaction, from what its coordinator says now; see the module's text."""
+    """The transaction's outcome, by its coordinator's description; see the module's text."""
     if now is None or now.producer_id != prepared.producer_id:
         return Outcome.UNKNOWN
     later = now.epoch - prepared.epoch
@@ -122,7 +118,7 @@ def outcome(prepared: OpenTransaction, now: Description | None) -> Outcome:
 
 
 def is_ending(now: Description | None) -> bool:
-    """Whether the coordinator is just writing the markers of an end that is decided."""
+    """Whether the coordinator is writing the markers of a commit or abort."""
     return now is not None and now.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT)
 
 
@@ -130,11 +126,7 @@ def offsets_of(
     partitions: Sequence[tuple[str, int]],
     found: Mapping[tuple[str, int], ProducerState | None] | None,
 ) -> str:
-    """Where a transaction's records are, for people: ``topic-0 from 17 (5)``, ...
-
-    Args:
-        found: what each partition says; None where that could not be asked.
-    """
+    """The places of a transaction's records, for display: ``topic-0 from 17 (5)``, ..."""
     shown = []
     for topic, partition in partitions[:SHOWN_PARTITIONS]:
         produced = None if found is None else found.get((topic, partition))

@@ -20,11 +20,7 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def topic_name(text: str) -> str:
-    """A name that Kafka takes for a topic (``org.apache.kafka.common.internals.Topic``).
-
-    Raises:
-        OptionError: it does not.
-    """
+    """Check a topic's name by Kafka's rule (``org.apache.kafka.common.internals.Topic``)."""
     if _TOPIC.fullmatch(text) is None or text in (".", ".."):
         raise OptionError(
             f"{text!r} is no name for a topic.",
@@ -74,11 +70,7 @@ class KafkaOptions:
 
     @property
     def choice(self) -> Choice:
-        """Who sends the records.
-
-        Raises:
-            OptionError: it cannot be who is asked for.
-        """
+        """The chosen producer; ``OptionError`` if the given one is not possible."""
         return choose(self.producer, self.topic, self.kafka)
 
     @property
@@ -88,10 +80,10 @@ class KafkaOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """Read options as Spark hands them over: text to text, names in any case.
+        """Read options as Spark passes them: text to text, names in any case.
 
         Raises:
-            OptionError: all that is unknown, missing, malformed or contradictory, at once.
+            OptionError: lists all unknown, missing, malformed and contradictory options.
         """
         problems = Problems(NAME)
         values = read_options(

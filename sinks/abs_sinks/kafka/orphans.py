@@ -1,15 +1,13 @@
-"""Transactions that a process of this machine left open when it died: the next one aborts them.
+"""Aborts the open transactions of processes of this machine that have died.
 
-Spark kills the worker of a task that fails before its sink does, and tries the task again in another.
-What the first had open would hold readers with ``read_committed`` up for ``transaction.timeout.ms``,
-while the query runs on. The driver must not end it: to take over an id ends whatever is open under it
-by then, and a worker that lives uses its ids again. One that is dead does not. So each process keeps a
-file that says which ids are its own, locked for as long as it lives (``flock``: the system lets go of
-it, however a process ends); who gets the lock knows that they are nobody's any more.
+Spark kills the worker of a failed task and retries it in another. The killed worker's transaction
+would block ``read_committed`` readers for ``transaction.timeout.ms``. The driver must not abort it: a
+live worker reuses its ids. So each process lists its ids in a file, locked (``flock``) until it ends:
+a process that gets the lock knows that the owner is dead.
 
-Their transactions are aborted once all that the dead process was told to write is finished: then no
-decision can name any of them (I4). On other machines, and where no task of the job follows on this
-one, the transaction's timeout ends them, or the next run.
+A dead process's transactions are aborted once the last epoch that it wrote is finished: then no
+decision can name them (I4). On other machines, or if no task of the job follows on this one, the
+transaction's timeout or the next run ends them.
 """
 
 from __future__ import annotations
@@ -37,41 +35,41 @@ from abs_sinks.kafka.ids import id_name
 from abs_sinks.kafka.options import KafkaOptions
 
 MOST_IDS = 1_000
-"""Of one process that are looked at; it has two or three."""
+"""Most ids of one process that are looked at; it has two or three."""
 
 KEPT_SECONDS = 7 * 86_400
-"""A dead process's file is of no use once brokers have forgotten its ids."""
+"""Age at which a file is deleted: by then brokers have forgotten its ids (their default, 7 days)."""
 
 log = logging.getLogger(__name__)
 
 
 def claims_folder() -> Path:
-    """Of this user, and for files that go with the machine."""
+    """The folder of this user's claim files, in the machine's temporary folder."""
     return Path(tempfile.gettempdir()) / f"abs-sinks-{os.getuid()}" / "kafka"
 
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a dead process has left.
+    """The claim of a dead process.
 
     Args:
-        epoch: the last that it was told to write.
-        ids: all that it has ever used.
+        epoch: the last that it wrote.
+        ids: all that it used.
     """
 
     epoch: int
     ids: tuple[HandleName, ...]
 
     def is_over(self, task: Task) -> bool:
-        """Whether no decision can name a transaction of theirs: the task is of their generation."""
+        """Whether no decision can name its transactions; the task is of its generation."""
         return task.frontier is not None and self.epoch <= task.frontier
 
 
 @dataclass(slots=True)
 class Claim:
-    """This process's file for one job and generation; locked until the process ends.
+    """This process's file for one job and generation, locked until the process ends.
 
-    Where the folder cannot be used it does nothing: then timeouts and the next run do.
+    If the folder cannot be used it does nothing, and timeouts and the next run abort.
     """
 
     register: str
@@ -84,13 +82,10 @@ class Claim:
     _file: int | None = None
 
     def extend(self, epoch: int, made: int) -> bool:
-        """Note, before a transaction begins, which ids there are and which epoch is being written.
-
-        Args:
-            made: how many ids this process has had.
+        """Write the epoch and the number of ids made, before a transaction begins.
 
         Returns:
-            whether this is the first that is heard of the epoch.
+            whether the epoch is new.
         """
         begun = epoch > self._epoch
         noted = max(epoch, self._epoch), made
@@ -101,8 +96,8 @@ class Claim:
             if self._file is None:
                 self._file = self._open()
             content = json.dumps({"epoch": self._epoch, "made": made}).encode()
-            # Before it is written, so that no failure leaves the note before: that an epoch is over
-            # which is being written. A file that is empty, or cut short, says nothing.
+            # Truncate first: a failed write must not leave the older epoch, which may be finished.
+            # An empty or cut file is ignored.
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, content, 0)
         except OSError as error:
@@ -119,7 +114,7 @@ class Claim:
         )
         opened = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            # Who looks at a file without an owner lets go of one that is empty at once.
+            # Another process may hold the lock for a moment, until it sees that the file is empty.
             fcntl.flock(opened, fcntl.LOCK_EX)
         except OSError:
             os.close(opened)
@@ -127,7 +122,7 @@ class Claim:
         return opened
 
     def _tidy(self) -> None:
-        """Delete what dead processes have left of jobs that run here no more."""
+        """Delete old files of dead processes, of any job."""
         for path in self.folder.iterdir():
             if _age(path) > KEPT_SECONDS:
                 with _taken(path) as content:
@@ -135,16 +130,15 @@ class Claim:
                         path.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Let go of it, as if the process had ended: what it has open may then be aborted."""
+        """Unlock the file, as the process's end does: others may abort its transactions."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
     def orphaned(self, task: Task) -> Iterator[Left]:
-        """What dead processes of the same job have left and no decision can name any more.
+        """The claims of dead processes of this job that no decision can name any more.
 
-        While one is being looked at nobody else gets it; its file goes when the caller comes back
-        for the next.
+        Each is locked until the caller asks for the next; then its file is deleted.
         """
         for path in self._others():
             with _taken(path) as content:
@@ -182,9 +176,9 @@ class Claim:
 
 
 def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> int:
-    """Abort what dead processes of this machine have left; how many transactions that were.
+    """Abort the transactions of this machine's dead processes; their number.
 
-    Nothing is raised: what is not aborted now ends by its timeout, or with the next run.
+    It raises nothing: the timeout or the next run ends the rest.
     """
     ended = 0
     try:
@@ -203,7 +197,7 @@ def end_orphans(options: KafkaOptions, claim: Claim, task: Task) -> int:
 
 @contextmanager
 def _taken(path: Path) -> Iterator[bytes | None]:
-    """The content of a file whose process is dead, locked; None where it is alive, or has gone."""
+    """The locked content of a dead process's file; None: the process lives, or the file is gone."""
     try:
         opened = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -228,11 +222,8 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _prefix(register: str, job: str) -> str:
-    """Of a job's files on this machine since it was started.
-
-    Where the folder is shared with other machines their files have other names: whether a process
-    there is alive is not told by a lock that may be known to its machine only.
-    """
+    """The prefix of a job's files on this machine since its boot."""
+    # Other machines that share the folder have other names: a lock may be known to its machine only.
     try:
         started = Path("/proc/sys/kernel/random/boot_id").read_text()
     except OSError:
@@ -241,7 +232,7 @@ def _prefix(register: str, job: str) -> str:
 
 
 def _parsed(path: Path) -> tuple[int, str]:
-    """Generation and incarnation."""
+    """The generation and incarnation of a file."""
     _, generation, incarnation = path.name.split("-")
     return int(generation), incarnation
 

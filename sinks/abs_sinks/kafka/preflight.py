@@ -1,6 +1,6 @@
-"""Can the brokers keep the promise? Judged from facts, by pure functions; then the sink's preflight.
+"""The sink's preflight of cluster and topic: pure functions judge the facts that it reads.
 
-An ERROR would break the promise or stop the job. A WARNING is for a person to look at.
+An ERROR would break the guarantee or stop the job. A WARNING is for a person to look at.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from abs_clients.kafka.cluster_facts import STATE_TOPIC, ClusterFacts, cluster_f
 from abs_clients.kafka.hanging import find_hanging
 from abs_clients.kafka.setting_rules import DEFAULT_TRANSACTION_TIMEOUT_MS
 from abs_clients.kafka.topics import TopicFacts, topics_in_time
-from abs_core.errors import AbsError, DataError, RefusedError, TargetError
+from abs_core.errors import DataError, RefusedError, TargetError
 from abs_core.model import Finding
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import Columns, plan_columns
 
 SHORT_EXPIRATION_MS = 86_400_000
-"""One day: for so long a job may be down between a commit and its proof."""
+"""One day: a shorter id expiration may lose the proof of a commit while the job is down."""
 
 MARGIN_MS = 60_000
-"""Added to the longest timeout: coordinators look for what is over every ten seconds, clocks differ."""
+"""Added to the longest timeout: coordinators check timeouts every ten seconds, and clocks differ."""
 
 
 def preflight(
     options: KafkaOptions, schema: pa.Schema | None, job: str | None, tasks: int | None
 ) -> list[Finding]:
-    """Look at cluster and topic; change nothing.
+    """Check cluster and topic; changes nothing.
 
     Args:
-        schema: of the input; None: only the brokers are looked at.
+        schema: of the input; None: only the brokers are checked.
         job: the register key.
-        tasks: how many writers an epoch has at once.
+        tasks: concurrent writers of an epoch.
 
     Raises:
-        TargetError: the brokers cannot be looked at.
+        TargetError: the brokers do not answer, or refuse.
     """
     findings: list[Finding] = []
     if options.choice.warning:
@@ -56,7 +56,7 @@ def preflight(
         except TargetError as error:
             if error.retryable:
                 raise
-            return [*findings, _refused(error)]
+            return [*findings, Finding.of(error)]
         findings += judge_topic(topic, options)
         findings += judge_hanging(topic, cluster, options)
     return findings
@@ -164,18 +164,14 @@ def judge_topic(topic: TopicFacts | None, options: KafkaOptions) -> Iterator[Fin
 def judge_hanging(
     topic: TopicFacts | None, cluster: ClusterFacts, options: KafkaOptions
 ) -> Iterator[Finding]:
-    """Transactions that hold up the readers of the topic, and that nobody will end.
-
-    Raises:
-        TargetError: a broker does not answer.
-    """
+    """Find hanging transactions, which block the topic's readers; ``TargetError`` without an answer."""
     if topic is None or not cluster.can_end:
         return
     longest = cluster.number("transaction.max.timeout.ms") or DEFAULT_TRANSACTION_TIMEOUT_MS
     places = [(topic.name, number) for number in range(topic.partitions)]
     before = round(time.time() * 1000) - longest - MARGIN_MS
     try:
-        # Patiently: a topic that was just made has no leaders yet.
+        # Retried: a new topic has no leaders yet.
         patience = timeouts.at_most(timeouts.LOOK_SECONDS, options.patience)
         found = patience.retry(lambda: find_hanging(options.kafka, places, before))
     except RefusedError:
@@ -204,7 +200,3 @@ def _judge_size(topic: TopicFacts, options: KafkaOptions) -> Iterator[Finding]:
     client = options.kafka.message_max_bytes
     if client > limit:
         yield Finding.note(f"Topic {topic.name} refuses records of more than {limit} bytes.")
-
-
-def _refused(error: AbsError) -> Finding:
-    return Finding.of(error)

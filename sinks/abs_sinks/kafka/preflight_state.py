@@ -1,11 +1,9 @@
-"""What a job keeps besides its records: register, log, side topic. Can each be relied on?
+"""Preflight of the job's state: register, log and side topic, their durability, and the ACLs.
 
-And is what brokers acknowledge kept? A register that goes back forgets a decision, and its epoch is
-written a second time. So what can take back an acknowledged record is refused there: a leader that lags
-(unclean election), and a record that one broker alone needs to have, although there are more.
+A register that loses an acknowledged record forgets a decision, and its epoch is written twice. So
+unclean leader election is refused there, and min.insync.replicas=1 with several replicas.
 
-May this principal do all that the job does? Where there are no ACLs every answer is yes, so those
-findings are of guarded clusters only.
+The functions change nothing, and raise ``TargetError`` if the brokers do not answer.
 """
 
 from __future__ import annotations
@@ -38,20 +36,17 @@ LEAST = "min.insync.replicas"
 _LOCAL = ("localhost", "127.", "[::1]")
 
 _NOBODY = (1 << 62, 0)
-"""A producer id and epoch that no producer has: EndTxn for them can end nothing."""
+"""A producer id and epoch of no producer: EndTxn for them has no effect."""
 
 
 def preflight_state(
     options: KafkaOptions, job: str | None, *, own_register: bool
 ) -> Iterator[Finding]:
-    """Look, and change nothing.
+    """Check the job's state.
 
     Args:
-        job: the register key; None where it is not known yet.
-        own_register: whether the register lies in this cluster.
-
-    Raises:
-        TargetError: the brokers cannot be looked at.
+        job: the register key, if known.
+        own_register: whether the register is in this cluster.
     """
     barred = list(judge_access(options, job, own_register=own_register))
     yield from barred
@@ -84,14 +79,14 @@ def _register(options: KafkaOptions) -> Iterator[Finding]:
 
 
 def _cells(options: KafkaOptions, job: str, *, own_register: bool) -> list[str]:
-    """The keys of all that the job keeps in the register topic."""
+    """The keys of the job's cells in the register topic."""
     if own_register:
         return [job, *([parent_key(job)] if token_of(job) else [])]
     return [ledger_key(job)] if options.protocol == "wal" else []
 
 
 def _others(options: KafkaOptions, job: str) -> Iterator[Finding]:
-    """Where a new job finds another job's target: perhaps it is that one, its checkpoint deleted."""
+    """Warn a new job of others with its target: its checkpoint may have been deleted."""
     register = KafkaRegister(options)
     if options.topic is None or register.load(job) is not None:
         return
@@ -127,14 +122,7 @@ def _is_local(settings: Settings) -> bool:
 
 
 def preflight_replicas(options: KafkaOptions, *, own_register: bool) -> list[Finding]:
-    """Look at the topics that are there, and change nothing.
-
-    Args:
-        own_register: whether the register lies in this cluster.
-
-    Raises:
-        TargetError: no broker answers.
-    """
+    """Check the durability of the existing topics."""
     kept = [options.registertopic] if own_register or options.protocol == "wal" else []
     if options.protocol == "idempotent" and options.topic is not None:
         kept.append(side_topic(options.topic))
@@ -144,18 +132,18 @@ def preflight_replicas(options: KafkaOptions, *, own_register: bool) -> list[Fin
         try:
             found |= topic_facts(options.kafka, [name], again=True)
         except RefusedError:
-            continue  # that it may not be described is told by who needs it
+            continue  # ``judge_access`` reports it
     states = [found[name] for name in kept if name in found]
     data = [facts for name, facts in found.items() if name not in kept]
     return list(judge_replicas(states, data))
 
 
 def judge_replicas(states: Sequence[TopicFacts], data: Sequence[TopicFacts]) -> Iterator[Finding]:
-    """What weakens the promise, or breaks it.
+    """Find settings that can lose acknowledged records.
 
     Args:
-        states: topics that hold decisions: the register's, the side topic.
-        data: topics that hold records.
+        states: topics of decisions: the register's, the side topic.
+        data: topics of records.
     """
     for topic in states:
         yield from _judge(topic, Severity.ERROR, "a decision can be lost")
@@ -195,15 +183,7 @@ def _alter(topic: str, setting: str) -> str:
 def judge_access(
     options: KafkaOptions, job: str | None, *, own_register: bool
 ) -> Iterator[Finding]:
-    """What the job lacks besides its topic, which ``judge_topic`` looks at.
-
-    Args:
-        job: the register key; None: any.
-        own_register: whether the register lies in this cluster.
-
-    Raises:
-        TargetError: no broker answers.
-    """
+    """Find missing ACLs, except on the data topic (``judge_topic``)."""
     if options.protocol == "2pc":
         name = f"abs1:{'0' * 16}:{job or 'job'}:preflight"
         yield from _id(options, name, "abs1:")
@@ -218,9 +198,9 @@ def judge_access(
 
 
 def _id(options: KafkaOptions, name: str, prefix: str) -> Iterator[Finding]:
-    """EndTxn needs the same WRITE as everything that is done under an id."""
+    """Check WRITE on a transactional id, by an EndTxn without effect."""
     try:
-        # On a new cluster the first to ask for a coordinator has to wait for it.
+        # The first request for a coordinator on a new cluster has to wait.
         patience = timeouts.at_most(timeouts.LOOK_SECONDS, options.patience)
         patience.retry(lambda: end(options.kafka, [EndTxn(name, *_NOBODY)], commit=False))
     except RefusedError:
@@ -234,11 +214,7 @@ def _id(options: KafkaOptions, name: str, prefix: str) -> Iterator[Finding]:
 def _topic(
     options: KafkaOptions, name: str, needed: tuple[str, ...], partitions: int | None
 ) -> Iterator[Finding]:
-    """Of a topic that the job keeps for itself.
-
-    Args:
-        partitions: it is made with so many; None: it is not for us to make.
-    """
+    """Check the ACLs of a topic; ``partitions`` is None if the sink does not create it."""
     try:
         facts = topic_facts(options.kafka, [name], again=True).get(name)
     except AbsError as error:

@@ -1,9 +1,8 @@
-"""A process's transactional producers under one generation, kept ready over epochs.
+"""A pool of a process's transactional producers of one generation, kept ready over epochs.
 
-To initialise a producer takes 55 to 500 ms, and CPU time of client and broker that records on their way
-need. It is done in the background, after the one before was written with; where writers follow one
-another at once, while it is. See ``ids`` for whose an id is, and ``open_transaction`` for why each
-transaction gets a producer that is initialised anew.
+Initialising a producer takes 55 to 500 ms, so the pool does it in the background: after the current
+writer, or during it if a writer had to wait (``HURRIED``). ``open_transaction`` says why each
+transaction needs a newly initialised producer.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from abs_sinks.kafka.orphans import Claim, end_orphans
 from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
 
 HURRIED = 20
-"""For so many transactions after one had to wait for its producer, they are made while it writes."""
+"""For this many transactions after a wait, the next producer is initialised during a write."""
 
 log = logging.getLogger(__name__)
 
 
 class Use(Enum):
-    """What a transactional id is used for now."""
+    """The state of a transactional id in the pool."""
 
     MAKING = auto()
     READY = auto()
@@ -46,12 +45,12 @@ class Use(Enum):
 
 @dataclass(slots=True)
 class PooledProducer:
-    """One transactional id, and the producer that holds it.
+    """One transactional id and its producer.
 
     Args:
-        name: prints as the id.
-        handle: what was pre-committed under it, is being written or aborted; None otherwise.
-        aborting: whether a transaction is known to be open that must end.
+        name: its text is the id.
+        handle: pre-committed, being written or being aborted under the id.
+        aborting: whether an open transaction must be aborted.
     """
 
     name: HandleName
@@ -62,14 +61,12 @@ class PooledProducer:
 
 
 class ProducerPool:
-    """Those of one job and generation in this process. Thread-safe.
+    """The producers of one job and generation in this process. Thread-safe.
 
-    ``written`` says where the transaction has its records that was looked at last: those of the next
-    one are likely to be there, too.
+    ``written`` holds the partitions of the last transaction: a guess at those of the next one.
 
     Args:
-        register, job, generation: whose they are.
-        opener: what takes an id over; None: whoever was chosen (``KafkaOptions.choice``).
+        opener: initialises an id; None: as ``KafkaOptions.choice`` says.
     """
 
     def __init__(
@@ -101,7 +98,7 @@ class ProducerPool:
         self.written: Sequence[tuple[str, int]] = ()
 
     def take(self, task: Task) -> PooledProducer:
-        """A producer that has begun no transaction, for one writer; sees to the next one, too.
+        """Take a producer for one writer, and start making the next.
 
         Raises:
             TargetError: no producer can be initialised.
@@ -126,29 +123,26 @@ class ProducerPool:
         return slot
 
     def prepared(self, slot: PooledProducer) -> None:
-        """The slot's transaction is complete: from now on only a decision, or its absence, ends it."""
+        """Mark the slot's transaction as pre-committed: only commit or abort ends it now."""
         with self._changed:
             slot.use = Use.PREPARED
             self._changed.notify_all()
 
     def give_up(self, slot: PooledProducer) -> None:
-        """The slot's transaction was never pre-committed: abort it.
-
-        Waits until it is done, ``GIVE_UP_SECONDS`` at most: Spark ends the process of a task that has
-        failed, and readers would wait at what it left open until its timeout.
-        """
+        """Abort a transaction that was not pre-committed; wait for it, ``GIVE_UP_SECONDS`` at most."""
+        # Spark kills the process of a failed task: readers would wait for the transaction's timeout.
         with self._changed:
             if slot.use is Use.WRITING:
                 self._renew(slot, aborting=True)
                 self._await_abort(slot, timeouts.GIVE_UP_SECONDS)
 
     def abort(self, handle: HandleName) -> bool:
-        """Abort what was pre-committed here as this handle; whether there was such a thing.
+        """Abort this pre-committed handle and wait for it; False: it is not of this process.
 
-        Waits until it is done; the caller has made sure that no decision can name it (I4).
+        The caller has made sure that no decision can name it (I4).
 
         Raises:
-            UnavailableError: it is not known to be done; call again.
+            UnavailableError: the abort is not known to be done; call again.
         """
         with self._changed:
             slot = next((s for s in self._slots if s.handle == handle), None)
@@ -167,12 +161,12 @@ class ProducerPool:
         )
 
     def held(self) -> dict[HandleName, HandleName | None]:
-        """The ids of this process, with the handle that each has pre-committed; None: none."""
+        """The ids of this process, each with its pre-committed handle or None."""
         with self._changed:
             return {s.name: s.handle if s.use is Use.PREPARED else None for s in self._slots}
 
     def close(self) -> None:
-        """Let all producers go. Transactions stay as they are."""
+        """Drop all producers. Transactions stay as they are."""
         with self._changed:
             self._closed = True
             self._slots.clear()
@@ -184,7 +178,7 @@ class ProducerPool:
         self._changed.wait_for(lambda: self._closed or not slot.aborting, seconds)
 
     def _make_now(self, slot: PooledProducer, job: str) -> None:
-        """The first one: its writer has to wait for it."""
+        """Initialise a producer while its writer waits."""
         try:
             replace(self._options.patience, job=job).retry(lambda: self._make(slot))
         except BaseException:
@@ -192,7 +186,7 @@ class ProducerPool:
             raise
 
     def _drop(self, slot: PooledProducer) -> None:
-        """Give the id up; what it was to abort stays known, for who aborts or recycles it next."""
+        """Drop the id; one with a transaction to abort is kept for the next ``abort`` or ``take``."""
         with self._changed:
             if slot.aborting:
                 slot.use, slot.aborting = Use.PREPARED, False
@@ -201,13 +195,13 @@ class ProducerPool:
             self._changed.notify_all()
 
     def _recycle(self, task: Task) -> None:
-        """What no decision can name any more is free again: committed by the driver, or lost."""
+        """Free the ids whose handle no decision can name any more."""
         for slot in self._slots:
             if slot.use is Use.PREPARED and slot.handle and task.knows_over(slot.handle.epoch):
                 self._renew(slot)
 
     def _await_ready(self) -> PooledProducer | None:
-        """A ready slot, waited for where one is in the making; None: none is."""
+        """A ready slot; waits while one is being made, and returns None if none is."""
         seconds = self._options.patience.seconds
         deadline = time.monotonic() + seconds
         while True:
@@ -234,7 +228,7 @@ class ProducerPool:
         return slot
 
     def _renew(self, slot: PooledProducer, *, aborting: bool = False) -> None:
-        """Initialise the id again: that aborts what is open under it, and raises its epoch."""
+        """Initialise the id again, which aborts its open transaction and raises its epoch."""
         slot.use, slot.aborting = Use.MAKING, aborting
         if not aborting:
             slot.handle = None
@@ -264,7 +258,7 @@ class ProducerPool:
                 self._drop(slot)
 
     def _await_turn(self) -> None:
-        """Until nobody writes; not where somebody waits, for a producer or for an abort."""
+        """Wait until nobody writes, unless a caller waits for a producer or an abort."""
         with self._changed:
             self._changed.wait_for(
                 lambda: (
@@ -276,11 +270,7 @@ class ProducerPool:
             )
 
     def _make(self, slot: PooledProducer) -> None:
-        """Initialise a producer for the slot; blocks.
-
-        Raises:
-            TargetError: the coordinator refused, or did not answer.
-        """
+        """Initialise a producer for the slot; raises ``TargetError``."""
         slot.producer = None  # the one before is destroyed; its transaction stays open
         if slot.aborting:
             # librdkafka would wait a second for the abort; readers wait with it.
@@ -293,7 +283,7 @@ class ProducerPool:
             self._changed.notify_all()
 
     def _abort_open(self, slot: PooledProducer) -> None:
-        """Abort what is open under the slot's id."""
+        """Abort the open transaction of the slot's id."""
         asked = 0
 
         def ask() -> None:
@@ -327,13 +317,13 @@ class ProducerPool:
 
 
 class ProducerPools:
-    """The pools of one sink in one process, one for each job and generation. Thread-safe."""
+    """The pools of one sink in one process, by job and generation. Thread-safe."""
 
     def __init__(self) -> None:
         self._pools: dict[tuple[str, str, int], ProducerPool] = {}
 
     def of(self, options: KafkaOptions, task: Task) -> ProducerPool:
-        """The task's; those of lower generations of its job are closed."""
+        """The task's pool; closes those of lower generations of its job."""
         key = task.register, task.job, task.generation
         found = self._pools.get(key)
         if found is None:

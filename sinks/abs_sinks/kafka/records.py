@@ -11,8 +11,8 @@ Columns, by name in any case (``org.apache.spark.sql.kafka010.KafkaWriter``):
 | partition | int | optional; null: by key as the Java client does, without a key any |
 | timestamp | timestamp | optional (not in Spark's sink); null: the time of sending |
 
-Other columns are not written, as in Spark. Strings are sent as UTF-8. The header ``abs.attempt`` is the
-sink's own: one that a copied record brings along is left out.
+Other columns are not written, as in Spark. Strings are sent as UTF-8. A header ``abs.attempt`` in the
+input is left out: the sink sets its own.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from abs_core.errors import RowError, SchemaError
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 
 RECORD_OVERHEAD = 100
-"""Bytes that a record takes besides key, value and headers, at most (its batch's header included)."""
+"""Upper bound of a record's bytes besides key, value and headers, batch header included."""
 
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Which columns of the input are what; None where there is none."""
+    """The input's column index for each record field; None: there is no such column."""
 
     value: int
     key: int | None = None
@@ -52,14 +52,13 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Records as columns, normalised. All arrays have ``rows`` entries; None: that column is absent.
+    """Records as normalised columns of ``rows`` entries each; None: the column is absent.
 
     Args:
-        values, keys: ``binary`` arrays.
         headers: list of struct(key string, value binary).
-        topics: ``string`` array without nulls; None: all go to the option's topic.
-        partitions: ``int32`` array; null: the partitioner's choice.
-        timestamps: ``int64`` array, milliseconds since 1970; null: now.
+        topics: without nulls; None: all records go to the option's topic.
+        partitions: null: the partitioner chooses.
+        timestamps: milliseconds since 1970; null: now.
     """
 
     values: pa.BinaryArray
@@ -77,11 +76,8 @@ class Records:
 def plan_columns(schema: pa.Schema, topic: str | None) -> Columns:
     """Find the columns by name and check their types.
 
-    Args:
-        topic: the option of that name.
-
     Raises:
-        SchemaError: ``value`` or ``topic`` is missing, a name is there twice, or a type is wrong.
+        SchemaError: ``value`` or ``topic`` is missing, a name occurs twice, or a type is wrong.
     """
     found: dict[str, int] = {}
     left_out = []
@@ -162,18 +158,18 @@ _TYPES = {
         "cast it: CAST(timestamp AS TIMESTAMP).",
     ),
 }
-"""Of each column: what it must be, that in words, and what to do where it is not."""
+"""By column: the type check, the type in words, and the remedy."""
 
 
 def records_of(batch: pa.RecordBatch, columns: Columns, first_row: int = 0) -> Records:
-    """The batch as records.
+    """Convert a batch to records.
 
     Args:
-        first_row: how many rows of the task came before, to name a bad one.
+        first_row: the task's rows before this batch, to name a bad row.
 
     Raises:
-        RowError: a topic or a header's key is null, a partition is negative, a timestamp is not after
-            the beginning of 1970.
+        RowError: a topic or a header's key is null, a partition is negative, or a timestamp is not
+            after the start of 1970.
     """
     taken = {
         name: None if (index := getattr(columns, name)) is None else batch.column(index)
@@ -196,7 +192,7 @@ def records_of(batch: pa.RecordBatch, columns: Columns, first_row: int = 0) -> R
 
 
 def sliced(records: Records, start: int, count: int) -> Records:
-    """So many of the records, without a copy."""
+    """A slice of the records, without a copy."""
     return replace(
         records,
         **{
@@ -216,7 +212,7 @@ def single(key: bytes, value: bytes | None, *, partition: int) -> Records:
 
 
 def header_lists(headers: pa.ListArray) -> list[list[Header] | None]:
-    """The headers of each record as librdkafka's binding takes them."""
+    """The headers of each record as confluent-kafka takes them."""
     items = headers.flatten()
     pairs = list(zip(items.field(0).to_pylist(), items.field(1).to_pylist(), strict=True))
     ends = pc.list_value_length(headers).fill_null(0).to_pylist()
@@ -229,7 +225,7 @@ def header_lists(headers: pa.ListArray) -> list[list[Header] | None]:
 
 
 def sizes_of(records: Records) -> pa.Int64Array:
-    """Bytes of key, value and headers of each record, without Kafka's own."""
+    """Bytes of key, value and headers of each record, without Kafka's overhead."""
     size = _length(records.values)
     if records.keys is not None:
         size = pc.add(size, _length(records.keys))
@@ -246,10 +242,7 @@ def sizes_of(records: Records) -> pa.Int64Array:
 
 
 def most_bytes(records: Records) -> int | None:
-    """A bound for ``sizes_of`` that costs a tenth: no record is larger, the largest may be smaller.
-
-    None where headers make it as dear as the sizes themselves.
-    """
+    """An upper bound of ``sizes_of`` at a tenth of its cost; None for records with headers."""
     if records.headers is not None:
         return None
     columns = [records.values] if records.keys is None else [records.keys, records.values]
@@ -257,11 +250,7 @@ def most_bytes(records: Records) -> int | None:
 
 
 def refuse(wrong: pa.BooleanArray, first_row: int, what: str, remedy: str) -> None:
-    """Raise for the first row where ``wrong`` is true.
-
-    Raises:
-        RowError: naming it by its number in the task, from 0 on, and how many more there are.
-    """
+    """Raise ``RowError`` for the first row where ``wrong`` is true, by its number in the task."""
     count = pc.sum(wrong).as_py()
     if count:
         row = first_row + pc.index(wrong, True).as_py()
@@ -293,11 +282,9 @@ def _millis(column: pa.Array, first_row: int) -> pa.Int64Array:
 
 
 def _headers(column: pa.Array, first_row: int) -> pa.ListArray:
-    """The headers, their fields by place whatever their names; without ``abs.attempt``.
-
-    That one says which attempt wrote a record that was read from Kafka. Here it would be false: a
-    reader by winners would wait for a decision that never comes, or take the record for a loser's.
-    """
+    """The headers without ``abs.attempt``; the struct's fields are taken by position."""
+    # A copied ``abs.attempt`` names another attempt: a reader by winners would wait for a decision
+    # that never comes, or drop the record as a loser's.
     items = column.flatten()  # leaves out what may lie beneath a null
     keys, values = items.field(0).cast(pa.string()), _binary(items.field(1))
     lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
@@ -314,7 +301,7 @@ def _headers(column: pa.Array, first_row: int) -> pa.ListArray:
 
 
 class Digest:
-    """What a task has written, in one number: keys and values, in their order, batch by batch."""
+    """A digest of a task's keys and values, in order, batch by batch."""
 
     def __init__(self) -> None:
         self._hash = xxhash.xxh3_128()

@@ -1,19 +1,16 @@
-"""The register in Kafka: a record per job in a compacted topic, written by a fenced producer.
+"""The register in Kafka: one record per job in a compacted topic, written by a fenced producer.
 
-**Compare and set.** Opening the cell's producer fences every other one and ends what they left open
+**Compare and set.** Opening the cell's producer fences all others and aborts their open transactions
 (``register_session``). Then the partition is read to its end, the version compared, and the cell
-written in a transaction. A producer that is still open from the last change knows what the cell holds:
-had anybody else written it, it would be fenced. So a change costs one transaction, and 60 ms more only
-where another process has written in between.
+written in a transaction. A producer kept open from the last change skips the read: another writer
+would have fenced it. So a change costs one transaction, plus 60 ms after a write by another process.
 
-**Load.** Reads committed records up to where the partition ended when it was called. That is
-linearizable: a change that has returned lies before that end. Where a transaction is open there, it is
-waited for; one that stays open belongs to a process that died, or is about to be: the cell's producer
-is opened, which ends it, and so is any other job's that stays open in the same partition.
+**Load** reads committed records up to the partition's end at the time of the call: linearizable. An
+open transaction there is waited for. If it stays open, opening the cell's producer aborts it, also
+that of another job in the same partition.
 
-**A lost reply** is looked up: the cell is opened again, after which nothing older can take effect, and
-its version, which is random, says whose change is there. What that does not tell is an
-``UnavailableError``.
+**After a lost reply** the cell is opened again, so that nothing older can take effect; its random
+version tells whose change it holds. If that does not tell, the outcome is ``UnavailableError``.
 """
 
 from __future__ import annotations
@@ -56,15 +53,11 @@ from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
 
 TRIES = 8
 ENVELOPE = 1024
-"""What a message needs besides its value: key, envelope, the batch's header."""
+"""Bytes of a message besides key and value: envelope and batch header."""
 
 
 class KafkaRegister:
-    """A ``RegisterStore`` in the topic ``registertopic``, which the first write makes.
-
-    Args:
-        session: this process's clients; its common ones where not given.
-    """
+    """A ``RegisterStore`` in the topic ``registertopic``, which the first write creates."""
 
     option = "registertopic"
 
@@ -128,14 +121,14 @@ class KafkaRegister:
         """Compare and set the cell under a key, with other records in the same transaction.
 
         Args:
-            rows: sends them; may be called several times, each time for a transaction of its own.
-            timeout_ms: for how long the transaction may be open.
-            point: is reached when all is sent and nothing committed.
-            deadline: by ``time.monotonic``; what is not committed by then is given up.
+            rows: sends those records; called once for each transaction that is tried.
+            timeout_ms: of the transaction.
+            point: reached when everything is sent and nothing committed.
+            deadline: by ``time.monotonic``; a change not committed by then is given up.
 
         Raises:
             AbsError: from ``rows``; nothing was changed.
-            UnavailableError: the outcome is not known.
+            UnavailableError: the outcome is unknown.
         """
         version = version_after(expected)
         with self._session.turn(key):
@@ -172,7 +165,7 @@ class KafkaRegister:
         raise UnavailableError("The register is being written by others.", job=key)
 
     def jobs(self) -> Sequence[Stored]:
-        """Every job in this topic, by name. Raises as ``load``."""
+        """Every job in this topic, sorted by name. Raises as ``load``."""
         try:
             wait = timeouts.OPEN_PARTITION_SECONDS
             found = [
@@ -217,23 +210,23 @@ class KafkaRegister:
             return True
 
     def place(self, job: str) -> str:
-        """Where the job's record lies, for people."""
+        """Where the job's record is, for messages."""
         return (
             f"topic {self._options.registertopic}, key {job!r} at {self._options.kafka.bootstrap}"
         )
 
     def _is_there(self) -> bool:
-        """Whether the topic that a reader does not know is there; if so, the next one is a new one."""
+        """Whether the topic that a reader did not find exists; if so, readers are made anew."""
         there = self._session.topic_exists()
         if there:
             self._session.forget_readers()
         return there
 
     def _is_past(self, key: str, expected: Version | None, *, look: bool = False) -> bool:
-        """Whether the cell is known to be at another version, without fencing anybody.
+        """Whether the cell is known to be at another version; fences nobody.
 
         Args:
-            look: also where this process wrote it last, and may have been fenced since.
+            look: read even if this process wrote the cell last; it may have been fenced since.
         """
         producer = self._session.producer(key)
         if producer is not None and _is_at(producer, expected, 0) and not look:
@@ -247,7 +240,7 @@ class KafkaRegister:
     def _prepared(
         self, producer: FencedProducer, key: str, version: Version, text: str, rows: Rows | None
     ) -> bool:
-        """Whether all of the change is held; where not, it was fenced, and nothing is changed."""
+        """Send the change; False: the producer was fenced, and nothing is changed."""
         limit = min(self._session.topic().max_message_bytes, self._options.kafka.message_max_bytes)
         records = records_of(key, version, text, max(limit - ENVELOPE - len(key), limit // 2))
         # First the parts of the new cell, then itself, then what it replaces: should a late request
@@ -264,7 +257,7 @@ class KafkaRegister:
         return True
 
     def _committed(self, producer: FencedProducer, point: CrashPoint | None) -> bool:
-        """Whether it is known to be; where not, the cell must be opened again to tell."""
+        """Commit; False: the outcome is unknown until the cell is opened again."""
         if point is not None:
             reached(point)
         try:
@@ -276,14 +269,14 @@ class KafkaRegister:
     def _producer(
         self, key: str, expected: Version | None, timeout_ms: int, carries_rows: bool
     ) -> FencedProducer:
-        """The one that is open, where it can write the cell; else a new one."""
+        """The open producer if it can write the cell; else a new one."""
         found = self._session.producer(key)
         if found is None or not _is_at(found, expected, timeout_ms):
             return self._open(key, timeout_ms)
         return self._open(key, timeout_ms) if carries_rows and not found.may_carry_rows else found
 
     def _open(self, job: str, timeout_ms: int) -> FencedProducer:
-        """The cell's producer, with what the cell holds; all others are fenced."""
+        """Open the cell's producer, which fences all others, and read the cell."""
         self._session.topic()
         producer = self._session.open_producer(job, timeout_ms)
         try:
@@ -294,7 +287,7 @@ class KafkaRegister:
         return producer
 
     def _read(self, job: str) -> Cell | None:
-        """The cell, whoever holds up its partition; the topic is known to be there."""
+        """Read the cell of a topic that exists; ends transactions that block the partition."""
         begun = time.monotonic()
         renewed = begun
         while True:
@@ -332,7 +325,7 @@ def _in_time(key: str, deadline: float | None) -> None:
 
 
 def _is_at(producer: FencedProducer, expected: Version | None, timeout_ms: int) -> bool:
-    """Whether its cell was at that version when it was last seen."""
+    """Whether the producer's cell was last seen at that version."""
     held = None if producer.cell is None else producer.cell.version
     return held == expected and producer.timeout_ms >= timeout_ms
 

@@ -1,10 +1,9 @@
-"""The clients of a process for one register topic, and the one producer that may write a job's cell.
+"""A process's clients for one register topic, and the fenced producer of each job's cell.
 
-They last, because to open one costs 60 ms. Whoever opens a cell's producer last fences all before it:
-its transactional id is the cell's (``abs-register.<topic>.<job>``), so the broker itself keeps two
-coordinators from writing one cell (KIP-98): a transaction of a fenced producer cannot be committed,
-however late its requests come. As long as a producer is not fenced, nobody else has written the cell:
-what it wrote last is what the cell holds.
+They are kept open, because opening one costs 60 ms. A cell has one transactional id
+(``abs-register.<topic>.<job>``), so opening its producer fences all older ones (KIP-98): no transaction
+of a fenced producer can commit, however late its requests come. While a producer is not fenced, the
+cell holds what it wrote last.
 """
 
 from __future__ import annotations
@@ -29,20 +28,19 @@ from abs_sinks.kafka.sending import TransactionalProducer, transactional_produce
 log = logging.getLogger(__name__)
 
 KEPT_PRODUCERS = 4
-"""Jobs whose producer stays open; a batch job takes one for each token."""
+"""Most producers kept open; a batch job has one per token."""
 
 Rows = Callable[[TransactionalProducer], None]
-"""Sends records in an open transaction, and returns when each is acknowledged."""
+"""A function that sends records in an open transaction, and waits for their acknowledgement."""
 
 
 class FencedProducer:
-    """Opening it fences older ones, and aborts what they left open. Not thread-safe.
+    """The producer of a job's cell; opening it fences older ones. Not thread-safe.
 
-    ``cell`` is what the cell holds as long as this producer is not fenced; ``next`` what it will hold
-    after ``commit``.
+    ``cell`` is the cell while this producer is not fenced, ``next`` the cell after ``commit``.
 
     Args:
-        timeout_ms: after which the broker aborts a transaction on its own.
+        timeout_ms: of a transaction.
 
     Raises:
         TargetError: it could not be opened.
@@ -55,8 +53,8 @@ class FencedProducer:
         self.usable = True
         self._topic = options.registertopic
         name = register_id(options.registertopic, job)
-        # Where rows or winners of an epoch go through it, it sends them as was chosen: librdkafka would
-        # need a new producer for each epoch (``may_carry_rows``), half a second and more.
+        # For an epoch's rows or winners librdkafka would need a new producer per epoch
+        # (``may_carry_rows``), which takes half a second and more.
         columnar = options.protocol in ("wal", "idempotent") and options.choice.columnar
         open_it = partial(transactional_producer, options, name, columnar=columnar, topic=None)
         trying = Patience(seconds=timeouts.INIT_SECONDS)
@@ -64,22 +62,20 @@ class FencedProducer:
 
     @property
     def may_carry_rows(self) -> bool:
-        """Whether no request of a transaction before can end one with rows before all is sent.
+        """Whether no late EndTxn of an earlier transaction can commit half of one with rows.
 
-        It would commit half of an epoch, or winners without their decision. To a transaction of
-        nothing but a cell it does no harm: all of it lies in one partition, in such an order that any
-        first part is a cell as a whole (``KafkaRegister``), and what comes after its end is refused by
-        the broker, since 3.6, which has this partition in no transaction then.
+        A transaction of a cell alone is safe: it is in one partition, any prefix of it leaves a whole
+        cell (``KafkaRegister``), and brokers since 3.6 refuse records after the transaction's end.
         """
         return not self._transactions.may_end_late
 
     def prepare(self, rows: Rows | None, records: Sequence[Record], partition: int) -> None:
-        """Begin a transaction, and have the broker hold all of it: ``rows``, then ``records``.
+        """Send ``rows`` and ``records`` in a new transaction, and wait for their acknowledgement.
 
-        The cell's come last: readers of its partition wait from their first to the commit.
+        The cell's records come last: readers of its partition wait from the first of them on.
 
         Raises:
-            AbsError: something is not held. The transaction is aborted, and nothing was changed.
+            AbsError: a record was not delivered; the transaction is aborted, and nothing changed.
         """
         try:
             self._transactions.begin()
@@ -94,11 +90,7 @@ class FencedProducer:
             raise
 
     def commit(self) -> None:
-        """Commit what was prepared.
-
-        Raises:
-            TargetError: it may be committed, or not; this producer can be used no more.
-        """
+        """Commit; after a ``TargetError`` the outcome is unknown, and this producer unusable."""
         try:
             self._transactions.commit()
         except BaseException:
@@ -107,7 +99,7 @@ class FencedProducer:
         self.cell = self.next
 
     def give_up(self) -> None:
-        """Abort what was prepared, at best effort; never raises."""
+        """Abort the transaction, at best effort; never raises."""
         self.usable = self._transactions.abort()
 
 
@@ -117,7 +109,7 @@ def register_id(topic: str, job: str) -> str:
 
 
 class Session:
-    """Clients, made as they are needed. Thread-safe."""
+    """Clients, opened when needed. Thread-safe."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self.options = options
@@ -128,45 +120,42 @@ class Session:
         self._turns: defaultdict[str, RLock] = defaultdict(RLock)
 
     def turn(self, job: str) -> RLock:
-        """Threads of a process take turns at a cell: they share its producer."""
+        """The lock of a cell: threads of a process share its producer."""
         with self._lock:
             return self._turns[job]
 
     def tail(self, partition: int) -> Tail:
         with self._lock:
             if partition not in self._tails:
-                # It says at once where nobody is let in.
+                # It raises at once if authentication fails.
                 cluster(self.options.kafka).admin.open()
                 name = self.options.registertopic
                 self._tails[partition] = Tail(self.options.kafka, name, partition)
             return self._tails[partition]
 
     def forget_readers(self) -> None:
-        """The next read is by new clients: librdkafka holds on to what it heard of a topic.
-
-        For seconds it goes on to say that there is none, although it was made, or allowed, since.
-        """
+        """Read with new clients next: librdkafka reports a new topic as missing for seconds."""
         with self._lock:
             self._tails = {}
 
     def forget_topic(self) -> None:
-        """It is not there any more: whoever writes next makes it anew."""
+        """Create the topic again at the next write."""
         with self._lock:
             self._topic = None
 
     def topic(self) -> RegisterTopic:
-        """The topic, made where it is missing, and looked at once."""
+        """The topic, created if missing and checked once."""
         with self._lock:
             if self._topic is None:
                 self._topic = make_topic(self.options.kafka, self.options.registertopic)
             return self._topic
 
     def topic_exists(self) -> bool:
-        """Whether there is a topic now, fit to hold registers."""
+        """Whether the topic exists now; raises as ``find_topic``."""
         return find_topic(self.options.kafka, self.options.registertopic) is not None
 
     def producer(self, job: str) -> FencedProducer | None:
-        """The one that was opened for the job and not found fenced yet. Its turn must be held."""
+        """The job's usable open producer. The caller holds its ``turn``."""
         with self._lock:
             found = self._producers.get(job)
             if found is not None and not found.usable:
@@ -175,22 +164,21 @@ class Session:
             return found
 
     def open_producer(self, job: str, timeout_ms: int) -> FencedProducer:
-        """A new one: every other, in any process, is fenced. Its turn must be held."""
+        """Open the job's producer, which fences all others. The caller holds its ``turn``."""
         opened = FencedProducer(self.options, job, timeout_ms)
         with self._lock:
             self._producers[job] = opened
             self._producers.move_to_end(job)
             while len(self._producers) > KEPT_PRODUCERS:
-                # One that is at work in another thread is kept alive by that thread.
+                # A thread that uses one keeps it alive.
                 self._producers.popitem(last=False)
         return opened
 
     def end_writers(self, partition: int) -> None:
-        """End the open transactions over cells of this partition, whosever they are.
+        """Abort the open transactions on cells of this partition, of any job.
 
-        Between writing its cell and its commit a coordinator waits for nobody, so one that holds up
-        the others for seconds is dead, or so slow that it must try again. No transaction that is
-        decided is ended: the broker has its commit then, and finishes it.
+        A coordinator waits for nobody between its cell's record and the commit, so one that blocks
+        others for seconds is dead, or must try again. A commit that the broker has is not undone.
         """
         given = {**reading(self.options.kafka), "isolation.level": "read_uncommitted"}
         consumer = Consumer({**given, "enable.partition.eof": True})
@@ -211,7 +199,7 @@ class Session:
 
 
 def session_of(options: KafkaOptions) -> Session:
-    """The session that this process has for these brokers and this topic."""
+    """This process's session for these brokers and this topic."""
     return cluster(options.kafka).kept(_key(options), lambda: Session(options))
 
 

@@ -1,16 +1,13 @@
-"""What the register's topic holds, and how a partition of it is read to its end.
+"""The cells of the register's topic, and the reader of a partition's end.
 
-**Cells.** One per job, as records: the key is the job's, the value JSON: its version, and the state's
-text. A state that does not fit into one message is cut into chunks: records of their own, written
-before the cell in the same transaction, whose keys are named by the state's digest
-(``job#digest#number``; a job's key has no ``#``). A value of None is a tombstone. A version is
-``number-random``: the number orders the versions of a cell, and the random part keeps a version from
-coming again after ``retire``.
+**Cells.** A cell is a record: the key is the job's, the value is JSON with version and state. A state
+too large for one message is cut into chunks (key ``job#digest#number``; a job's key has no ``#``),
+written before the cell in the same transaction. A value of None is a tombstone. A version is
+``number-random``: the number orders versions; the random part prevents reuse after ``retire``.
 
-**Tails.** Committed records only, from near the end. A cell that changes is near the end: the search
-begins ``SPAN`` offsets before it, and goes back in growing steps while it has not found what it looks
-for. So the time to load a running job's cell does not grow with its epochs; for a job that was never
-seen all of the partition is read, which compaction keeps small.
+**Tails** read committed records, from ``SPAN`` offsets before the end and further back in growing
+steps until the cell is found. So the load of a running job does not grow with its epochs; for an
+unknown job the whole partition is read, which compaction keeps small.
 """
 
 from __future__ import annotations
@@ -41,22 +38,22 @@ from abs_core.patience import Patience
 Record = tuple[bytes, bytes | None]
 
 FORMAT = 1
-"""Of a cell; one without it is of 315a560 or before, and has this format."""
+"""A cell without a number (315a560 and before) has this format."""
 
 log = logging.getLogger(__name__)
 
 SPAN = 64
 STEP = 16
-"""By how much the search is widened each time."""
+"""The factor by which each step widens the search."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A job's cell as it was read.
+    """A job's cell.
 
     Args:
         text: the state's.
-        chunks: keys of the records that hold it, where it is cut.
+        chunks: keys of the state's chunks, if it is cut.
     """
 
     version: Version
@@ -69,16 +66,16 @@ class Cell:
 
 
 def version_after(expected: Version | None) -> Version:
-    """A version that was never there."""
+    """A new version."""
     number = 1 if expected is None else Cell(expected, "").number + 1
     return f"{number}-{secrets.token_hex(8)}"
 
 
 def records_of(job: str, version: Version, text: str, limit: int) -> list[Record]:
-    """The records of a cell, in the order in which they must be written: itself last.
+    """The records of a cell, in the order of writing: chunks, then the cell.
 
     Args:
-        limit: bytes that a record's value may have.
+        limit: bytes of a record's value.
     """
     entire = json.dumps({"cell": version, "format": FORMAT, "state": text}).encode()
     if len(entire) <= limit:
@@ -94,16 +91,16 @@ def records_of(job: str, version: Version, text: str, limit: int) -> list[Record
 
 
 class Cells:
-    """The cells of one partition, as its committed records say, in the order they were written."""
+    """The cells of one partition, built from its committed records in order."""
 
     def __init__(self) -> None:
         self._cells: dict[str, bytes | None] = {}
         self._chunks: dict[bytes, bytes] = {}
 
     def apply(self, key: bytes | None, value: bytes | None) -> None:
-        """Take the next record."""
+        """Apply the next record."""
         if key is None:
-            return  # nobody of us wrote it; a compacted topic takes none
+            return  # not ours; a compacted topic takes no such record
         if b"#" not in key:
             self._cells[key.decode(errors="replace")] = value
         elif value is None:
@@ -112,7 +109,7 @@ class Cells:
             self._chunks[key] = value
 
     def has(self, job: str) -> bool:
-        """Whether the records that were read say all of the job's cell, or that it has none."""
+        """Whether the records read so far hold the job's whole cell or its tombstone."""
         if job not in self._cells:
             return False
         try:
@@ -122,14 +119,14 @@ class Cells:
         return True
 
     def jobs(self) -> list[str]:
-        """Every job that has a cell."""
+        """Every job with a cell, sorted."""
         return sorted(job for job, value in self._cells.items() if value is not None)
 
     def get(self, job: str, where: str) -> Cell | None:
-        """The job's cell; None where it has none.
+        """The job's cell, if any.
 
         Raises:
-            CorruptionError: it cannot be read, or a chunk of it is missing or damaged.
+            CorruptionError: it cannot be read, or a chunk is missing or damaged.
         """
         value = self._cells.get(job)
         if value is None:
@@ -173,7 +170,7 @@ class MissingError(UnavailableError):
 
 
 class Tail:
-    """One partition, as far as it was read. Usable from several threads, one at a time."""
+    """A reader of one partition. Thread-safe."""
 
     def __init__(self, settings: Settings, topic: str, partition: int) -> None:
         self._settings = settings
@@ -190,10 +187,10 @@ class Tail:
         """The job's cell, as of some moment between call and return.
 
         Args:
-            patience: for how many seconds a transaction that is open now is waited for.
+            patience: seconds to wait for an open transaction.
 
         Raises:
-            BlockedError: it was still open then.
+            BlockedError: the transaction is still open.
             MissingError: there is no such topic.
             UnavailableError: the broker does not answer.
             CorruptionError: the cell is damaged.
@@ -223,10 +220,10 @@ class Tail:
         return {job: cell for job, cell in cells.items() if cell is not None}
 
     def writers(self, read_uncommitted: Consumer) -> set[str]:
-        """Jobs that have written their cell beyond what was committed when this was last read.
+        """Jobs with records after the offset at which the last read was blocked.
 
         Args:
-            read_uncommitted: a consumer of that isolation level, for this call alone.
+            read_uncommitted: a consumer of that isolation level.
         """
         with self._lock:
             at, end = self._blocked_at, self._ends()
@@ -307,7 +304,7 @@ class Tail:
         self._seen = time.monotonic()
 
     def _read(self, end: int, patience: float) -> bool:
-        """Whether it was read up to there; where not, nothing came for so many seconds."""
+        """Read up to ``end``; False: no message came for ``patience`` seconds."""
         self._at_an_end = False
         self._consumer.assign([TopicPartition(self._where.topic, self._where.partition, self._at)])
         try:
@@ -351,7 +348,7 @@ def _consumer(settings: Settings) -> Consumer:
 
 
 def reading(settings: Settings) -> dict[str, Any]:
-    """Configuration of a consumer that belongs to no group."""
+    """The settings of a consumer without a group."""
     return {
         "log_level": "2",  # lost connections are tried again; what fails for good is an error
         **dict(settings.pairs),
@@ -369,7 +366,7 @@ def _offset(message: Message) -> int:
 
 
 class _MissingChunkError(CorruptionError):
-    """A part of a cell is not among what was read; it may lie further back."""
+    """A chunk of a cell is not among the records read; it may be further back."""
 
 
 def _missing(where: str, what: str) -> _MissingChunkError:

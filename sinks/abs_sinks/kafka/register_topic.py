@@ -1,14 +1,12 @@
-"""The topic that holds registers: how it is made, and what is asked of one that is there.
+"""The register's topic: its creation, and the checks of an existing one.
 
-``PARTITIONS`` partitions, and a job's cell always in the same one: readers of committed data wait for
-the oldest open transaction of a partition, so jobs in one partition can make each other wait, for the
-milliseconds of a commit (``register_session.end_writers`` says what keeps it from being longer); with
-more than one, fewer share. The count is a constant and not the topic's, because a cell must be found
-again after somebody has added partitions. Compacted, with small segments: only closed segments are
-compacted, and what is not is what a search for a job that never ran must read. The number of replicas
-is the broker's default, that is, the operator's choice for what must not be lost. A leader that lags is
-never elected, and where there are several replicas, two must have a record: what was decided must not
-be taken back. Preflight looks at all three (``preflight_state``).
+- ``PARTITIONS`` is a constant, so that a cell is found after somebody has added partitions. Jobs in
+  one partition wait for each other's open transactions, for the milliseconds of a commit
+  (``register_session.end_writers`` bounds it).
+- It is compacted, with small segments: only closed segments are compacted, and the search for an
+  unknown job reads all the rest.
+- The number of replicas is the broker's default. No lagging leader is elected, and two of several
+  replicas must have a record, so that no decision is lost. Preflight checks all three.
 """
 
 from __future__ import annotations
@@ -45,10 +43,10 @@ _CONFIG = {
 
 @dataclass(frozen=True, slots=True)
 class RegisterTopic:
-    """A topic that was found fit to hold registers.
+    """A topic that can hold registers.
 
     Args:
-        max_message_bytes: what it takes as one batch of records.
+        max_message_bytes: of a batch.
         id: see ``TopicFacts``.
     """
 
@@ -63,11 +61,7 @@ def partition_of(job: str) -> int:
 
 
 def find_topic(settings: Settings, name: str) -> RegisterTopic | None:
-    """The topic, checked; None where there is none.
-
-    Raises:
-        PreflightError: it is there and cannot hold registers.
-    """
+    """The topic, if it exists; ``PreflightError`` if it cannot hold registers."""
     found = topic_facts(settings, [name], again=True).get(name)
     if found is None:
         return None
@@ -93,12 +87,7 @@ def find_topic(settings: Settings, name: str) -> RegisterTopic | None:
 
 
 def make_topic(settings: Settings, name: str) -> RegisterTopic:
-    """The topic, made where it is missing.
-
-    Raises:
-        PreflightError: it is there and cannot hold registers.
-        RefusedError: it may not be made.
-    """
+    """The topic, created if missing; raises as ``find_topic`` and ``made``."""
     found = find_topic(settings, name)
     return found or made(settings, name, PARTITIONS, _CONFIG, lambda: find_topic(settings, name))
 
@@ -110,11 +99,11 @@ def made(
     config: Mapping[str, str],
     look: Callable[[], T | None],
 ) -> T:
-    """Make a topic that must not be lost; what ``look`` sees of it once it is there.
+    """Create a topic that must not be lost; returns what ``look`` finds.
 
     Raises:
-        RefusedError: it may not be made.
-        UnavailableError: it is not to be seen in time.
+        RefusedError: it may not be created.
+        UnavailableError: it does not appear in time.
     """
     cluster(settings).admin.create(name, partitions, config)
     deadline = time.monotonic() + timeouts.APPEARS_SECONDS
@@ -127,10 +116,9 @@ def made(
 
 
 def need_two(settings: Settings, name: str) -> None:
-    """Where a topic that was just made has several replicas, let two of them need to have a record.
+    """Set min.insync.replicas=2 on a new topic with several replicas; the default may be 1.
 
-    The broker's default may be one. Where this may not be set, preflight refuses the topic at the next
-    start, and says what to do.
+    If that is not allowed, preflight refuses the topic at the next start.
 
     Raises:
         TargetError: the brokers do not answer.

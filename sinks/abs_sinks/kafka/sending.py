@@ -1,4 +1,4 @@
-"""What the two ways to send have in common, and what opens the one that was chosen (``choice``)."""
+"""The contract of both producers, and the functions that open the chosen one (``choice``)."""
 
 from __future__ import annotations
 
@@ -15,55 +15,49 @@ from abs_sinks.kafka.records import Records
 
 
 class RecordSender(Protocol):
-    """Sends records to one topic, or to those that they name; not thread-safe.
-
-    After an error it is of no use any more.
-    """
+    """Sends records to one topic, or to those they name. Not thread-safe; unusable after an error."""
 
     rows: int
 
     @property
     def digest(self) -> str:
-        """Of keys and values, in the order in which they were given."""
+        """The digest of keys and values, in the order sent."""
         ...
 
     def send(self, records: Records) -> None:
-        """Take the records; returns before they are delivered.
+        """Queue the records; returns before they are delivered.
 
         Raises:
-            AbsError: one before was not delivered.
+            AbsError: an earlier record was not delivered.
         """
 
     def flush(self) -> None:
-        """Return when every record is acknowledged.
+        """Wait until every record is acknowledged.
 
         Raises:
-            AbsError: one was not delivered, or the brokers did not answer in time.
+            AbsError: a record was not delivered, or the brokers did not answer in time.
         """
 
     def abort(self) -> None:
-        """Send nothing more; what was sent stays, where it is in no transaction."""
+        """Send nothing more; records sent outside a transaction stay."""
 
 
 class TransactionalProducer(Protocol):
-    """A transactional id that was taken over: no other process holds it, and nothing is open under it.
+    """A producer with an initialised transactional id: others are fenced, nothing is open under it.
 
     One transaction at a time; not thread-safe.
     """
 
     @property
     def may_end_late(self) -> bool:
-        """Whether a commit that was answered may have left a request behind that comes late.
-
-        It meets the next transaction then, which has the same producer id and epoch, and ends it.
-        """
+        """Whether a late EndTxn of one transaction can end the next, of the same id and epoch."""
         ...
 
     def begin(self) -> None:
-        """Begin a transaction; brokers hear of it with the first record."""
+        """Begin a transaction; brokers see it with the first record."""
 
     def to(self, topic: str | None, patience: float) -> RecordSender:
-        """What sends records to a topic, in the transaction.
+        """A sender in the transaction.
 
         Args:
             topic: None: each record names its own.
@@ -72,14 +66,14 @@ class TransactionalProducer(Protocol):
         ...
 
     def commit(self) -> None:
-        """Commit what was flushed.
+        """Commit the flushed records.
 
         Raises:
-            TargetError: it may be committed, or not; this is of no use any more.
+            TargetError: the outcome is unknown, and this producer unusable.
         """
 
     def abort(self) -> bool:
-        """Abort, at best effort; whether another transaction may be begun here."""
+        """Abort, at best effort; False: this producer is unusable."""
 
 
 def transactional_producer(
@@ -90,12 +84,11 @@ def transactional_producer(
     topic: str | None,
     timeout_ms: int | None = None,
 ) -> TransactionalProducer:
-    """Take a transactional id over, and abort what is open under it.
+    """Initialise a transactional id, which fences others and aborts its open transaction.
 
     Args:
-        columnar: whether records are sent column by column.
-        topic: that is written to, where it is known.
-        timeout_ms: after which the broker ends a transaction on its own; None: the settings'.
+        topic: written to, if known; its metadata is read now.
+        timeout_ms: of a transaction; None: as the settings say.
 
     Raises:
         TargetError: the coordinator refuses, or does not answer.
@@ -107,10 +100,10 @@ def transactional_producer(
 
 
 def outside_transactions(options: KafkaOptions, more: Sequence[Header]) -> RecordSender:
-    """What sends records that are visible at once, to the topic of the options.
+    """A sender to the option's topic whose records are visible at once.
 
     Args:
-        more: headers that each record gets besides its own.
+        more: headers added to each record.
 
     Raises:
         TargetError: no broker answers, or it refuses.

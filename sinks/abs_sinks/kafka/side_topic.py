@@ -1,13 +1,12 @@
-"""Protocol idempotent: the topic it may write to, and the side topic with its winners.
+"""Protocol idempotent: its data topic, and the side topic of winners records.
 
-One partition: all winners records in one order. Kept longer than the data: a segment of the data is
-deleted when its newest record is too old, so its oldest records live for as long as the topic keeps a
-segment open, and longer; the side topic adds that and a day.
+The side topic has one partition, so that winners records have one order. It is kept for the data's
+retention, plus ``segment.ms`` and a day: Kafka deletes a segment only by its newest record.
 
-It is made once, for a topic that no job has written to under this protocol, and the register's
-topic says so for good, in a cell of its own that outlives the jobs. Without a side topic nobody can
-tell winners from losers, and one that was made anew says that nothing was ever decided: readers
-that begin afresh would drop what is committed. So later it must be the same one.
+It is created once, and its id is kept in a cell of the register's topic that outlives the jobs. A lost
+or recreated side topic is refused: readers would drop committed records as undecided or lost.
+
+Every function that asks the brokers raises ``TargetError`` if they do not answer, or refuse.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from abs_sinks.kafka.sending import TransactionalProducer
 
 TRIES = 5
 FORMAT = 1
-"""Of ``Birth``. Up to 0.1.0 it was written without its number."""
+"""Of ``Birth``; 0.1.0 and before wrote no number."""
 
 DAY_MS = 86_400_000
 
@@ -48,7 +47,7 @@ def data_topic(options: KafkaOptions) -> str:
     """The one topic that protocol idempotent writes to.
 
     Raises:
-        OptionError: the topic is left to a column, or its name leaves no room for the side topic's.
+        OptionError: the option topic is not given, or too long for the side topic's name.
     """
     if options.topic is None:
         raise OptionError(
@@ -60,20 +59,20 @@ def data_topic(options: KafkaOptions) -> str:
 
 
 def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> str:
-    """The side topic of the job's data, made where it is missing, and looked at once per process.
+    """The side topic, created if missing and checked once per process.
 
     Args:
         job: the register key.
-        again: look at least whether it is still the same one.
+        again: check again that it is the same topic.
 
     Raises:
         PreflightError: the data's topic is compacted or missing, or the side topic loses winners.
-        CorruptionError: the side topic is gone, or was made anew.
+        CorruptionError: the side topic is gone, or was recreated.
     """
     topic = data_topic(options)
     name = side_topic(topic)
     known, key = cluster(options.kafka), _key(options)
-    # One thread of a process makes the side topic; the others wait for it.
+    # One thread of a process creates the side topic; the others wait for it.
     with known.kept(("lock", *key), threading.Lock):
         if not known.learnt(key):
             wrong = findings(options)
@@ -87,28 +86,24 @@ def winners_topic(options: KafkaOptions, job: str, *, again: bool = False) -> st
 
 
 def forget(options: KafkaOptions) -> None:
-    """Look again at the next use, as a new process does."""
+    """Check the side topic again at the next use."""
     cluster(options.kafka).forget(_key(options))
 
 
 def _key(options: KafkaOptions) -> tuple[str, str, str]:
-    """Under which a cluster keeps that the side topic was looked at."""
+    """The cluster's cache key of the check."""
     return "side topic", options.registertopic, data_topic(options)
 
 
 def send_winners(transactions: TransactionalProducer, topic: str, decided: Decided) -> None:
-    """Write a winners record in the open transaction, and wait until the side topic has it.
-
-    Raises:
-        TargetError: it was refused, or is not acknowledged in time.
-    """
+    """Write a winners record in the open transaction, and wait for its acknowledgement."""
     sender = transactions.to(topic, timeouts.WINNERS_SECONDS)
     sender.send(single(decided.key, decided.to_bytes(), partition=0))
     sender.flush()
 
 
 def findings(options: KafkaOptions) -> list[Finding]:
-    """What keeps the protocol from its promise, for preflight; nothing is made or changed."""
+    """What is wrong with data and side topic, for preflight; changes nothing."""
     topic = data_topic(options)
     name = side_topic(topic)
     known = topics_in_time(options.kafka, [topic], again=True)
@@ -149,7 +144,7 @@ def _needed_ms(data: dict[str, str]) -> int:
 
 
 def side_config(settings: Settings, topic: str) -> dict[str, str]:
-    """How the side topic of a data topic is made."""
+    """The settings with which the side topic of a data topic is created."""
     return {
         "cleanup.policy": "delete",
         "unclean.leader.election.enable": "false",
@@ -166,12 +161,7 @@ def _make(settings: Settings, topic: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Birth:
-    """A side topic as it was when its first job began.
-
-    Args:
-        data: id of the topic whose winners it names; None: the brokers told none.
-        side: its own id.
-    """
+    """The ids of data and side topic at the first job's start; None: the brokers have no topic ids."""
 
     data: str | None
     side: str | None
@@ -198,14 +188,13 @@ class Birth:
 
 
 def _settle(options: KafkaOptions, topic: str, job: str) -> None:
-    """See that the side topic of ``topic`` is the one that it always was; make the first one.
+    """Check that the side topic is the recorded one; create and record the first.
 
     Args:
-        job: the register key of who is going to write.
+        job: the register key of the writing job.
 
     Raises:
-        CorruptionError: it is gone, or was made anew.
-        TargetError: the brokers do not answer, or refuse.
+        CorruptionError: it is gone, or was recreated.
     """
     register = KafkaRegister(options)
     for _ in range(TRIES):
@@ -228,11 +217,7 @@ def _settle(options: KafkaOptions, topic: str, job: str) -> None:
 
 
 def was_written(options: KafkaOptions, topic: str) -> bool:
-    """Whether jobs have written to the topic under this protocol, and its side topic is there still.
-
-    Raises:
-        TargetError: the brokers do not answer, or refuse.
-    """
+    """Whether jobs wrote to the topic under this protocol, and its side topic exists."""
     _, birth = _known(KafkaRegister(options), topic)
     if birth is None:
         return False
@@ -240,11 +225,7 @@ def was_written(options: KafkaOptions, topic: str) -> bool:
 
 
 def side_loss(options: KafkaOptions, topic: str, job: str | None) -> CorruptionError | None:
-    """What ``winners_topic`` would raise of it; nothing is made or changed.
-
-    Raises:
-        TargetError: the brokers do not answer, or refuse.
-    """
+    """The loss that ``winners_topic`` would raise; changes nothing."""
     _, birth = _known(KafkaRegister(options), topic)
     found = topic_facts(options.kafka, [topic, side_topic(topic)], again=True)
     return _loss(options, topic, job, birth, found)
@@ -257,7 +238,7 @@ def _loss(
     birth: Birth | None,
     found: dict[str, TopicFacts],
 ) -> CorruptionError | None:
-    """None where the side topic is there, or where there never was one."""
+    """None: the side topic is there, or never was."""
     name = side_topic(topic)
     if birth is None:
         stored = None if name in found or job is None else KafkaRegister(options).load(job)
@@ -309,7 +290,7 @@ def _known(register: KafkaRegister, topic: str) -> tuple[Version | None, Birth |
 
 
 def _seen(options: KafkaOptions, topic: str) -> dict[str, TopicFacts]:
-    """The topic and its side topic; neither counts as missing because one broker does not know it."""
+    """Facts of the topic and its side topic; one broker that does not know them is no proof."""
     return topics_in_time(options.kafka, [topic, side_topic(topic)], again=True)
 
 

@@ -30,18 +30,15 @@ from abs_sinks.kafka.wal import WalCoCommitter, WalCommitter, WalWriter, store_o
 class KafkaSink:
     """Writes batches of one schema as records, exactly once.
 
-    Cheap to build and to pickle: it connects when it is first used. Keep it from epoch to epoch: its
-    producers stay initialised.
+    It connects at its first use. Keep it over epochs: its producers stay initialised.
 
     Args:
-        options: where and how.
-        schema: of every batch.
-        co_commit: whether the register lies in this cluster (``register``). Pass False where it is
-            elsewhere, as for an epoch over several sinks.
+        co_commit: whether the register is in this cluster (``register``); False for an epoch over
+            several sinks.
 
     Raises:
         OptionError: the protocol needs the register in this cluster, or one topic for all records; or
-            the option ``producer`` names who cannot send them.
+            the given ``producer`` cannot send them.
     """
 
     def __init__(self, options: KafkaOptions, schema: pa.Schema, *, co_commit: bool = True) -> None:
@@ -57,15 +54,11 @@ class KafkaSink:
         self._options = options
         self._schema = schema
         self._co_commit = co_commit
-        self._key = object()  # of this sink alone, and of no copy of it
+        self._key = object()  # unique to this sink: a copy has its own pools
 
     @property
     def target(self) -> str:
-        """``kafka:<cluster id>/<topic>``; ``*`` for the topic where a column names it.
-
-        Raises:
-            TargetError: no broker answers, or it refuses.
-        """
+        """``kafka:<cluster id>/<topic>``; see ``ids.identity``."""
         return identity(self._options)
 
     def writer(self, task: Task) -> Writer:
@@ -82,7 +75,7 @@ class KafkaSink:
                 return ToldWriter(attempt, self._options.patience, task)
 
     def committer(self) -> ByProtocol:
-        """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this cluster."""
+        """A ``CoCommitter`` for ``wal`` and ``idempotent`` if the register is in this cluster."""
         committers: dict[str, Committer] = {
             "2pc": TwoPhaseCommitter(self._options, lambda: self._pools().all())
         }
@@ -107,15 +100,15 @@ class KafkaSink:
         return guarantee(self._options)
 
     def fence(self, state: JobState) -> None:
-        """A zombie's open transaction blocks no successor, and is swept.
+        """Give up attempts of earlier ``idempotent`` runs if this run has another protocol.
 
-        What earlier runs sent under ``idempotent`` is given up where this run has another protocol.
+        There is nothing else to fence: a zombie's open transaction blocks no successor, and is swept.
         """
         if self._options.protocol != "idempotent" and self._co_commit and state.generation > 1:
             self._options.patience.retry(lambda: left_behind(self._options, state))
 
     def reach(self) -> None:
-        """See ``Reachable``; under ``wal`` a task's rows go to the segments' store, besides."""
+        """See ``Reachable``; under ``wal`` also the store of segments."""
         cluster_id(self._options.kafka)
         if self._options.protocol == "wal":
             reach(store_of(self._options))
@@ -124,5 +117,5 @@ class KafkaSink:
         cluster(self._options.kafka).drop(self._key)
 
     def _pools(self) -> ProducerPools:
-        """This process's: ids belong to one process, and a fork has none of its parent's."""
+        """The pools of this process; a fork gets none of its parent's."""
         return cluster(self._options.kafka).kept(self._key, ProducerPools)

@@ -46,12 +46,8 @@ _OPEN = (State.ONGOING, State.PREPARE_ABORT, State.PREPARE_COMMIT, State.PREPARE
 class TwoPhaseWriter(RecordWriter):
     """Sends records in a transaction of its own, which begins with the first row.
 
-    It is pre-committed only when every record is acknowledged, no failure was reported, and the
-    partitions themselves count as many records of this transaction as were sent. The last is left
-    out where the principal may not read the topic.
-
-    Args:
-        pool: of this process, for the task's job and generation.
+    It pre-commits only when every record is acknowledged and the partitions count as many records of
+    the transaction as were sent. The count is left out if the principal may not read the topic.
     """
 
     def __init__(
@@ -98,7 +94,7 @@ class TwoPhaseWriter(RecordWriter):
 
     @contextmanager
     def _in_time(self) -> Iterator[None]:
-        """A broker ends what takes too long as it ends a zombie's: tell them apart by the clock."""
+        """Tell a transaction that timed out from a fenced one, by the clock: the error is the same."""
         try:
             yield
         except FencedError as error:
@@ -114,7 +110,7 @@ class TwoPhaseWriter(RecordWriter):
             ) from error
 
     def _look(self, slot: PooledProducer, rows: int) -> OpenTransaction:
-        """The transaction as its coordinator sees it; librdkafka does not tell its producer id."""
+        """The transaction as its coordinator describes it; librdkafka does not expose producer ids."""
         settings, name = self._options.kafka, str(slot.name)
         looked = replace(self._options.patience, job=self._task.job).retry(
             lambda: describe_open(settings, name, self._pool.written)
@@ -145,16 +141,16 @@ class TwoPhaseWriter(RecordWriter):
     def _count(
         self, now: Description, looked: TransactionView, rows: int
     ) -> Mapping[Partition, ProducerState | None] | None:
-        """What the partitions have of this transaction; None where they may not be asked.
+        """The partitions' records of this transaction; None: the principal may not ask.
 
         Raises:
-            TargetError: it is not as many records as were sent.
+            TargetError: their number differs from the records sent.
         """
         found = looked.found
         if found is None or rows >= _SEQUENCES:
             return found
         if _records(now, found) != rows:
-            # A broker that has just ceased to lead may lag: the leaders of now have the last word.
+            # A former leader may lag: ask the present leaders.
             found = self._options.patience.retry(
                 lambda: describe_producers(self._options.kafka, now.partitions, now.producer_id)
             )
@@ -170,13 +166,12 @@ class TwoPhaseWriter(RecordWriter):
 class TwoPhaseCommitter:
     """A ``Committer`` for open transactions.
 
-    A transaction of this process is in doubt under its handle's name, and may be aborted by that
-    name. One of another process is known by its transactional id only (``Committable.held_as``): it
-    is swept under a higher generation, unless a decision names it; of the own generation, its own
-    process ends it, or the timeout, or the next run.
+    A transaction of this process is listed and aborted by its handle, one of another process by its
+    transactional id (``Committable.held_as``). The latter is swept under a higher generation unless a
+    decision names it; under its own, its process, the timeout or the next run ends it.
 
     Args:
-        own: the producers of this process, for all jobs and generations.
+        own: this process's pools, of all jobs and generations.
     """
 
     def __init__(
@@ -186,7 +181,7 @@ class TwoPhaseCommitter:
         self._own = own
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        """See ``Committer``. The time left is the least by this machine's and the broker's clock."""
+        """See ``Committer``. The time left is the lesser by this machine's and the broker's clock."""
         known = {c.handle: OpenTransaction.of(c) for c in committables}
         ids = [str(p.held_as) for p in known.values() if p is not None]
         patience = self._options.patience
@@ -200,10 +195,9 @@ class TwoPhaseCommitter:
         }
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        """See ``Committer``. Returns when readers see what was committed, or nearly so.
+        """See ``Committer``. A commit is durable with its coordinator's reply.
 
-        A commit is durable with its coordinator's reply; the markers that make it visible follow
-        within milliseconds and are waited for, at most ``MARKER_SECONDS``.
+        It waits at most ``MARKER_SECONDS`` for the markers that make the records visible.
         """
         known = {c.handle: OpenTransaction.of(c) for c in committables}
         theirs = {handle: p for handle, p in known.items() if p is not None}
@@ -223,10 +217,10 @@ class TwoPhaseCommitter:
         return found
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        """See ``Committer``. Handles of other processes are known by their transactional ids only."""
+        """See ``Committer``. Other processes' transactions are named by their transactional ids."""
         others = [handle for handle in handles if is_id(handle)]
         now = describe(self._options.kafka, [str(name) for name in others])
-        # What has ended is left alone: to fence it would destroy the proof of how it ended.
+        # An ended transaction is left alone: fencing it would destroy the proof of its outcome.
         open_now = [name for name in others if _is_ongoing(now.get(str(name)))]
 
         def abort(handle: HandleName) -> None:
@@ -258,10 +252,10 @@ class TwoPhaseCommitter:
         return found
 
     def forget(self, state: JobState) -> None:
-        """Nothing to do: the proof is the coordinator's own state of an id, and goes with its reuse."""
+        """Nothing: the proof is the coordinator's state of the id, and ends with its reuse."""
 
     def _ended(self, prepared: Iterable[OpenTransaction]) -> dict[str, Description | None]:
-        """What the coordinators say once the markers of these are written, or time is up."""
+        """The coordinators' descriptions after the markers are written, or ``MARKER_SECONDS``."""
         ids = [str(p.held_as) for p in prepared]
         deadline = time.monotonic() + timeouts.MARKER_SECONDS
         pause = 0.002
@@ -276,11 +270,8 @@ class TwoPhaseCommitter:
 def _late_by(
     prepared: Sequence[OpenTransaction], patience: Patience
 ) -> list[tuple[list[int], int]]:
-    """Producer ids, and the milliseconds after which too little of their timeout is left to decide.
-
-    To be compared by the broker's clock: with this machine's alone, one that is slow would decide what
-    the broker is about to abort.
-    """
+    """Producer ids, and the age in ms at which too little of their timeout is left to decide."""
+    # The broker's clock compares it: a slow clock here would decide what the broker is about to abort.
     needed_ms = round(patience.to_decide * 1000)
     return [
         (

@@ -1,11 +1,9 @@
-"""Protocol wal: an epoch's segments become records in ONE transaction, with the proof that they did.
+"""Protocol wal: ONE transaction writes the records of an epoch's segments, and the proof of it.
 
-Where the register lies in this cluster the proof is the register itself (``WalCoCommitter``): the
-transaction carries all records and the cell, atomic over partitions and topics. Where it lies elsewhere
-(an epoch over several sinks), a decision names segments, and the proof is a **ledger**: a cell of its
-own beside the registers (``<job>+wal``) that lists the handles whose records are committed, written in
-the transaction that commits them. Either cell is written by its fenced producer only, so two
-coordinators cannot both commit a segment, and one that was overtaken commits nothing.
+With the register in this cluster the proof is the register's cell, in the same transaction
+(``WalCoCommitter``). With a register elsewhere (an epoch over several sinks) it is a **ledger**: a cell
+``<job>+wal`` in the register's topic that lists the committed handles. Only a cell's fenced producer
+writes it, so two coordinators cannot both commit a segment, and an overtaken one commits nothing.
 """
 
 from __future__ import annotations
@@ -49,18 +47,17 @@ from abs_sinks.wal import segment_store
 log = logging.getLogger(__name__)
 
 ROOM = 0.8
-"""The part of ``transaction.timeout.ms`` that the records of an epoch may take to send."""
+"""The fraction of ``transaction.timeout.ms`` in which an epoch's records must be sent."""
 
 
 class WalWriter(RecordWriter):
-    """Keeps the task's records as a segment of the write-ahead log; no broker sees them yet.
+    """Writes the task's records to a segment of the write-ahead log.
 
-    A seal whose reply is lost is not looked for: the attempt's name is its own (I6), so the segment is
-    swept like any other that no decision names.
+    A segment whose seal got no reply is swept, as any that no decision names: its name is unique (I6).
 
     Args:
-        store: where segments go; the driver must see it too.
-        ledger: whether the register lies elsewhere, so that a ledger tells what is committed.
+        store: of segments; the driver must see it too.
+        ledger: whether the register is elsewhere, so that a ledger is the proof.
     """
 
     def __init__(
@@ -75,7 +72,6 @@ class WalWriter(RecordWriter):
         super().__init__(options, schema, task)
         self._ledger = ledger
         self._log = store.url
-        # The others are not written (``Columns.left_out``).
         self._kept = [name for name in schema.names if name not in self._columns.left_out]
         self._schema = pa.schema([schema.field(name) for name in self._kept])
         self._segment = SegmentWriter(store, task.handle, self._schema)
@@ -86,12 +82,12 @@ class WalWriter(RecordWriter):
     def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
         kept = batch.select(self._kept)
         if kept.schema.types == self._schema.types:
-            # Whether a batch says that a column can be null is not minded.
+            # The schemas may differ in nullability.
             kept = pa.RecordBatch.from_arrays(kept.columns, schema=self._schema)
         self._segment.write(kept)
 
     def _complete(self) -> None:
-        """Nothing: a segment is whole only when it is sealed."""
+        """Nothing: ``_prepared`` seals the segment."""
 
     def _prepared(self) -> Committable:
         place = None
@@ -104,11 +100,7 @@ class WalWriter(RecordWriter):
 
 
 class WalCommitter:
-    """A ``Committer`` for segments.
-
-    Args:
-        store: where the segments are.
-    """
+    """A ``Committer`` for segments."""
 
     def __init__(self, options: KafkaOptions, store: SegmentStore) -> None:
         self._options = options
@@ -116,11 +108,7 @@ class WalCommitter:
         self._register = KafkaRegister(options)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        """See ``Committer``. Every segment is read: what a decision names must be whole.
-
-        Raises:
-            CorruptionError: a segment is damaged.
-        """
+        """See ``Committer``. It reads every segment; a damaged one is a ``CorruptionError``."""
         gone = [c for c in committables if not is_whole(self._store, c)]
         found = {c.handle: Inspection(Outcome.PREPARED) for c in committables}
         for committable in gone:
@@ -130,12 +118,11 @@ class WalCommitter:
         return found
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        """See ``Committer``. All segments of one job are committed in one transaction, or none.
+        """See ``Committer``. One transaction commits all segments of a job, or none.
 
         Raises:
-            ConfigError: their ledger lies in another topic, or they do in another log, than the options
-                say; nothing was sent.
-            CorruptionError: their ledger is gone, or a segment is damaged; nothing was sent.
+            ConfigError: the options name another ledger's topic or another log; nothing was sent.
+            CorruptionError: the ledger is gone, or a segment is damaged; nothing was sent.
         """
         found: dict[HandleName, Outcome] = {}
         for job in sorted({c.handle.job for c in committables}):
@@ -161,12 +148,9 @@ class WalCommitter:
         ]
 
     def forget(self, state: JobState) -> None:
-        """Take handles out of the ledger that nobody can ask for again.
-
-        One whose segment could not be deleted stays: a coordinator that read the decision before it
-        was finished, and stands still since, would find the segment whole and send it again. Without
-        its segment there is nothing to send, and what a finished decision lacks is not lost.
-        """
+        """Remove finished handles from the ledger, except those whose segment still exists."""
+        # A coordinator stalled since before the finish would find such a segment whole, and send it
+        # again. Without the segment there is nothing to send.
         try:
             version, done = self._ledger(state.job)
             spent = {h for h in done if sweepable(state, state.generation, h)}
@@ -209,7 +193,7 @@ class WalCommitter:
         return (None, set()) if cell is None else (cell.version, handles_in_ledger(job, cell.text))
 
     def _delete(self, handles: Sequence[HandleName]) -> None:
-        """Their records are committed. What cannot be deleted now is swept later."""
+        """Delete committed segments; a later sweep deletes those that cannot be deleted now."""
         try:
             self._store.delete(handles)
         except AbsError as error:
@@ -220,7 +204,7 @@ class WalCoCommitter(WalCommitter):
     """A ``CoCommitter``: records and register are one transaction."""
 
     def forget(self, state: JobState) -> None:
-        """The register is the proof: there is no ledger, and none is looked for at each epoch."""
+        """Nothing: the register is the proof, and there is no ledger."""
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState
@@ -250,11 +234,7 @@ def ledger_key(job: str) -> str:
 
 
 def store_of(options: KafkaOptions) -> SegmentStore:
-    """The store that the option ``wal`` names.
-
-    Raises:
-        OptionError: it names none.
-    """
+    """The store of the option ``wal``; ``OptionError`` if it is not given."""
     if options.common.wal is None:
         raise OptionError(
             "protocol=wal needs the option wal: where tasks leave their records until the epoch is "
@@ -267,10 +247,10 @@ def store_of(options: KafkaOptions) -> SegmentStore:
 def sending(
     options: KafkaOptions, store: SegmentStore, committables: Sequence[Committable]
 ) -> Rows:
-    """What sends the records of these segments, in this order, into an open transaction.
+    """A function that sends these segments' records, in this order, in an open transaction.
 
-    It raises ``NotPreparedError`` or ``CorruptionError`` where a segment is not what was pre-committed,
-    and ``RefusedError`` where there are too many records for the transaction's timeout.
+    It raises ``NotPreparedError`` or ``CorruptionError`` for a segment that is not as pre-committed,
+    and ``RefusedError`` if sending takes too long for the transaction's timeout.
     """
 
     def send(transactions: TransactionalProducer) -> None:
@@ -296,11 +276,7 @@ def sending(
 
 
 def is_whole(store: SegmentStore, committable: Committable) -> bool:
-    """Whether a segment is there, every byte of it.
-
-    Raises:
-        CorruptionError: it is there, and damaged.
-    """
+    """Whether a segment is complete; ``CorruptionError`` if it is damaged."""
     try:
         next(iter(read_segment(store, committable)), None)  # it is checked before its first batch
     except NotPreparedError:

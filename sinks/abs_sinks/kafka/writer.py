@@ -1,7 +1,4 @@
-"""What the writers of all three protocols do alike: check each batch, count, and keep its records.
-
-Whether records fit their topics is checked before anything is sent: an error then names its row.
-"""
+"""The common base of the three protocols' writers, and the checks of records before they are sent."""
 
 from __future__ import annotations
 
@@ -32,10 +29,10 @@ from abs_sinks.kafka.records import (
 
 
 class RecordWriter(ABC):
-    """A ``Writer``: a bad row is named before anything of its batch is kept.
+    """A ``Writer`` that checks each batch before it keeps any of its records.
 
     Args:
-        more_bytes: that each record gets besides its own.
+        more_bytes: added to each record.
     """
 
     def __init__(
@@ -71,23 +68,23 @@ class RecordWriter(ABC):
 
     @abstractmethod
     def _keep(self, batch: pa.RecordBatch, records: Records) -> None:
-        """Take what was checked; both are the same rows."""
+        """Keep a checked batch; ``records`` are its rows."""
 
     @abstractmethod
     def _complete(self) -> None:
-        """Return when all that was kept is where it belongs."""
+        """Wait until all kept records are stored."""
 
     @abstractmethod
     def _prepared(self) -> Committable:
-        """Pre-commit it."""
+        """Pre-commit the kept records."""
 
 
 class RecordChecks:
-    """Checks the records of one task.
+    """Checks that a task's records fit their topics; an error names the row.
 
     Args:
-        more_bytes: that each record gets besides its own key, value and headers.
-        job: for whom brokers that do not answer are waited for.
+        more_bytes: added to each record.
+        job: named in messages while brokers do not answer.
     """
 
     def __init__(
@@ -98,16 +95,15 @@ class RecordChecks:
         self._overhead = RECORD_OVERHEAD + more_bytes
 
     def check(self, records: Records, first_row: int) -> None:
-        """Refuse what the topics would not take.
+        """Check the records against their topics.
 
         Args:
-            first_row: how many rows of the task came before.
+            first_row: the task's rows before these.
 
         Raises:
-            SchemaError: the topic of the option does not exist.
-            RowError: a row names a topic that does not exist, or that holds registers or winners, a
-                partition that its topic does not have, is larger than client and topic take, or has
-                no key where its topic is compacted.
+            SchemaError: the option's topic does not exist.
+            RowError: a row names a topic that does not exist or holds registers or winners, names a
+                missing partition, is too large, or has no key for a compacted topic.
         """
         if records.topics is None:
             assert self._options.topic is not None
@@ -136,7 +132,7 @@ class RecordChecks:
             self._check_one(records, facts[name], pc.equal(records.topics, name), first_row)
 
     def _refuse_own(self, topics: pa.StringArray, first_row: int) -> None:
-        """What registers and readers rely on: a copy of all topics would bring such rows along."""
+        """Refuse rows for registers or side topics: a copy of all topics would contain such rows."""
         register = self._options.registertopic
         own: Any = pc.or_(pc.equal(topics, register), pc.ends_with(topics, side_topic("")))
         refuse(
@@ -152,7 +148,7 @@ class RecordChecks:
         return self._patience.retry(look)
 
     def _now(self, topic: TopicFacts) -> TopicFacts | None:
-        """It may have come to take more since this process looked."""
+        """The topic's facts, read again: its limits may have been raised."""
         return self._of([topic.name], again=True).get(topic.name)
 
     def _check_one(

@@ -1,4 +1,4 @@
-"""The statements that move staged rows into the table, and what they need of the table's key."""
+"""The SQL that moves staged rows to the table, and the resolution of key columns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from abs_sinks.postgres.table import Table
 
 
 def staging_columns(plan: CopyPlan) -> sql.Composed:
-    """Column definitions for a staging table: the table's names and types, without constraints."""
+    """Column definitions of a staging table: names and types, without constraints."""
     return sql.SQL(", ").join(
         sql.SQL("{} {}").format(
             sql.Identifier(planned.column.name), sql.SQL(planned.column.type.label)
@@ -28,7 +28,7 @@ def columns_of(names: Sequence[str]) -> sql.Composed:
 
 
 def union_of(plan: CopyPlan, staged: Sequence[sql.Identifier]) -> sql.Composed:
-    """All staged rows, of all these tables; no row where there is none."""
+    """The query of all rows of these staging tables."""
     names = columns_of(plan.names)
     if not staged:
         return sql.SQL("select {} from {} where false").format(names, plan.table.identifier)
@@ -40,10 +40,7 @@ def union_of(plan: CopyPlan, staged: Sequence[sql.Identifier]) -> sql.Composed:
 def latest_of(
     plan: CopyPlan, source: sql.Composed, key: Sequence[str], orderby: Sequence[str]
 ) -> sql.Composed:
-    """Of the rows of each key, the one whose ``orderby`` is greatest; all rows where that is empty.
-
-    Which of several rows with equal values is taken is not defined.
-    """
+    """The row with the greatest ``orderby`` per key, any of several equal ones; all rows without it."""
     if not orderby:
         return source
     descending = [sql.SQL("{} desc nulls last").format(sql.Identifier(name)) for name in orderby]
@@ -53,16 +50,16 @@ def latest_of(
 
 
 def inserting(plan: CopyPlan, source: sql.Composable, key: Sequence[str]) -> sql.Composed:
-    """INSERT the rows of ``source``; with a key, rows that are there already are replaced.
+    """INSERT the rows of ``source``; with a key, replace existing rows.
 
-    Two rows of one key in ``source`` are refused by the server (SQLSTATE 21000).
+    The server refuses two rows of one key in ``source`` (SQLSTATE 21000).
     """
     statement = sql.SQL("insert into {} ({}) {}").format(
         plan.table.identifier, columns_of(plan.names), source
     )
     if not key:
         return statement
-    # A row of key columns only is set to itself, so that it counts and is locked like any other.
+    # A row of key columns only is set to itself, so that it is counted and locked.
     changed = [name for name in plan.names if name not in key] or list(key[:1])
     return sql.SQL("{} on conflict ({}) do update set {}").format(
         statement,
@@ -74,7 +71,7 @@ def inserting(plan: CopyPlan, source: sql.Composable, key: Sequence[str]) -> sql
 
 
 def resolve_key(plan: CopyPlan, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The key's columns as the catalog spells them, matched like the input's.
+    """The key's columns as the catalog spells them, matched as the input's columns.
 
     Raises:
         SchemaError: a column is unknown or not in the input, can be NULL, or no unique index is on
@@ -109,7 +106,7 @@ def resolve_key(plan: CopyPlan, wanted: Sequence[str]) -> tuple[str, ...]:
 def duplicate_key(
     connection: Connection[Any], plan: CopyPlan, key: Sequence[str], source: sql.Composable
 ) -> DataError | None:
-    """The error for a key that ``source`` holds more than once; None where there is none."""
+    """The error for a key that occurs twice in ``source``, if any."""
     query = sql.SQL(
         "select concat_ws(', ', {keys}), count(*) from ({source}) s group by {keys}"
         " having count(*) > 1 limit 1"
@@ -126,10 +123,10 @@ def duplicate_key(
 
 
 def resolve_column(plan: CopyPlan, wanted: str, option: str) -> str:
-    """The column of table and input that an option names, matched like the input's columns.
+    """The column that an option names, matched as the input's columns.
 
     Raises:
-        SchemaError: the table or the input has none, or the table several that match.
+        SchemaError: the table or the input has none, or several of the table match.
     """
     names = [column.name for column in plan.table.columns]
     found = [name for name in names if name == wanted]

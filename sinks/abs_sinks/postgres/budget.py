@@ -1,4 +1,4 @@
-"""Prepared transactions that several sinks of one job take together, server by server."""
+"""Checks that each server has room for the prepared transactions of all sinks of a job."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ select pg_postmaster_start_time()::text || ' ' || current_setting('port'),
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What one server has room for.
+    """The room for prepared transactions on one server.
 
     Args:
-        server: tells servers apart, whatever address leads to them.
+        server: its identity, the same for each of its addresses.
         most: ``max_prepared_transactions``.
         taken: prepared now, by anybody.
     """
@@ -38,12 +38,10 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Sinks that share transactions; one sink where it shares none.
+    """Sinks that share transactions, or a single one.
 
     Args:
-        names: of the sinks.
-        protocol: under ``2pc`` each task prepares a transaction, under ``wal`` the commit process
-            prepares one for the whole epoch.
+        protocol: ``2pc`` prepares a transaction per task, ``wal`` one per epoch.
     """
 
     names: tuple[str, ...]
@@ -56,11 +54,11 @@ def judge_together(
     *,
     apart: Sequence[str] = (),
 ) -> list[Finding]:
-    """Whether the servers that several sinks of one epoch write to have room for all of them.
+    """Check the room on all servers of an epoch's sinks.
 
     Args:
-        sinks: name and options of every sink of the job that writes to PostgreSQL.
-        tasks: how many tasks write an epoch; None: at least one.
+        sinks: name and options of the job's PostgreSQL sinks.
+        tasks: per epoch; None: at least one.
         apart: names of sinks with tasks of their own.
 
     Raises:
@@ -77,12 +75,7 @@ def judge_together(
 
 
 def judge_room(shared: Sequence[Shared], room: Room, tasks: int) -> list[Finding]:
-    """The findings of one server; each sink alone is judged by its own preflight.
-
-    Args:
-        shared: sinks that write there.
-        tasks: how many tasks write an epoch.
-    """
+    """The findings of one server for several sinks; a sink's own preflight judges it alone."""
     wanted = sum(tasks if one.protocol == "2pc" else 1 for one in shared)
     names = ", ".join(f"{' and '.join(one.names)} ({one.protocol})" for one in shared)
     what = (
@@ -99,7 +92,7 @@ def judge_room(shared: Sequence[Shared], room: Room, tasks: int) -> list[Finding
 
 
 def _shared(sinks: Sequence[tuple[str, PostgresOptions]], apart: Sequence[str]) -> list[Shared]:
-    """Which of them prepare transactions together."""
+    """Group the sinks that prepare transactions together."""
     found: dict[Hashable, Shared] = {}
     for name, options in sinks:
         of_tasks = name if options.protocol == "2pc" and name in apart else None

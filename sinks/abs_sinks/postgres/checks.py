@@ -1,6 +1,6 @@
-"""Checks on values, column by column: what PostgreSQL cannot hold is named before it is sent.
+"""Checks, before sending, that PostgreSQL can hold a column's values.
 
-Values themselves are not shown in errors: they may be personal data.
+Errors do not show values: they may be personal data.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from abs_sinks.refusals import check_text, refuse
 # src/include/datatype/timestamp.h, counted from 1970 as Arrow does. The upper end of timestamp
 # (294277 AD) lies beyond what 64 bits of microseconds since 1970 can say.
 MIN_TIMESTAMP_US = -210_866_803_200_000_000
-"""4714-11-24 BC, the first instant that timestamp and timestamptz hold."""
+"""4714-11-24 BC, the minimum of timestamp and timestamptz."""
 MIN_DATE_DAYS, MAX_DATE_DAYS = -2_440_588, 2_145_042_905
 """4714-11-24 BC and 5874897-12-31."""
 DAY_US = 86_400_000_000
 
 
 def check_values(array: pa.Array, pg: PgType, column: str) -> None:
-    """Refuse values of a plain, widened array that the column's type has no exact image for.
+    """Refuse values that the column's type cannot hold exactly.
 
     Args:
         array: of the type that ``fit`` chose for this column.
@@ -51,7 +51,7 @@ def check_values(array: pa.Array, pg: PgType, column: str) -> None:
 
 
 def _check_length(array: pa.Array, pg: PgType, column: str) -> None:
-    """varchar(n) and char(n): the server would cut off trailing blanks without a word."""
+    """Check varchar(n) and char(n): the server would silently cut trailing blanks."""
     most = pg.max_chars
     if most is None or (pc.max(pc.binary_length(array)).as_py() or 0) <= most:
         return
@@ -65,7 +65,7 @@ def _check_length(array: pa.Array, pg: PgType, column: str) -> None:
 
 
 def _check_timestamp(array: pa.Array, pg: PgType, column: str) -> None:
-    # What stands under a null can only cause the closer look.
+    # Values under a null can only cause the closer look.
     if values_of(array, "<i8").min(initial=0) < MIN_TIMESTAMP_US:
         ticks = array.view(pa.int64())
         refuse(
@@ -95,7 +95,7 @@ def _check_range(
 
 
 def _check_fraction(array: pa.Array, pg: PgType, column: str) -> None:
-    """timestamp(p) and its like: the server would round without a word."""
+    """Check timestamp(p) and its like: the server would silently round."""
     unit = 10 ** (6 - pg.fraction_digits)
     if unit == 1:
         return

@@ -23,12 +23,9 @@ from abs_sinks.postgres.target import missing_column
 
 
 class CopyIn:
-    """One COPY FROM STDIN in the transaction that ``connection`` is in, fed with batches.
+    """One COPY FROM STDIN in the connection's transaction.
 
-    After an error the connection is closed: the server rolls back at once.
-
-    Args:
-        statement: the COPY, for the bytes of the plan's encoder.
+    An error closes the connection, so that the server rolls back at once.
     """
 
     def __init__(
@@ -54,7 +51,7 @@ class CopyIn:
 
     @property
     def digest(self) -> str:
-        """Of the bytes that were sent."""
+        """A digest of the bytes sent."""
         return f"xxh3_128:{self._digest.hexdigest()}"
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -64,7 +61,7 @@ class CopyIn:
         self.rows += batch.num_rows
 
     def finish(self) -> None:
-        """Return when the server has taken all rows."""
+        """End the COPY, and wait until the server has taken all rows."""
         with self._mapped():
             self._send(self._encoder.finish())
             self._stack.close()
@@ -75,7 +72,7 @@ class CopyIn:
             try:
                 yield
             except psycopg.errors.NotNullViolation as error:
-                # The table has come to need a column since it was planned: say what a start would.
+                # The table has got a NOT NULL column since it was planned: the error of a start.
                 found = missing_column(self._options, self.plan, error)
                 if found is None:
                     raise
@@ -87,7 +84,7 @@ class CopyIn:
 
 
 class OneCopyWriter(ABC):
-    """What writers have in common whose rows all go through one COPY, which the first one begins."""
+    """The base of writers with one COPY, begun by the first row."""
 
     def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
         self._options = options
@@ -115,7 +112,7 @@ class OneCopyWriter(ABC):
 
 
 class _OnlyWhole(LibpqWriter):
-    """Ends a COPY that went well; one that failed ends with its connection, which is closed."""
+    """Ends a successful COPY; a failed one ends with its closed connection."""
 
     def finish(self, exc: BaseException | None = None) -> None:
         if exc is None:

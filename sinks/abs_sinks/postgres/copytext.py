@@ -1,7 +1,7 @@
 """COPY's text format (manual, COPY, Text Format): fields with backslash escapes, NULL as ``\\N``.
 
-It is the fall-back for types whose binary form only the server knows (inet, ranges, tsvector, types
-of extensions): their values arrive as strings and are passed on as the type's own text input.
+It is for types whose binary form only the server knows (inet, ranges, tsvector, types of extensions):
+strings are passed on as the type's text input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NULL = r"\N"
 
 
 def copy_text(array: pa.Array, pg: PgType, column: str) -> pa.StringArray:
-    """One field of COPY's text format for each value.
+    """Each value as a field of COPY's text format.
 
     Args:
         array: of the type that ``fit`` chose, after ``check_values``.
@@ -47,7 +47,7 @@ def _text(array: pa.Array, pg: PgType, column: str) -> pa.StringArray:
     if pg.name == "uuid" and pa.types.is_binary(array.type):
         return pc.utf8_slice_codeunits(plain_text(array, column), 2)
     if pa.types.is_duration(array.type):
-        # As a clock, the least of them is written and not read by PostgreSQL.
+        # PostgreSQL writes the minimum as a clock, and cannot read it.
         ticks = array.view(pa.int64()).cast(pa.string())
         return pc.binary_join_element_wise(ticks, "microseconds", " ")
     return plain_text(array, column)

@@ -20,21 +20,20 @@ MAX_COLUMNS = 1600
 def create_table_statement(
     schema: pa.Schema, name: TableName, *, key: Sequence[str] = ()
 ) -> sql.Composed:
-    """CREATE TABLE IF NOT EXISTS with a column for each of the input's, which then fit it exactly.
+    """CREATE TABLE IF NOT EXISTS with the input's columns.
 
-    Numbers, text, dates and times take the type of the same meaning (decimal(p,s) is numeric(p,s),
-    TIMESTAMP is timestamptz, TIMESTAMP_NTZ is timestamp); lists of scalars an array; structs, maps
-    and nested lists jsonb. Columns that the schema says are never null are NOT NULL, and so are
-    those of the key.
+    Numbers, text, dates and times get the type of the same meaning (decimal(p,s) is numeric(p,s),
+    TIMESTAMP is timestamptz, TIMESTAMP_NTZ is timestamp), lists of scalars an array, structs, maps
+    and nested lists jsonb. Columns that are not nullable in the schema or in the key are NOT NULL.
 
-    Two tasks that create the same table at once can collide in the catalog (SQLSTATE 23505 or
-    42P07): the loser reads the table again.
+    Two tasks that create the table at once can collide in the catalog (SQLSTATE 23505 or 42P07): the
+    loser reads the table again.
 
     Args:
-        key: columns of the primary key, in this order; matched like columns of a table.
+        key: columns of the primary key, in order; matched as columns of a table.
 
     Raises:
-        SchemaError: a column has a type for which there is none, two have one name, or none is left.
+        SchemaError: a column's type has no equivalent, two have one name, or none is left.
         OptionError: the key names an unknown column, or a name is no identifier.
     """
     problems, definitions = [], []
@@ -107,11 +106,7 @@ _TYPES = {
 
 
 def column_type(arrow: pa.DataType) -> str:
-    """The column type for values of an Arrow type, in SQL.
-
-    Raises:
-        MisfitError: there is none.
-    """
+    """The SQL type for an Arrow type; ``MisfitError`` if there is none."""
     plain = plain_type(arrow)
     if pa.types.is_decimal128(plain):
         return f"numeric({plain.precision},{plain.scale})"

@@ -1,4 +1,4 @@
-"""Batches to the bytes of a COPY: checked, converted, encoded, column by column."""
+"""Checks, converts and encodes batches to the bytes of a COPY, column by column."""
 
 from __future__ import annotations
 
@@ -25,17 +25,12 @@ from abs_sinks.postgres.types import Column, becomes_json
 from abs_sinks.refusals import row_error
 
 SLICE_BYTES = 64 << 20
-"""Larger batches are encoded in slices, so that no Arrow string column comes near its 2 GiB."""
+"""Larger batches are sliced, to keep Arrow string columns far below 2 GiB."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedColumn:
-    """One column of the input on its way to one column of the table.
-
-    Args:
-        position: in the input's schema.
-        source: its name there.
-    """
+    """A column of the input and its column of the table; position and name are the input's."""
 
     position: int
     source: str
@@ -44,18 +39,18 @@ class PlannedColumn:
 
 
 class Encoder(Protocol):
-    """Makes the bytes of one COPY, in the order header, any number of batches, finish.
+    """Makes the bytes of one COPY: header, any number of batches, finish.
 
-    Bytes may be held back until a later call: what COPY needs is all that was returned. After an
-    error the encoder must not be used again, nor the COPY that its bytes went to.
+    It may hold bytes back until a later call. After an error neither the encoder nor its COPY may be
+    used.
     """
 
     def header(self) -> bytes:
-        """What the stream begins with."""
+        """The start of the stream."""
         ...
 
     def encode(self, batch: pa.RecordBatch) -> bytes:
-        """Check and encode a batch of the planned schema; the result can be empty.
+        """Check and encode a batch; the result can be empty.
 
         Raises:
             SchemaError: the batch is of another schema.
@@ -64,20 +59,17 @@ class Encoder(Protocol):
         ...
 
     def finish(self) -> bytes:
-        """What was held back, and the end of the stream."""
+        """The bytes held back, and the end of the stream."""
         ...
 
 
 class BinaryEncoder:
-    """COPY ... (FORMAT BINARY), by pgpq.
-
-    pgpq writes what it knows; the values of other types reach it as their finished binary form.
-    """
+    """COPY ... (FORMAT BINARY), by pgpq; it gets types that it does not know in binary form."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[PlannedColumn]) -> None:
         self._expected = _Expected(schema)
         self._columns = columns
-        # Positions as names: the input's may be odd, and pgpq goes by name.
+        # Positions as names: pgpq finds columns by name, and the input's may be unusual.
         fields = [pa.field(str(n), _wire_type(column)) for n, column in enumerate(columns)]
         self._schema = pa.schema(fields)
         builders = {
@@ -106,12 +98,12 @@ class BinaryEncoder:
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def finish(self) -> bytes:
-        """What was held back, and the trailer."""
+        """The bytes held back, and the trailer."""
         return bytes(self._pgpq.finish())
 
 
 class TextEncoder:
-    """COPY ... (FORMAT TEXT), for tables with a column whose binary form is not known here."""
+    """COPY ... (FORMAT TEXT), for tables with a column of unknown binary form."""
 
     def __init__(self, schema: pa.Schema, columns: Sequence[PlannedColumn]) -> None:
         self._expected = _Expected(schema)
@@ -130,12 +122,12 @@ class TextEncoder:
         )
 
     def finish(self) -> bytes:
-        """Nothing: the end of the COPY is the end."""
+        """Nothing: the text format has no trailer."""
         return b""
 
 
 class _Expected:
-    """Tells batches of the planned schema from others; zones, names and layouts inside may differ."""
+    """Checks that batches have the planned schema; inner zones, names and layouts may differ."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -171,7 +163,7 @@ _Convert = Callable[[pa.Array, PlannedColumn], pa.Array]
 def _converted(
     given: Sequence[pa.Array], columns: Sequence[PlannedColumn], convert: _Convert
 ) -> list[pa.Array]:
-    """The columns of a batch in the order of the plan, checked and ready for the wire."""
+    """The columns of a batch in the plan's order, checked and converted."""
     return [_convert_column(given[c.position], c, convert) for c in columns]
 
 

@@ -1,4 +1,4 @@
-"""Protocol wal: an epoch's staged rows, of one table or several, applied in one transaction."""
+"""Protocol wal: one transaction applies an epoch's staged rows to one table or several."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DOING = "applying staged rows"
 
 
 class _Result(NamedTuple):
-    """What one of several statements answered."""
+    """The result of one of several statements."""
 
     affected: int
     row: tuple[Any, ...] | None
@@ -44,8 +44,7 @@ class _Result(NamedTuple):
 class EpochTransaction:
     """Moves staged rows to their tables: all of them, or none.
 
-    The statements of a table go to the server in one message; the COMMIT follows when all counts are
-    right.
+    The statements of a table are one message; the COMMIT follows after the counts are checked.
     """
 
     def __init__(self, tables: Tables) -> None:
@@ -58,7 +57,7 @@ class EpochTransaction:
     def persistently(
         self, staged: Sequence[Committable], expected: Version | None, state: JobState
     ) -> Version | Conflict:
-        """As ``co_commit``; tried again where sessions collide."""
+        """``co_commit``, retried after collisions of sessions."""
         again = partial(self.co_commit, staged, expected, state)
         return persistently(self._options, state, again)
 
@@ -68,8 +67,8 @@ class EpochTransaction:
         """Apply the rows, drop the staging tables, and compare and set the register.
 
         Raises:
-            NotPreparedError: a staging table is gone, or has not all its rows; nothing was changed.
-            DataError: a key is there twice; nothing was changed.
+            NotPreparedError: a staging table is gone, or lacks rows; nothing was changed.
+            DataError: a key occurs twice; nothing was changed.
         """
         swap = swapping(self._state, expected, state)
         with leased(self._options.server, Tag(state.register, state.generation)) as connection:
@@ -82,7 +81,7 @@ class EpochTransaction:
                 try:
                     version = self._begin(connection, swap, staged)
                 except NotPreparedError:
-                    # A successor sweeps what it has fenced: then the register tells more.
+                    # A successor may have swept the tables: then the register tells more.
                     if self._has_moved(connection, expected, state):
                         return Conflict()
                     raise
@@ -96,13 +95,12 @@ class EpochTransaction:
     def compose(self, staged: Sequence[Committable]) -> Committable:
         """Apply the rows in a transaction that is left prepared: a handle of protocol ``2pc``.
 
-        From then on nobody can keep it from being committed: it holds the table's shape and its keys.
-        The staging tables go with its commit. Its name follows from theirs, so a repetition whose
-        first reply was lost finds it, where it would wait for the locks of another one.
+        It locks the table's shape and keys, so its commit cannot fail, and the commit drops the staging
+        tables. Its name is derived from theirs, so that a retry after a lost reply finds it.
 
         Raises:
             NotPreparedError, DataError, SchemaError, RefusedError: the table does not take the rows, or
-                they are not all there; nothing was changed.
+                rows are missing; nothing was changed.
         """
         composed = _composed(staged, self._options.stateschema)
         with leased(self._options.server, _tag_of(composed)) as connection:
@@ -116,10 +114,9 @@ class EpochTransaction:
         return composed
 
     def apply_with_markers(self, staged: Sequence[Committable]) -> dict[HandleName, Outcome]:
-        """Apply what is still staged, with a marker for each handle: of a decision that names them.
+        """Apply a decision that names staged handles, with a marker for each. Idempotent.
 
-        Decisions name what was composed; those that an older version made name staged handles.
-        Idempotent: a handle whose table is gone is looked up among the markers.
+        Older versions made such decisions. A handle without a staging table is sought in the markers.
         """
         with leased(self._options.server) as connection:
             self._state.ensure(connection)
@@ -139,17 +136,17 @@ class EpochTransaction:
     def _begin(
         self, connection: Connection[Any], first: sql.Composed, staged: Sequence[Committable]
     ) -> tuple[Any, ...] | None:
-        """BEGIN, ``first``, an INSERT for each table; the row that ``first`` returns.
+        """BEGIN, ``first``, an INSERT for each table; returns the row of ``first``.
 
         Raises:
-            NotPreparedError, DataError: see ``co_commit``. The transaction is rolled back then.
+            NotPreparedError, DataError: as ``co_commit``; the transaction is rolled back.
             SchemaError: a table was altered since the rows were staged.
         """
         parts = [(part, part.table.target()) for part in self._tables.parts(staged)]
         replaced = [target for part, target in parts if part.table.options.replaces]
         before: list[sql.Composable] = [sql.SQL("BEGIN"), first]
         if replaced or len(parts) > 1:
-            # A foreign key that may be deferred does not mind in which order tables are filled.
+            # With deferred foreign keys the order of the tables does not matter.
             before.append(sql.SQL("SET CONSTRAINTS ALL DEFERRED"))
         returned: tuple[Any, ...] | None = None
         if replaced:
@@ -166,14 +163,14 @@ class EpochTransaction:
         before: Sequence[sql.Composable],
         targets: Sequence[Target],
     ) -> tuple[Any, ...] | None:
-        """Delete what the tables hold, before any is filled; the row that ``before`` returns.
+        """Delete the tables' rows; returns the row of ``before``.
 
         Raises:
             SchemaError: a trigger or a rule of a table has kept rows.
         """
-        # In reverse order, as they refer to each other; a table of two sinks once.
+        # In reverse order, for foreign keys; a table of two sinks once.
         tables = {target.table.label: target.table for target in reversed(targets)}
-        # DELETE and not TRUNCATE, which waits for readers, and shows older ones an empty table.
+        # Not TRUNCATE: it waits for readers, and shows an empty table to older snapshots.
         deleting = [
             sql.SQL("DELETE FROM {0}; SELECT EXISTS (SELECT FROM {0})").format(table.identifier)
             for table in tables.values()
@@ -200,7 +197,7 @@ class EpochTransaction:
         part: Part,
         target: Target,
     ) -> list[_Result]:
-        """``before`` and the INSERT, in one message; what each statement answers."""
+        """Send ``before`` and the INSERT in one message; the statements' results."""
         source = latest_of(target.plan, self._union(part, target), target.key, target.orderby)
         insert = inserting(target.plan, source, target.key)
         statements = sql.SQL("; ").join([*before, insert, target.shape_query()])
@@ -211,8 +208,8 @@ class EpochTransaction:
             connection.execute("ROLLBACK")
             raise altered(part.table.options, part.table.schema, target)
         if inserted != part.rows:
-            # Of several rows of a key one is taken, and a trigger may swallow rows as they are
-            # inserted. The staged ones must all be there.
+            # Only one of several rows of a key counts, and triggers may drop rows: so the staged rows
+            # are counted.
             lost = self._incomplete(connection, part.staged)
             if lost is not None:
                 connection.execute("ROLLBACK")
@@ -226,7 +223,7 @@ class EpochTransaction:
         part: Part,
         target: Target,
     ) -> list[_Result]:
-        """Execute; an error says why, where that is known."""
+        """Execute; a known error is explained."""
         options, schema = part.table.options, part.table.schema
         try:
             cursor = connection.execute(statements)
@@ -257,7 +254,7 @@ class EpochTransaction:
     def _explain(
         self, connection: Connection[Any], part: Part, target: Target, error: psycopg.Error
     ) -> None:
-        """Raise the error that says why, if it is known."""
+        """Raise a more precise error, if the cause is known."""
         why: AbsError | None
         if isinstance(error, psycopg.errors.CardinalityViolation):
             why = duplicate_key(connection, target.plan, target.key, self._union(part, target))
@@ -298,7 +295,7 @@ class EpochTransaction:
 
 
 def _composed(staged: Sequence[Committable], stateschema: str) -> Committable:
-    """The committable of a transaction that applies all of these, and has its marker in the schema."""
+    """The committable of a transaction that applies all these, with its marker in the schema."""
     first = min(committable.handle for committable in staged)
     names = "\n".join(sorted(f"{c.handle} {c.digest}" for c in staged)).encode()
     name = replace(first, attempt=blake2b(names, digest_size=12).hexdigest())

@@ -1,4 +1,4 @@
-"""What a server says of itself that matters to the promise. Reads only."""
+"""Reads the facts of a server, role and table that preflight judges."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ select has_table_privilege(oid, 'INSERT') as may_insert,
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """The server, the database and the role, as one look saw them.
+    """Facts of the server, the database and the role.
 
     Args:
         version: as ``server_version_num``: 180004.
-        max_locks: how many the shared lock table has room for, about.
+        max_locks: approximate size of the shared lock table.
         standby: in recovery: it takes no writes.
         read_only: a standby, or sessions that are read-only by default.
         statement_ms: statement_timeout of this role's sessions, in milliseconds; 0: none.
@@ -97,7 +97,7 @@ class ServerFacts:
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """What the role may do with the table, and what the table does by itself."""
+    """The role's rights on the table, and the table's triggers and the like."""
 
     may_insert: bool
     may_update: bool
@@ -108,7 +108,7 @@ class TableFacts:
 
 
 class Pooling:
-    """Whether a pooler stands between, and what it keeps of a session."""
+    """Whether a pooler is in between, and what it keeps of a session."""
 
     NONE = "none"
     SESSION = "session"
@@ -128,9 +128,8 @@ def table_facts(connection: Connection[Any], table: Table) -> TableFacts:
 def pooling(connection: Connection[Any], options: PostgresOptions) -> str:
     """One of ``Pooling``.
 
-    A pooler makes up the process id that it tells a client. One that hands out another server
-    connection for each transaction lets a second client see a setting of the first, or moves the
-    first when the second is in a transaction.
+    A pooler gives clients a false process id. A transaction pooler shows a second client a setting of
+    the first, or moves the first while the second is in a transaction.
     """
     probe = "select pg_backend_pid(), current_setting('abs.probe', true)"
     first = connection.execute(probe).fetchone()

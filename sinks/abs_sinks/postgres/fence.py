@@ -1,7 +1,6 @@
-"""Ending what older generations of a register still have in flight on the server.
+"""Ends sessions of older generations, so that a zombie's locks do not block its successor.
 
-Never needed for safety, which rests on the register: it keeps a stopped zombie's locks from
-blocking its successor.
+Safety does not need it: that is the register's.
 """
 
 from __future__ import annotations
@@ -16,16 +15,15 @@ from abs_clients.postgres.pool import leased
 from abs_core.model import JobState
 from abs_sinks.postgres.options import PostgresOptions
 
-# Idle sessions are left alone: they hold nothing. Other roles' sessions cannot be ended, and show
-# no state; the registers of two roles do not mix.
+# Idle sessions hold nothing, and are left alone. Other roles' sessions cannot be ended, and show no
+# state; two roles have separate registers.
 _IN_FLIGHT = """
 select pid, application_name from pg_stat_activity
  where datname = current_database() and pid <> pg_backend_pid()
    and application_name like 'abs:%' and xact_start is not null
 """
 
-# Looked at once more right before, for a pid can be another session's by now; materialized, or the
-# server would end them before it looks.
+# Checked again before ending, since a pid can be reused; materialized, so that the check comes first.
 _TERMINATE = """
 with zombie as materialized (
     select pid from pg_stat_activity
@@ -37,10 +35,7 @@ _WAIT_MS = 2000
 
 
 def terminate_older(options: PostgresOptions, state: JobState) -> int:
-    """End the transactions of generations of ``state.register`` that are lower than the state's.
-
-    Returns:
-        how many sessions were ended.
+    """End the sessions in a transaction of lower generations; returns their number.
 
     Raises:
         TargetError: the server did not answer, or refused.

@@ -1,4 +1,4 @@
-"""Several sinks of one database: their rows in one transaction, and with them the register's change."""
+"""Sinks of one database that share transactions, and the register's change with them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from abs_sinks.postgres.twophase import GroupTwoPhaseWriter, TwoPhaseCommitter
 from abs_sinks.postgres.wal import WalCoCommitter, WalCommitter, WalComposer
 
 _PLACE = ("service", "host", "hostaddr", "port", "dbname", "user", "options")
-"""Of libpq's parameters those that say which session it is."""
+"""The libpq parameters that identify server, database, role and session options."""
 
 _DEFAULTS = {"port": "5432"}
 
 
 def transactions_of(options: PostgresOptions) -> Hashable | None:
-    """Sinks for which it is equal can share transactions; None: this one shares none.
+    """A key that is equal for sinks that can share transactions; None: this one shares none.
 
-    They have the same server, database, role, protocol and state schema, as their options write them:
-    two names of one server are taken for two servers. The first one's timeouts and password are used.
+    It compares server, database, role, protocol and state schema as the options write them: two names
+    of one server count as two servers. The first sink's timeouts and password are used.
     """
     if options.protocol == "idempotent":
         return None
@@ -37,10 +37,9 @@ def committer_of(tables: Tables, *, co_commit: bool = False) -> ByProtocol:
     """A committer for the handles of every protocol.
 
     Args:
-        tables: of all sinks that it is for.
-        co_commit: whether the register lies in this database, and the protocol has it decided in one
-            transaction with the rows: then it is a ``CoCommitter`` for ``wal`` and ``idempotent``.
-            Where it does not, it is a ``Composer`` for ``wal``.
+        tables: of all its sinks.
+        co_commit: whether the register is in this database, and is changed with the rows. True: a
+            ``CoCommitter`` for ``wal`` and ``idempotent``; False: a ``Composer`` for ``wal``.
     """
     options = tables.options
     committers: dict[str, Committer] = {
@@ -56,11 +55,11 @@ def committer_of(tables: Tables, *, co_commit: bool = False) -> ByProtocol:
 
 
 class PostgresGroup:
-    """A ``SinkGroup``. Under ``2pc`` a task has one transaction, under ``wal`` the commit process has.
+    """A ``SinkGroup``: one transaction per task under ``2pc``, per epoch under ``wal``.
 
     Args:
-        sinks: options and schema by the sink's number, in the order in which their tables are filled.
-            They agree in ``transactions_of``.
+        sinks: options and schema by the sink's number, in the order in which tables are filled; all of
+            one ``transactions_of``.
     """
 
     def __init__(self, sinks: Mapping[int, tuple[PostgresOptions, pa.Schema]]) -> None:

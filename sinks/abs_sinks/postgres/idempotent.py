@@ -1,10 +1,9 @@
-"""Protocol idempotent: the task upserts its rows itself, as long as its epoch is not over.
+"""Protocol idempotent: the task upserts its rows itself, if its epoch may still be written.
 
-The rows are copied to a temporary table first. Then one statement on the server takes the register's
-row FOR SHARE, asks it whether this generation may still write this epoch, and upserts; its COMMIT is
-sent along with it. So a client that is stopped anywhere holds the register's row against nobody for
-longer than the server works, and a late loser cannot overwrite a newer epoch: once the register has
-moved on the statement finds no row to share, and until it has, nobody else can move it.
+It copies the rows to a temporary table. Then one statement locks the register's row FOR SHARE if this
+generation may write this epoch, and upserts; the COMMIT is in the same message. So a stopped client
+does not hold the lock, and a late loser cannot overwrite a newer epoch: after the register has changed
+the statement finds no row to lock, and while it is locked the register cannot change.
 """
 
 from __future__ import annotations
@@ -64,9 +63,9 @@ _MAY = "with may as materialized ({} and ({}) = {} for share) {}; COMMIT"
 
 
 class IdempotentWriter(OneCopyWriter):
-    """Rows are visible once ``pre_commit`` has returned; a replay sets them to the same again.
+    """Rows are visible when ``pre_commit`` returns; a replay sets them to the same values.
 
-    The register must lie in the same database (``stateschema``).
+    The register must be in the same database (``stateschema``).
     """
 
     def __init__(self, options: PostgresOptions, schema: pa.Schema, task: Task) -> None:
@@ -76,9 +75,9 @@ class IdempotentWriter(OneCopyWriter):
         self._target: Target | None = None
 
     def pre_commit(self) -> Committable | None:
-        """Upsert, if the epoch is still to be written; evidence of it, not a handle to act on.
+        """Upsert, if the epoch may be written; the committable is evidence only.
 
-        An epoch that is over already leaves the table alone: then what is returned is discarded.
+        For a finished epoch nothing is changed, and the committable is discarded.
 
         Raises:
             FencedError: a newer run has taken over; nothing was changed.
@@ -120,9 +119,9 @@ class IdempotentWriter(OneCopyWriter):
         return CopyIn(connection, plan, plan.copy_statement(staged), self._options)
 
     def _upsert(self, connection: Connection[Any], plan: CopyPlan) -> int:
-        """Run the statement and its COMMIT; how many rows it changed.
+        """Run the statement and its COMMIT; returns the number of rows changed.
 
-        Other tasks lock rows in the order of the key too, so a deadlock is another writer's doing.
+        All tasks lock rows in key order, so only other writers can cause a deadlock.
         """
         assert self._apply is not None
         statements = sql.SQL("savepoint staged; {}").format(self._apply)
@@ -161,7 +160,7 @@ class IdempotentWriter(OneCopyWriter):
             raise error
 
     def _check_may_write(self, connection: Connection[Any]) -> None:
-        """Fewer rows changed than were sent: by orderby, by a trigger, or something has moved on."""
+        """Check the register after fewer rows changed than sent; orderby or a trigger may be why."""
         assert connection.info.transaction_status == TransactionStatus.IDLE
         assert self._target is not None
         if connection.execute(self._target.shape_query()).fetchone() != (self._target.shape,):
@@ -173,24 +172,24 @@ class IdempotentWriter(OneCopyWriter):
         if state is None or state.register != task.register:
             place = self._register.as_string()
             raise births.gone(task.job, "was deleted while the job runs", place)
-        # Whether there is a gap was asked when the task began.
+        # Gaps were checked when the task began.
         planned = protocol.plan(state, task.generation, task.epoch, gaps_allowed=True)
         if isinstance(planned, Refused):
             raise planned.error
 
 
 class IdempotentCommitter:
-    """Protocol idempotent: the rows are in the table before a committable exists."""
+    """A ``Committer`` with nothing to do: rows are in the table before a committable exists."""
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
-        """See ``Committer``. What a task reports is evidence, as good as prepared."""
+        """See ``Committer``. A reported committable counts as prepared."""
         return {c.handle: Inspection(Outcome.PREPARED) for c in committables}
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
         return {c.handle: Outcome.COMMITTED for c in committables}
 
     def abort(self, handles: Sequence[HandleName]) -> None:
-        """Nothing: a row cannot be taken back; the epoch is written again over it."""
+        """Nothing: a row cannot be taken back; the epoch's retry overwrites it."""
 
     def in_doubt(self, job: str | None) -> Sequence[InDoubt]:
         return []
@@ -200,7 +199,7 @@ class IdempotentCommitter:
 
 
 class IdempotentCoCommitter(IdempotentCommitter):
-    """Protocol idempotent, a ``CoCommitter``: the register alone is changed."""
+    """A ``CoCommitter`` that changes the register only."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -212,10 +211,9 @@ class IdempotentCoCommitter(IdempotentCommitter):
 
 
 def may_write(register: sql.Identifier, task: Task) -> sql.Composed:
-    """The query that finds the register's row while the task may write its epoch.
+    """The query that finds the register's row if the task may write its epoch.
 
-    It is ``protocol.plan`` in SQL, for a task that has begun: the two are held against each other by
-    a test.
+    It is ``protocol.plan`` in SQL, for a task that has begun; a test compares the two.
     """
     return sql.SQL(_MAY_WRITE).format(
         register=register,
@@ -227,6 +225,6 @@ def may_write(register: sql.Identifier, task: Task) -> sql.Composed:
 
 
 def _staged(plan: CopyPlan) -> sql.Identifier:
-    """The session's temporary table for rows of this shape; sessions live through many epochs."""
+    """The session's temporary table for rows of this shape; sessions last over epochs."""
     shape = staging_columns(plan).as_string()
     return sql.Identifier("pg_temp", f"abs_{blake2b(shape.encode(), digest_size=12).hexdigest()}")

@@ -1,4 +1,4 @@
-"""Nested lists as PostgreSQL's arrays see them: dimensions, and the leaves in order."""
+"""Converts nested lists to the form of PostgreSQL's arrays: dimensions, and leaves in order."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class Unnested:
 
     @property
     def offsets(self) -> Array:
-        """Where the leaves of each row begin, and the end of the last one: shape (rows + 1,)."""
+        """The start of each row's leaves, and the end of the last: shape (rows + 1,)."""
         counts = np.bincount(self.row_of, minlength=len(self.sizes))
         return np.concatenate(([0], np.cumsum(counts))).astype(np.int32)
 
 
 def unnest(array: pa.Array, column: str) -> Unnested:
-    """Take (nested) lists apart.
+    """Convert (nested) lists.
 
     Raises:
-        RowError: PostgreSQL's arrays are rectangular; inner lists of one value differ in length, or
-            one is NULL, or all are empty (then their number would be lost).
+        RowError: the lists are not rectangular: inner lists of one value differ in length, one is
+            NULL, or all are empty (their number would be lost).
     """
     rows = len(array)
     row_of = np.arange(rows)

@@ -1,6 +1,6 @@
 """Decimals in the binary form of numeric: digits to the base of 10,000 (numeric.c, numeric_send).
 
-pgpq does this for a column of its own; here it is for the elements of arrays, in numpy.
+pgpq does this for columns; this is for the elements of arrays.
 """
 
 from __future__ import annotations
@@ -16,11 +16,7 @@ _DIGITS = 11
 
 
 def numeric_values(array: pa.Array) -> tuple[Array, Array]:
-    """The binary forms, end to end, and the length of each in bytes.
-
-    Args:
-        array: decimal128; what stands under a null is encoded like any value.
-    """
+    """The concatenated binary forms of decimal128 values, also under nulls, and their byte lengths."""
     scale = array.type.scale
     limbs, negative = _magnitude(values_of(array, np.dtype(("<u8", 2))))
     pad = -scale % 4
@@ -29,7 +25,7 @@ def numeric_values(array: pa.Array) -> tuple[Array, Array]:
     some = used.any(axis=1)
     first = np.where(some, used.argmax(axis=1), 0)
     last = np.where(some, _DIGITS - used[:, ::-1].argmax(axis=1), 0)  # one past
-    # The least digit stands for 10000 ** -fraction_groups.
+    # The last digit's weight is 10000 ** -fraction_groups.
     fraction_groups = (scale + pad) // 4
     header = np.empty((len(array), 4), np.int16)
     header[:, 0] = last - first

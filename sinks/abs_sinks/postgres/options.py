@@ -32,12 +32,10 @@ _COLUMN = re.compile(r'\s*(?:"((?:[^"]|"")+)"|([^",\s][^",]*?))\s*(?:,|$)')
 
 
 def column_list(text: str) -> tuple[str, ...]:
-    """Column names, separated by commas; one with a comma or a quote in it goes in double quotes.
-
-    Names are taken as written: which columns they mean is for the table to say.
+    """Parse column names separated by commas; double quotes allow commas and quotes in a name.
 
     Raises:
-        OptionError: not such a list, or a name that is given twice.
+        OptionError: not such a list, or a name occurs twice.
     """
     names: list[str] = []
     at = 0
@@ -123,7 +121,7 @@ class PostgresOptions:
 
     @property
     def server(self) -> Server:
-        """Where it listens, and how long to wait for it."""
+        """The server's address and timeouts."""
         return Server(self.address, self.locktimeout, self.connecttimeout)
 
     @property
@@ -132,13 +130,13 @@ class PostgresOptions:
 
     @property
     def replaces(self) -> bool:
-        """Whether each epoch takes the place of all rows that the table holds."""
+        """Whether each epoch replaces all rows of the table."""
         return self.write == "replace"
 
     def replacing(self) -> Self | None:
-        """The same, for epochs that hold the whole result each; None where that cannot be done at once.
+        """These options for epochs that replace the table; None if no single transaction can do it.
 
-        Under ``wal``, with the register in this database: one transaction deletes and inserts then.
+        It can under ``wal``, with the register in this database.
         """
         if self.protocol != "wal":
             return None
@@ -146,10 +144,10 @@ class PostgresOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """Read options as Spark hands them over: text to text, names in any case.
+        """Read options as Spark passes them: text to text, names in any case.
 
         Raises:
-            OptionError: all that is unknown, missing, malformed or contradictory, at once.
+            OptionError: lists all unknown, missing, malformed and contradictory options.
         """
         problems = Problems(NAME)
         values = read_options(given, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE)
@@ -178,7 +176,7 @@ OPTIONS = (
 
 
 def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
-    """Combinations that cannot keep the promise are refused, with the reason."""
+    """Refuse combinations that cannot keep the guarantee."""
     write = values["write"]
     if common.protocol == "2pc" and write == "upsert":
         problems.add(

@@ -1,8 +1,7 @@
-"""The binary forms of values that pgpq does not write: uuid, intervals with months, arrays.
+"""Makes the binary forms that pgpq does not write: of uuid, intervals with months, and arrays.
 
-A value's binary form is what the type's send function gives (PostgreSQL's manual, COPY, Binary
-Format). Here they are made as Arrow binaries, column by column in numpy; pgpq then puts them
-between the other columns of a row.
+A binary form is what the type's send function returns (PostgreSQL's manual, COPY, Binary Format).
+They are made as Arrow binaries, which pgpq copies into the rows.
 """
 
 from __future__ import annotations
@@ -21,13 +20,13 @@ from abs_sinks.text import interval_parts
 
 _EPOCH_DAYS = 10_957
 _EPOCH_US = _EPOCH_DAYS * 86_400_000_000
-"""2000-01-01, where PostgreSQL's dates and timestamps count from, since 1970-01-01."""
+"""2000-01-01, the epoch of PostgreSQL's dates and timestamps, since 1970-01-01."""
 
 _INTERVAL = np.dtype([("us", ">i8"), ("days", ">i4"), ("months", ">i4")])
 
 
 def payload(array: pa.Array, pg: PgType, column: str) -> pa.BinaryArray:
-    """The binary form of each value; null where the value is.
+    """The binary form of each value; null for null.
 
     Args:
         array: of the type that ``fit`` chose, after ``check_values``.
@@ -62,7 +61,7 @@ def payload(array: pa.Array, pg: PgType, column: str) -> pa.BinaryArray:
 
 
 def _big_endian(array: pa.Array) -> Array:
-    """Fixed-width values as PostgreSQL sends them; anything may stand under a null."""
+    """Fixed-width values in big-endian order; values under a null are arbitrary."""
     arrow = array.type
     if pa.types.is_boolean(arrow):
         return values_of(array.cast(pa.uint8()), "u1")

@@ -1,4 +1,4 @@
-"""A settled way from batches of one schema into one table."""
+"""The plan to copy batches of one schema to one table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from abs_sinks.postgres.type_mapping import Wire
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """How batches are copied. Frozen, and can be pickled; encoders are made from it per COPY.
+    """How batches are copied; can be pickled.
 
     Args:
         schema: of the input.
-        columns: in the order in which COPY names them.
+        columns: in COPY's order.
     """
 
     table: Table
@@ -28,12 +28,12 @@ class CopyPlan:
 
     @property
     def format(self) -> Literal["binary", "text"]:
-        """Binary, unless a column's binary form is not known here."""
+        """Binary, unless a column's binary form is unknown."""
         return "text" if any(c.conversion.wire is Wire.TEXT for c in self.columns) else "binary"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The table's columns that are written, as the catalog spells them."""
+        """The written columns, as the catalog spells them."""
         return tuple(planned.column.name for planned in self.columns)
 
     def encoder(self) -> Encoder:

@@ -1,6 +1,6 @@
-"""Can the target keep the promise? Judged from facts, by pure functions; then the sink's preflight.
+"""The sink's preflight of server, role and table: pure functions judge the facts that it reads.
 
-An ERROR would break the promise or stop the job. A WARNING is for a person to look at.
+An ERROR would break the guarantee or stop the job. A WARNING is for a person to look at.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from abs_sinks.postgres.table import Table, read_table
 from abs_sinks.postgres.target import identity_of, plan_for
 
 OLDEST_VERSION = 140000
-"""PostgreSQL 14: the oldest whose functions and catalogs are used here."""
+"""PostgreSQL 14, the oldest with the functions and catalogs used here."""
 
 OLD_PREPARED_SECONDS = 3600.0
-"""A transaction that is prepared for longer was most likely forgotten; it holds back vacuum."""
+"""Age from which a prepared transaction was probably forgotten; it holds back vacuum."""
 
 LOCKS_PER_STAGING_TABLE = 4
 """The table, its TOAST table and index, and its type, while an epoch is applied."""
@@ -47,15 +47,15 @@ def preflight(
     *,
     composes: bool = False,
 ) -> list[Finding]:
-    """Look at server, role, table and registers; change nothing.
+    """Check server, role, table and registers; changes nothing.
 
     Args:
-        schema: of the input; None: the table is looked at, and not if any input fits it.
-        job: the register key; None: other jobs' registers are not looked at.
-        composes: whether the register lies elsewhere: ``wal`` prepares an epoch's transaction then.
+        schema: of the input; None: it is not checked whether the input fits the table.
+        job: the register key; None: other jobs' registers are not checked.
+        composes: whether the register is elsewhere, so that ``wal`` prepares transactions.
 
     Raises:
-        TargetError: the server cannot be looked at.
+        TargetError: the server does not answer, or refuses.
     """
     connection = connect(options.server)
     with connection, translate_errors("looking at the server"):

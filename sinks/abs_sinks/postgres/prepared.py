@@ -1,8 +1,8 @@
-"""Prepared transactions as handles: preparing one, what the server says of them, and ending them.
+"""Prepared transactions as handles: prepares, inspects, commits and rolls back.
 
-The gid is the handle's name. A gid that is gone was either committed or rolled back; the marker row
-that each transaction carries tells which. All of it looks at ``current_database()`` only: a gid of
-another database cannot be ended from here, and is another register's anyway.
+The gid is the handle's name. A missing gid was committed or rolled back; the transaction's marker row
+tells which. Only ``current_database()`` is looked at: other databases' gids belong to other registers,
+and cannot be ended from here.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ RAISE = (
 )
 
 OR_WAL = "set protocol=wal, which applies the rows in an ordinary transaction"
-"""What a task under ``2pc`` could do without."""
+"""The way without prepared transactions, for a task under ``2pc``."""
 
 OR_ALONE = (
     "write this table by a query of its own, with protocol=wal and its register in this database: "
     "rows and register are one ordinary transaction then"
 )
-"""What an epoch under ``wal`` could do without, where its register is elsewhere."""
+"""The way without prepared transactions, for ``wal`` with a register elsewhere."""
 
 
 def _columns(handle: HandleName) -> dict[str, str | int]:
-    """The marker's columns that make its key."""
+    """The key columns of the handle's marker."""
     return {
         "register": handle.register,
         "generation": handle.generation,
@@ -93,13 +93,13 @@ def _columns(handle: HandleName) -> dict[str, str | int]:
 
 
 class _BusyError(Exception):
-    """Another session is ending this prepared transaction right now."""
+    """Another session is ending this prepared transaction."""
 
 
 class PreparedTransactions:
-    """Those of this database. Each call takes a connection in autocommit mode.
+    """The prepared transactions of this database; connections must be in autocommit mode.
 
-    The driver's errors pass through unmapped: callers map them, naming what they were doing.
+    The driver's errors pass through: callers map them.
     """
 
     def __init__(self, options: PostgresOptions) -> None:
@@ -109,11 +109,11 @@ class PreparedTransactions:
     def inspect(
         self, connection: Connection[Any], handles: Sequence[HandleName]
     ) -> dict[HandleName, Inspection]:
-        """What each handle is now. A prepared transaction never expires."""
+        """Inspect each handle. A prepared transaction never expires."""
         if not handles:
             return {}
         prepared = self.existing(connection, handles)
-        # A later statement, hence a later snapshot: what left the list in between is visible to it.
+        # A later statement has a later snapshot, which shows the markers of what left the list.
         return {
             handle: Inspection(
                 Outcome.PREPARED if handle in prepared else self._ended(connection, handle)
@@ -122,16 +122,13 @@ class PreparedTransactions:
         }
 
     def is_prepared(self, connection: Connection[Any], handle: HandleName) -> bool:
-        """Whether the server holds it now."""
+        """Whether the handle is prepared now."""
         return handle in self.existing(connection, [handle])
 
     def commit(
         self, connection: Connection[Any], handles: Iterable[HandleName]
     ) -> dict[HandleName, Outcome]:
-        """COMMIT PREPARED for each, one after another: it cannot run inside a transaction.
-
-        COMMIT PREPARED is durable when it returns, whatever synchronous_commit says (twophase.c).
-        """
+        """COMMIT PREPARED each; durable on return, whatever synchronous_commit is (twophase.c)."""
         outcomes: dict[HandleName, Outcome] = {}
         for handle in handles:
             if outcomes:
@@ -143,12 +140,12 @@ class PreparedTransactions:
     def existing(
         self, connection: Connection[Any], handles: Sequence[HandleName]
     ) -> set[HandleName]:
-        """Those that are prepared now."""
+        """The handles that are prepared now."""
         by_gid = {str(handle): handle for handle in handles}
         return {by_gid[row[0]] for row in connection.execute(_LISTED, (list(by_gid),))}
 
     def in_doubt(self, connection: Connection[Any], job: str | None) -> list[InDoubt]:
-        """Those whose gid parses as a handle of exactly this job, or of any where it is None."""
+        """The prepared handles of this job; None: of any job."""
         named = (
             (HandleName.parse(gid), age, detail) for gid, age, detail in connection.execute(_HELD)
         )
@@ -159,7 +156,7 @@ class PreparedTransactions:
         ]
 
     def abort(self, connection: Connection[Any], handle: HandleName) -> None:
-        """ROLLBACK PREPARED; nothing where it is gone."""
+        """ROLLBACK PREPARED; a missing gid is no error."""
         self._end(connection, "ROLLBACK PREPARED {}", handle)
 
     def marking(self, committable: Committable) -> sql.Composed:
@@ -174,7 +171,7 @@ class PreparedTransactions:
         )
 
     def is_marked(self, connection: Connection[Any], handle: HandleName) -> bool:
-        """Whether the handle's marker is visible: proof that it was committed."""
+        """Whether the handle's marker is visible, which proves its commit."""
         query = sql.SQL(_MARKED).format(marker=self._schema.table("marker"), **_columns(handle))
         try:
             return connection.execute(query).fetchone() is not None
@@ -182,9 +179,9 @@ class PreparedTransactions:
             return False
 
     def forget(self, connection: Connection[Any], state: JobState) -> None:
-        """Delete the markers that ``protocol.sweepable`` lets go, in one statement.
+        """Delete the markers that ``protocol.sweepable`` allows, in one statement.
 
-        Not waiting for the disk: a marker that comes back after a crash of the server does no harm.
+        It does not wait for the disk: a marker that returns after a server crash is harmless.
         """
         open_handles = [handle for decision in state.open for handle in decision.handles]
         query = sql.SQL(_FORGET).format(
@@ -206,7 +203,7 @@ class PreparedTransactions:
         return Outcome.COMMITTED if self.is_marked(connection, handle) else Outcome.UNKNOWN
 
     def _end(self, connection: Connection[Any], statement: str, handle: HandleName) -> bool:
-        """Run the statement on the gid; False where the gid is gone."""
+        """Run the statement on the gid; False: the gid is gone."""
         query = sql.SQL(statement).format(str(handle))
         waiting = Retrying(
             retry=retry_if_exception_type(_BusyError),
@@ -236,13 +233,13 @@ def prepare(
     """Prepare the connection's transaction under the handle's name.
 
     Args:
-        connection: inside the transaction; it is outside of one afterwards, or closed.
-        last: statements that belong to the transaction, sent together with its end.
-        otherwise: how to do without prepared transactions, for the errors.
+        connection: in the transaction; afterwards in none, or closed.
+        last: last statements of the transaction, sent in one message with its end.
+        otherwise: the way without prepared transactions, for the errors.
 
     Raises:
-        UnavailableError: the connection broke, and the server does not say that it is prepared.
-        RefusedError, ContentionError, PreflightError: it cannot be prepared; it is rolled back.
+        UnavailableError: the connection broke, and it is not known to be prepared.
+        RefusedError, ContentionError, PreflightError: it cannot be prepared, and is rolled back.
     """
     statements = sql.SQL("{}; PREPARE TRANSACTION {}").format(last, str(handle))
     try:
@@ -256,7 +253,7 @@ def prepare(
     while result.nextset():
         pass
     if result.statusmessage != "PREPARE TRANSACTION":
-        # A transaction that had failed before answers ROLLBACK, and no error.
+        # A transaction that failed before answers ROLLBACK without an error.
         connection.close()
         raise TargetError(
             f"PREPARE TRANSACTION was answered with {result.statusmessage}.",
@@ -266,7 +263,7 @@ def prepare(
 
 
 def _look_for_it(options: PostgresOptions, handle: HandleName, lost: psycopg.Error) -> None:
-    """The reply is lost: prepared or not? The name is this attempt's alone (I6)."""
+    """After a lost reply, check whether it is prepared; the name is this attempt's alone (I6)."""
 
     def look() -> bool:
         with (
@@ -292,7 +289,7 @@ def _look_for_it(options: PostgresOptions, handle: HandleName, lost: psycopg.Err
 
 
 def _may_have_happened(error: psycopg.Error) -> bool:
-    """The connection broke, or the server ended the session: PREPARE may have taken effect."""
+    """Whether PREPARE may have taken effect: the connection broke, or the session was ended."""
     state = error.sqlstate
     return state is None or state[:2] in ("08", "57")
 

@@ -1,7 +1,7 @@
-"""Where the marker of a prepared transaction lies, which alone proves that it was committed.
+"""Records the schema of a prepared transaction's marker, the only proof of its commit.
 
-Where the register lies elsewhere, nothing else would tell that the option ``stateschema`` was changed:
-without its marker, what is committed would be taken for lost. So a committable says it.
+With a register elsewhere a changed option ``stateschema`` would hide the marker, and committed rows
+would be taken for lost. So a committable records the schema.
 """
 
 from __future__ import annotations
@@ -15,24 +15,20 @@ _SCHEMA = "stateschema"
 
 
 def noted(stateschema: str | None) -> tuple[tuple[str, str], ...]:
-    """Of a committable of protocol ``2pc``.
-
-    Args:
-        stateschema: of its marker; None where the register lies there, too.
-    """
+    """The ``extra`` of a committable of ``2pc``; None: the register is in the same schema."""
     return ((PROTOCOL, "2pc"), *(((_SCHEMA, stateschema),) if stateschema is not None else ()))
 
 
 def check_proof_is_here(
     stateschema: str, committables: Sequence[Committable], found: Mapping[HandleName, Outcome]
 ) -> None:
-    """Refuse to tell what became of a handle whose marker would lie in another schema.
+    """Refuse an unknown outcome of a handle whose marker is in another schema.
 
     Args:
-        stateschema: where markers were looked for.
+        stateschema: the schema of the markers that were read.
 
     Raises:
-        ConfigError: one is neither prepared nor marked, and says another schema.
+        ConfigError: a handle is neither prepared nor marked, and records another schema.
     """
     for committable in committables:
         there = dict(committable.extra).get(_SCHEMA, stateschema)

@@ -1,8 +1,8 @@
 """The register in PostgreSQL: one row per job, changed by ``UPDATE ... WHERE version = ...``.
 
-Durable when a call returns: sessions never run with synchronous_commit off (``connection``). Each
-call is one statement in a transaction of its own; a statement whose reply is lost either happened or
-not, which ``load`` tells once the server has ended it.
+A change is durable when its call returns: sessions never have synchronous_commit off (``connection``).
+Each call is one statement in its own transaction. After a lost reply ``load`` tells the outcome, once
+the server has ended the statement.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ values ({job}, 1, {target}, {state}::jsonb)
 on conflict (job) do nothing returning version::text
 """
 
-# The register id is compared too: after `retire` versions begin anew under another id, and a request
-# delayed since then must not meet its version again.
+# The register id is compared too: after `retire` versions restart under another id, and a request
+# delayed since then must not match its version again.
 _UPDATE = """
 update {register}
    set version = version + 1, target = {target}, state = {state}::jsonb, changed = now()
@@ -47,10 +47,7 @@ returning version::text
 
 
 class PostgresRegister:
-    """A ``RegisterStore`` in the table ``register`` of the state schema.
-
-    The table is made by the first write; until then every job is unknown.
-    """
+    """A ``RegisterStore`` in the table ``register`` of the state schema; the first write creates it."""
 
     option = "stateschema"
 
@@ -79,7 +76,7 @@ class PostgresRegister:
         return persistently(self._options, state, once)
 
     def jobs(self) -> Sequence[Stored]:
-        """Every job in this state schema, by name."""
+        """Every job in this state schema, sorted by name."""
         query = self._sql("select state::text, version::text, job from {register} order by job")
         with leased(self._options.server) as connection, translate_errors("listing the registers"):
             try:
@@ -130,7 +127,7 @@ class PostgresRegister:
         )
 
     def place(self, job: str) -> str:
-        """Where the job's row lies, for people."""
+        """Where the job's row is, for messages."""
         return f"{self._where(job)} at {self._options.address.label}"
 
     def _read(self, connection: Connection[Any], job: str) -> tuple[str, str] | None:
@@ -141,7 +138,7 @@ class PostgresRegister:
             return None
 
     def _sql(self, text: str, **values: str | int) -> sql.Composed:
-        # Values as literals, not as parameters: an identifier may have a % in it.
+        # Literals, not parameters: an identifier may contain a %.
         return sql.SQL(text).format(register=self._schema.table("register"), **values)
 
     def _state(self, job: str, text: str) -> JobState:
@@ -160,7 +157,7 @@ class PostgresRegister:
 
 
 def swapping(schema: MetadataSchema, expected: Version | None, state: JobState) -> sql.Composed:
-    """The statement that compares and sets; it returns the new version, or no row."""
+    """The compare-and-set statement; it returns the new version, or no row."""
     return sql.SQL(_INSERT if expected is None else _UPDATE).format(
         register=schema.table("register"),
         job=state.job,
@@ -172,10 +169,10 @@ def swapping(schema: MetadataSchema, expected: Version | None, state: JobState) 
 
 
 def persistently(options: PostgresOptions, state: JobState, swap: Callable[[], T]) -> T:
-    """Call ``swap``; where a transaction of a lower generation is in its way, end that, and again.
+    """Call ``swap``; if a lower generation's transaction blocks it, end that and retry.
 
     Raises:
-        ContentionError: something else is in its way, for longer than ``locktimeout``.
+        ContentionError: something else blocks it for longer than ``locktimeout``.
     """
     for _ in range(SWAP_TRIES - 1):
         try:

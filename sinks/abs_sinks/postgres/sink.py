@@ -31,19 +31,16 @@ log = logging.getLogger(__name__)
 
 
 class PostgresSink:
-    """Writes batches of one schema into one table, exactly once.
+    """Writes batches of one schema to one table, exactly once.
 
-    Cheap to build and to pickle: it connects when it is first used, over connections that the
-    process keeps.
+    It connects at its first use, over connections that the process keeps.
 
     Args:
-        options: where and how.
-        schema: of every batch.
-        co_commit: whether the register lies in this database (``register``). Pass False where it is
-            elsewhere, as for an epoch over several sinks.
+        co_commit: whether the register is in this database (``register``); False for an epoch over
+            several sinks.
 
     Raises:
-        OptionError: the protocol, or replacing what the table holds, needs the register there.
+        OptionError: the protocol, or replacing the table's rows, needs the register there.
     """
 
     def __init__(
@@ -90,10 +87,7 @@ class PostgresSink:
                 return TwoPhaseWriter(self._options, self._schema, task, elsewhere=elsewhere)
 
     def committer(self) -> ByProtocol:
-        """A ``CoCommitter`` for ``wal`` and ``idempotent`` where the register is in this database.
-
-        Where it is elsewhere, a ``Composer`` for ``wal``.
-        """
+        """A ``CoCommitter`` for ``wal`` and ``idempotent``; a ``Composer`` for a register elsewhere."""
         tables = Tables.only(self._options, self._schema)
         return committer_of(tables, co_commit=self._co_commit)
 
@@ -127,8 +121,8 @@ class PostgresSink:
         return row == (True,)
 
     def reach(self) -> None:
-        """See ``Reachable``; what it reads of the table every writer needs, once in a process."""
+        """See ``Reachable``. It resolves the table, which every writer needs."""
         resolve(self._options, self._schema)
 
     def close(self) -> None:
-        """Nothing: writers hold their connection, and the process keeps idle ones for the next sink."""
+        """Nothing: the process keeps idle connections for the next sink."""

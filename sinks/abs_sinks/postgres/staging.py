@@ -1,11 +1,11 @@
 """Staging tables as handles: one per attempt of a task, in the state schema.
 
-A handle's name can be longer than an identifier, so the table is named by its digest and carries the
-name as its comment. A table is ours if its comment parses as a handle and digests to its name.
+A handle's name can be longer than an identifier, so its digest names the table and its comment holds
+the name. A table is ours if its comment parses as a handle with that digest.
 
-UNLOGGED where the epoch co-commits with the register: a crash of the server empties such a table,
-which the count of rows tells before anything is applied. LOGGED otherwise: an epoch over several sinks
-costs more to write again.
+Tables are UNLOGGED if the epoch co-commits with the register: a server crash empties them, which the
+count of rows shows before anything is applied. Otherwise LOGGED: retrying an epoch over several sinks
+costs more.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Staging:
         self._schema = options.stateschema
 
     def table(self, handle: HandleName) -> sql.Identifier:
-        """The table of a handle, whether it exists or not."""
+        """The name of a handle's table."""
         return sql.Identifier(self._schema, _table_name(handle))
 
     def creating(self, handle: HandleName, plan: CopyPlan, *, logged: bool) -> sql.Composed:
-        """The statements that make the table, inside a transaction.
+        """The statements that create the table in a transaction.
 
-        An UNLOGGED one does not wait for the disk: should its creation be lost, so are its rows.
+        UNLOGGED does not wait for the disk: a crash that loses its creation loses its rows anyway.
         """
         return sql.SQL("; ").join(
             [
@@ -67,20 +67,20 @@ class Staging:
     def existing(
         self, connection: Connection[Any], handles: Sequence[HandleName]
     ) -> set[HandleName]:
-        """Those whose table is there."""
+        """The handles whose table exists."""
         if not handles:
             return set()
         by_name = {self.table(handle).as_string(): handle for handle in handles}
         return {by_name[row[0]] for row in connection.execute(_EXISTING, (list(by_name),))}
 
     def held(self, connection: Connection[Any], handles: Sequence[HandleName]) -> set[HandleName]:
-        """Those whose table a prepared transaction has locked: it was composed of them."""
+        """The handles whose table is locked by the prepared transaction composed of them."""
         schema = sql.Identifier(self._schema).as_string()
         locked = {row[0] for row in connection.execute(sql.SQL(_LOCKED).format(schema=schema))}
         return {handle for handle in handles if _table_name(handle) in locked}
 
     def in_doubt(self, connection: Connection[Any], job: str | None) -> list[InDoubt]:
-        """Those that bear the name of the handle in their comment: of exactly this job, or of any."""
+        """The handles of this job's tables, by their comments; None: of any job's."""
         schema = sql.Identifier(self._schema).as_string()
         found = []
         for name, relation, detail in connection.execute(sql.SQL(_HELD).format(schema=schema)):
@@ -100,7 +100,7 @@ class Staging:
         return sql.SQL("drop table {}").format(sql.SQL(", ").join(map(self.table, handles)))
 
     def abort(self, connection: Connection[Any], handle: HandleName) -> None:
-        """Drop the table; nothing where it is gone."""
+        """Drop the table; a missing one is no error."""
         connection.execute(sql.SQL("drop table if exists {}").format(self.table(handle)))
 
 

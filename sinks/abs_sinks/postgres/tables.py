@@ -1,4 +1,4 @@
-"""Which table the rows of a handle are for: of one sink, or of several that share transactions."""
+"""Finds the table of a handle's rows: of one sink, or of several that share transactions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What an epoch has staged for one table."""
+    """An epoch's staged rows for one table."""
 
     table: Table
     staged: tuple[Committable, ...]
@@ -43,11 +43,11 @@ class Part:
 
 
 class Tables:
-    """The tables of one database that one committer applies rows to.
+    """The tables of one database to which one committer applies rows.
 
     Args:
-        by_number: of the sinks that share its transactions; in this order rows are applied, so that
-            a table comes after those that it refers to. One table alone has the handles of any number.
+        by_number: by the sink's number, in the order of applying: a table after those that it refers
+            to. A single table takes handles of any number.
     """
 
     def __init__(self, by_number: Mapping[int, Table]) -> None:
@@ -60,14 +60,14 @@ class Tables:
 
     @property
     def options(self) -> PostgresOptions:
-        """Of the first one: server, state schema and protocol are the same for all."""
+        """The first sink's options: server, state schema and protocol are the same for all."""
         return next(iter(self._by_number.values())).options
 
     def parts(self, staged: Sequence[Committable]) -> list[Part]:
-        """What is staged, table by table; those for which there is nothing to do are left out.
+        """The staged rows by table, without tables that have nothing to do.
 
         Raises:
-            ProtocolError: a handle is of no sink among these.
+            ProtocolError: a handle is of none of these sinks.
         """
         shares: dict[int, list[Committable]] = {number: [] for number in self._by_number}
         for committable in staged:

@@ -1,7 +1,7 @@
-"""What is written to: the table's identity, its shape, and the plan by which rows get there.
+"""Resolves the target table: its identity, its shape, and the copy plan.
 
-Resolved once per process and kept: engines build the sink anew for every task of every epoch. What
-is kept is checked against the server inside each writing transaction, by ``shape``.
+It is cached per process, because engines build a sink per task. Each writing transaction checks the
+cached ``shape`` against the server.
 """
 
 from __future__ import annotations
@@ -40,14 +40,13 @@ taken without a word. A column that the input lacks may come and go: the server 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A table, as it was when the plan was made.
+    """A resolved table.
 
     Args:
         identity: ``postgres:<system identifier>/<database>/<schema>.<table>``.
-        plan: how batches of the input's schema are copied into it.
-        shape: digest of its columns.
+        shape: digest of its columns when the plan was made.
         key: the columns that identify a row, for ``upsert``.
-        orderby: the columns whose greatest values say which of several rows of a key is taken.
+        orderby: the columns whose greatest values select one of several rows of a key.
     """
 
     identity: str
@@ -61,16 +60,16 @@ class Target:
         return self.plan.table
 
     def shape_query(self) -> sql.Composed:
-        """The statement whose one value equals ``shape`` while the plan is right."""
+        """The query of the table's present ``shape``."""
         return shape_query(self.plan)
 
 
 def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
-    """The target of these options for input of this schema; creates the table if it may.
+    """Resolve the target for this input; creates the table with ``createtable``.
 
     Raises:
         SchemaError: the table is missing, or the input does not fit it.
-        PreflightError: it is of a kind that cannot be written to.
+        PreflightError: its kind cannot be written to.
         TargetError: the server refused or did not answer.
     """
     key = _key(options, schema)
@@ -90,12 +89,12 @@ def resolve(options: PostgresOptions, schema: pa.Schema) -> Target:
 
 
 def forget(options: PostgresOptions, schema: pa.Schema) -> None:
-    """Resolve anew the next time: the table has changed, or is gone."""
+    """Drop the cached target: the table has changed, or is gone."""
     pool(options.server).forget(_key(options, schema))
 
 
 def altered(options: PostgresOptions, schema: pa.Schema, target: Target) -> SchemaError:
-    """The error for a table whose shape is not the planned one any more; it is read anew next."""
+    """The error for a table that was altered since the plan; drops the cached target."""
     forget(options, schema)
     return SchemaError(
         f"Table {target.table.label} was altered since this process looked at it.",
@@ -106,10 +105,7 @@ def altered(options: PostgresOptions, schema: pa.Schema, target: Target) -> Sche
 def missing_column(
     options: PostgresOptions, plan: CopyPlan, error: psycopg.errors.NotNullViolation
 ) -> SchemaError | None:
-    """The error that a start would give, where the table has come to need a column of the input.
-
-    None where the column is the input's own: then one of its values is NULL.
-    """
+    """The error for a new NOT NULL column that the input lacks; None if the input has the column."""
     if error.diag.column_name in plan.names:
         return None
     forget(options, plan.schema)
@@ -129,13 +125,11 @@ def shape_query(plan: CopyPlan) -> sql.Composed:
 def plan_for(
     connection: Connection[Any], options: PostgresOptions, schema: pa.Schema, *, create: bool
 ) -> tuple[CopyPlan, tuple[str, ...], tuple[str, ...]]:
-    """The plan for the table as it is now, the columns of the key and of the option orderby.
-
-    The driver's errors pass through.
+    """The plan for the table as it is now, its key and its orderby. The driver's errors pass through.
 
     Raises:
         SchemaError: the table is missing and may not be created, or the input does not fit it.
-        PreflightError: it is of a kind that cannot be written to.
+        PreflightError: its kind cannot be written to.
     """
     plan = plan_columns(schema, _table(connection, options, schema, create=create))
     ordering = tuple(resolve_column(plan, name, "orderby") for name in options.orderby)
@@ -153,11 +147,11 @@ def identity_of(
 ) -> str | None:
     """``postgres:<system identifier>/<database>/<schema>.<table>``, the same on every route.
 
-    The identifier is made by initdb; a physical replica shares it, a logical copy does not. Where
-    the role may not read it, an id kept in the state schema stands in for it.
+    initdb makes the system identifier; a physical replica shares it, a logical copy does not. If the
+    role may not read it, an id in the state schema is used instead.
 
     Args:
-        mint: whether such an id may be made; where there is none the identity is None.
+        mint: whether such an id may be created; else the result without one is None.
     """
     row = connection.execute(
         "select current_database(), has_function_privilege('pg_control_system()', 'execute')"
@@ -189,7 +183,7 @@ def identity_at(options: PostgresOptions) -> str | None:
 
 
 def _plain(name: str) -> str:
-    """Quoted where it could be mistaken for something else."""
+    """The name, quoted if it is ambiguous."""
     return name if _PLAIN.fullmatch(name) else sql.Identifier(name).as_string()
 
 
@@ -205,7 +199,7 @@ def _minted(connection: Connection[Any], schema: MetadataSchema) -> tuple[str] |
 
 
 def _kept(connection: Connection[Any], schema: MetadataSchema) -> tuple[str] | None:
-    """The id that was made before."""
+    """The id in the state schema, if any."""
     table = schema.table("server")
     there = connection.execute(
         "select to_regclass(%s) is not null", (table.as_string(),)

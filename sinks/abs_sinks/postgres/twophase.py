@@ -31,7 +31,7 @@ from abs_sinks.postgres.tables import Table
 from abs_sinks.postgres.target import Target, altered, forget
 
 MANY_HANDLES = 8
-"""From so many on, handles are committed over several connections."""
+"""Number of handles from which several connections commit them."""
 
 COMMIT_SESSIONS = 4
 
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 class _TaskTransaction:
-    """Rows of one task, copied into one table after another, as their batches come."""
+    """A task's transaction, with a COPY into one table after another."""
 
     def __init__(self, options: PostgresOptions, task: Task, *, elsewhere: bool) -> None:
         self._options = options
@@ -80,7 +80,7 @@ class _TaskTransaction:
             self._connection.close()
 
     def _begin(self, table: Table) -> CopyIn:
-        """A COPY into the table; of one that went to another table all rows are taken before."""
+        """Begin a COPY into the table, after the end of the one into another table."""
         self._finish_copy()
         target = table.target()
         if self._connection is None:
@@ -103,20 +103,20 @@ class _TaskTransaction:
             self._digests.append(copy.digest)
 
     def _digest(self) -> str:
-        """Of the bytes that were sent, COPY by COPY."""
+        """A digest of the bytes sent, COPY by COPY."""
         if len(self._digests) == 1:
             return self._digests[0]
         return f"xxh3_128:{xxhash.xxh3_128(' '.join(self._digests).encode()).hexdigest()}"
 
 
 class TwoPhaseWriter(_TaskTransaction):
-    """COPY into the table, a marker row, PREPARE TRANSACTION: all in one transaction of its own.
+    """COPY into the table, a marker row and PREPARE TRANSACTION, in one transaction.
 
-    The transaction begins with the first row. Waits at most ``locktimeout`` for a lock: a prepared
-    orphan of an earlier attempt can hold one until the next run sweeps it.
+    It begins with the first row. It waits at most ``locktimeout`` for a lock: an orphan of an earlier
+    attempt can hold one until the next run sweeps it.
 
     Args:
-        elsewhere: whether the register lies elsewhere than the markers.
+        elsewhere: whether the register is elsewhere than the markers.
     """
 
     def __init__(
@@ -130,9 +130,9 @@ class TwoPhaseWriter(_TaskTransaction):
 
 
 class GroupTwoPhaseWriter(_TaskTransaction):
-    """A ``GroupWriter``: as ``TwoPhaseWriter``, for the tables of several sinks in one transaction.
+    """A ``GroupWriter``: as ``TwoPhaseWriter``, for several sinks' tables in one transaction.
 
-    A row is there for the foreign keys of rows that are written after it.
+    Foreign keys of later rows see earlier rows.
     """
 
     def __init__(self, tables: Mapping[int, Table], task: Task) -> None:
@@ -151,7 +151,7 @@ class GroupTwoPhaseWriter(_TaskTransaction):
 
 
 class TwoPhaseCommitter:
-    """Protocol 2pc: a ``Committer`` for prepared transactions."""
+    """A ``Committer`` for prepared transactions."""
 
     def __init__(self, options: PostgresOptions) -> None:
         self._options = options
@@ -170,7 +170,7 @@ class TwoPhaseCommitter:
         if len(prepared) < MANY_HANDLES:
             return self._commit(prepared)
         done: dict[HandleName, Outcome] = {}
-        # Each waits for the disk; the server flushes for several sessions at once.
+        # Each commit waits for the disk; the server flushes several sessions' commits together.
         with ThreadPoolExecutor(COMMIT_SESSIONS) as pool:
             shares = [prepared[n::COMMIT_SESSIONS] for n in range(COMMIT_SESSIONS)]
             for outcomes in pool.map(self._commit, shares):
@@ -196,7 +196,7 @@ class TwoPhaseCommitter:
             return self._prepared.in_doubt(connection, job)
 
     def forget(self, state: JobState) -> None:
-        """Delete markers. Those of ``wal`` are the same table's."""
+        """Delete markers, also those of ``wal``."""
         try:
             with leased(self._options.server) as connection, translate_errors("deleting markers"):
                 self._prepared.forget(connection, state)
@@ -213,11 +213,11 @@ class TwoPhaseCommitter:
 
 
 def begin_on_planned_shape(connection: Connection[Any], table: Table, target: Target) -> None:
-    """Begin a transaction that holds the table in the shape of the plan; one round trip.
+    """Begin a transaction that locks the table in the planned shape; one round trip.
 
     Raises:
-        SchemaError: the table was altered since it was planned.
-        ContentionError: something holds a lock on the table, for longer than ``locktimeout``.
+        SchemaError: the table was altered since the plan.
+        ContentionError: a lock on the table is held for longer than ``locktimeout``.
     """
     timeout = sql.SQL("SET LOCAL lock_timeout = {}").format(round(table.options.locktimeout * 1000))
     deferred = sql.SQL("SET CONSTRAINTS ALL DEFERRED")
@@ -227,7 +227,7 @@ def begin_on_planned_shape(connection: Connection[Any], table: Table, target: Ta
 def hold_planned_shape(
     connection: Connection[Any], table: Table, target: Target, *before: sql.Composable
 ) -> None:
-    """Hold one more table in the shape of its plan, after these statements; one round trip.
+    """Lock one more table in its planned shape, after these statements; one round trip.
 
     Raises:
         SchemaError, ContentionError: as ``begin_on_planned_shape``.

@@ -1,10 +1,9 @@
-"""Which values fit into which column without loss, and how they get onto the wire.
+"""Maps Arrow types to column types without loss, and selects the wire format.
 
-The rule: a conversion is allowed if every value of the input's type has one exact image in the
-column's type, or if those that have none can be told apart and refused (text too long for
-varchar(n), a fraction of a second that timestamp(0) would round). All others are refused before
-the first row. In particular a moment (Spark TIMESTAMP) is not a wall clock (TIMESTAMP_NTZ), and no
-number passes through a binary fraction that cannot hold it.
+A conversion is allowed if the column's type holds every value of the input's type exactly, or if the
+other values can be detected and refused (text too long for varchar(n), a fraction that timestamp(0)
+would round). All others are refused before the first row. So an instant (Spark TIMESTAMP) does not
+become a local time (TIMESTAMP_NTZ), and no number a float that cannot hold it.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from abs_sinks.refusals import MisfitError
 
 
 class Wire(Enum):
-    """How the values of a column are put onto the wire."""
+    """The wire format of a column."""
 
     ARROW = "arrow"
     """pgpq writes the Arrow values as they are."""
@@ -49,11 +48,7 @@ class Conversion:
 
 
 def fit(arrow: pa.DataType, pg: PgType) -> Conversion:
-    """How values of ``arrow`` become values of ``pg``.
-
-    Raises:
-        MisfitError: they do not, or not without loss.
-    """
+    """The conversion of ``arrow`` to ``pg``; ``MisfitError`` if there is none without loss."""
     plain = plain_type(arrow)
     if not can_cast(arrow, plain):
         raise MisfitError(f"Arrow type {arrow} is not supported", "cast it in Spark")
@@ -135,7 +130,7 @@ def _fit_decimal(plain: pa.DataType, pg: PgType) -> _Answer:
     raise _misfit(plain, pg)
 
 
-# Types whose text input is PostgreSQL's own affair: a string is passed on as that text.
+# Types whose text input only PostgreSQL parses: a string is passed on as that text.
 _HAS_SPARK_TYPE = frozenset(
     {"bool", "int2", "int4", "int8", "float4", "float8", "numeric", "bytea"}
     | {"date", "time", "timestamp", "timestamptz"}

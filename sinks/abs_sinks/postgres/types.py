@@ -1,4 +1,4 @@
-"""PostgreSQL's types as far as the wire needs them: what the catalog says, resolved."""
+"""PostgreSQL's types, as the wire format needs them, from the catalog."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 TEXT_RECEIVERS = frozenset({"textrecv", "varcharrecv", "bpcharrecv", "json_recv", "enum_recv"})
-"""Receive functions that take plain text in a binary COPY: citext and enums are among their users.
+"""Receive functions that take plain text in a binary COPY; citext and enums use them.
 
-``xml_recv`` is left out on purpose: it believes an encoding that the document declares.
+``xml_recv`` is left out: it follows an encoding that the document declares.
 """
 
 ARRAY_MAX_DIMENSIONS = 6
@@ -95,7 +95,7 @@ class Column:
 
     @property
     def fills_itself(self) -> bool:
-        """Whether the server has a value of its own for a row that brings none."""
+        """Whether the server fills the column for a row without a value."""
         return self.has_default or bool(self.identity) or self.generated
 
 

@@ -1,4 +1,4 @@
-"""Protocol wal: the task's rows in a staging table of its own, committed and durable, not applied."""
+"""Protocol wal: a task commits its rows to a staging table, and the epoch's commit applies them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ from abs_sinks.postgres.target import resolve
 class WalWriter(OneCopyWriter):
     """Creates a staging table, copies into it, commits.
 
-    A commit whose reply is lost is not looked for: the attempt's name is its own (I6), so the table
-    is swept like any other that no decision names.
+    A table whose commit got no reply is swept, as any that no decision names: its name is unique (I6).
 
     Args:
         logged: whether the rows must survive a crash of the server (see ``staging``).
@@ -65,7 +64,7 @@ class WalWriter(OneCopyWriter):
 
 
 class WalCommitter:
-    """Protocol wal: a ``Committer`` for staging tables, with a marker as the proof of a commit."""
+    """A ``Committer`` for staging tables, with a marker as the proof of a commit."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -87,7 +86,7 @@ class WalCommitter:
     def abort(self, handles: Sequence[HandleName]) -> None:
         with leased(self._options.server) as connection:
             with translate_errors("looking for handles to abort"):
-                # A decided epoch's staging tables go with the transaction that was composed of them.
+                # A decided epoch's staging tables are dropped by the transaction composed of them.
                 mine = self._staging.existing(connection, handles)
                 mine -= self._staging.held(connection, handles)
 
@@ -109,10 +108,7 @@ class WalCommitter:
 
 
 class WalComposer(WalCommitter):
-    """Protocol wal, a ``Composer``: the register lies elsewhere, so the decision is made before.
-
-    What is composed is a prepared transaction, and from then on a handle like those of ``2pc``.
-    """
+    """A ``Composer``, for a register elsewhere: it composes a prepared transaction, as ``2pc`` has."""
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
         """See ``Composer``.
@@ -127,7 +123,7 @@ class WalComposer(WalCommitter):
 
 
 class WalCoCommitter(WalCommitter):
-    """Protocol wal, a ``CoCommitter``: the register lies in the same database."""
+    """A ``CoCommitter``, for a register in the same database."""
 
     def co_commit(
         self, committables: Sequence[Committable], expected: Version | None, state: JobState

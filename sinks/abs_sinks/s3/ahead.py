@@ -1,4 +1,4 @@
-"""Batches are read in a thread of their own while the caller encodes the ones before."""
+"""Reads batches ahead in a thread, while the caller encodes earlier ones."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 AHEAD = 8
-"""How many batches are read before they are asked for: what they hold is in memory."""
+"""Batches read ahead, and held in memory."""
 
 Batches = Generator[pa.RecordBatch, None, None]
 
 
 def reading_ahead(batches: Batches, count: int = AHEAD) -> Batches:
-    """The same batches in the same order; an error comes where it would have come.
+    """Yield the same batches in order; an error comes at its place.
 
-    The caller closes it (``contextlib.closing``): ``batches`` are closed then, by the thread that
-    reads them, and the thread has ended.
+    The caller closes it (``contextlib.closing``), which closes ``batches`` and ends the thread.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="abs-s3-read") as pool:
         coming = deque(pool.submit(next, batches, None) for _ in range(count))

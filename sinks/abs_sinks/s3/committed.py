@@ -1,4 +1,4 @@
-"""What of a folder is committed: for readers, and for audits."""
+"""Lists the committed files of a folder, for readers and audits."""
 
 from __future__ import annotations
 
@@ -16,28 +16,27 @@ from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.register import Cell, S3Register
 
 LOOK_SECONDS = 20.0
-"""For how long a reader begins anew whose manifests were folded meanwhile."""
+"""How long a reader retries when its manifests were folded meanwhile."""
 
 
 def committed_files(options: S3Options, beside: Sequence[Location] = ()) -> list[CommittedFile]:
-    """Every data file of ours in the folder that is committed, by key.
+    """The committed data files of the folder, sorted by key.
 
-    Each job's epochs are whole: those that its register held as finished at one moment. Files that
-    2pc and wal wrote are committed by being there; those of ``idempotent`` only by a manifest. Whether
-    what a manifest names is still there is told by who opens it: see ``is_gone``.
+    Of each job these are whole epochs: those finished in its register at one moment. A file of 2pc or
+    wal is committed if it exists, one of ``idempotent`` if a manifest names it; such a file may have
+    been deleted since (``is_gone``).
 
     Args:
         options: with ``protocol=idempotent``, files of other protocols are left out.
-        beside: other state locations of jobs that write there. That of ``options`` is looked at
-            besides, and ``_abs`` in the path.
+        beside: further state locations of jobs, besides that of ``options`` and ``_abs`` in the path.
 
     Raises:
-        RegisterLostError: files go by a manifest, and no register of their job was found.
+        RegisterLostError: a file needs a manifest, and its job's register was not found.
         TargetError: the server refused or went away.
     """
     jobs = _Jobs(_states(options, beside))
     jobs.read_all()
-    # Registers first, and files after: what a manifest names is there before the manifest is.
+    # Registers first, then files: files exist before the manifest that names them.
     for listed in Objects(options.bucket).list(options.path.folder):
         name = FileName.parse(listed.key.rpartition("/")[2])
         if name is None or not _is_in(options.path, listed.key):
@@ -50,10 +49,7 @@ def committed_files(options: S3Options, beside: Sequence[Location] = ()) -> list
 
 
 def is_gone(path: Location, key: str) -> CorruptionError | None:
-    """What to raise where a committed file is not there any more.
-
-    None where no manifest names it: a file that is committed by being there, and was deleted.
-    """
+    """The error for a missing committed file; None if no manifest names it: it was deleted."""
     name = FileName.parse(key.rpartition("/")[2])
     if name is None or not name.by_manifest:
         return None
@@ -67,19 +63,19 @@ def is_gone(path: Location, key: str) -> CorruptionError | None:
 
 
 def _states(options: S3Options, beside: Sequence[Location]) -> list[S3Options]:
-    """The same folder with each state location that its jobs may have."""
+    """The folder's options with each possible state location."""
     places = dict.fromkeys((None, options.statepath, *beside))
     return [replace(options, statepath=place) for place in places]
 
 
 @dataclass(slots=True)
 class _Jobs:
-    """The jobs that write to one folder, as far as they were read.
+    """The jobs read so far that write to one folder.
 
     Args:
-        states: each place where their registers may be.
-        files: what their manifests name.
-        registers: the ids of their registers: a job that was renamed keeps it.
+        states: possible places of their registers.
+        files: named by their manifests.
+        registers: ids of their registers; a renamed job keeps its id.
     """
 
     states: Sequence[S3Options]
@@ -92,11 +88,7 @@ class _Jobs:
                 self._read(state, job)
 
     def require(self, name: FileName, listed: Listed, path: Location) -> None:
-        """The file's job must be known; it is looked for once more, as it may have begun meanwhile.
-
-        Raises:
-            RegisterLostError: its register, which was there before the file, is not.
-        """
+        """Find the file's job, which may have started meanwhile; else ``RegisterLostError``."""
         if name.handle.register in self.registers:
             return
         for state in self.states:
@@ -105,7 +97,7 @@ class _Jobs:
             raise _unknown(name, listed, path, [state.state for state in self.states])
 
     def _read(self, state: S3Options, job: str) -> None:
-        # A manifest that is gone was folded: the register lists another one by now.
+        # A missing manifest was folded: the register lists another by now.
         found = Patience(seconds=LOOK_SECONDS).retry(partial(_of, state, job))
         if found is not None:
             cell, files = found
@@ -123,7 +115,7 @@ def _of(options: S3Options, job: str) -> tuple[Cell, list[CommittedFile]] | None
 
 
 def _is_in(path: Location, key: str) -> bool:
-    """Whether a sink of this path has put it there: one of a path below it has folders of its own."""
+    """Whether a sink of this path, not of a path below it, put the file there."""
     folders = key.removeprefix(path.folder).split("/")[:-1]
     return key.startswith(path.folder) and all("=" in folder for folder in folders)
 

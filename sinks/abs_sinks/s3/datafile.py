@@ -1,4 +1,4 @@
-"""One data file that is being written: batches are gathered into row groups, encoded and uploaded."""
+"""A data file being written: gathers batches to row groups, encodes and uploads them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class DataFile:
 
     @property
     def full(self) -> bool:
-        """Whether the next rows belong into another file."""
+        """Whether the next rows go to another file."""
         return self._out.tell() >= self._options.maxfilesize
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Take the rows.
 
         Raises:
-            RowError: a value has no form in this format.
+            RowError: the format cannot hold a value.
             TargetError: a part could not be uploaded.
         """
         self._gathered.append(batch)
@@ -39,7 +39,7 @@ class DataFile:
             self.flush()
 
     def flush(self) -> None:
-        """Encode what is gathered, as one row group."""
+        """Encode the gathered rows as one row group."""
         if not self._gathered:
             return
         table = pa.Table.from_batches(self._gathered, self._schema)
@@ -59,6 +59,6 @@ class DataFile:
         return self._out.finish()
 
     def discard(self) -> None:
-        """Give it up, at best effort. Never raises."""
+        """Abort the upload, at best effort. Never raises."""
         self._gathered = []
         self._out.discard()

@@ -1,6 +1,6 @@
-"""ListParts and CompleteMultipartUpload, past boto3 (``abs_clients.s3.direct``).
+"""ListParts and CompleteMultipartUpload without boto3 (``abs_clients.s3.direct``).
 
-None is no answer: the same request is to be sent by boto3, which tries again and reports errors.
+They return None without a usable answer: then boto3 sends the request, retries it and reports errors.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _SPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
 
 
 def parts(bucket: Bucket, key: str, upload_id: str) -> dict[tuple[int, str], int] | None:
-    """Size of each part of an open upload, by number and ETag; None: no answer.
+    """Size of each part of an open upload, by number and ETag.
 
-    Only a whole list of this upload's parts is one. An upload that is gone gives none, too.
+    None: no complete list of this upload's parts, or the upload is gone.
     """
     root = direct(bucket.server).ask(
         Call("ListParts", "GET", "ListPartsResult", bucket.name, key, {"uploadId": upload_id})
     )
     if root is None or (said := texts(root)).get("IsTruncated") != "false":
         return None
-    # A cache or a proxy might answer for another upload: that proves nothing of this one.
+    # A cache or a proxy might answer for another upload.
     if (said.get("Key"), said.get("UploadId")) != (key, upload_id):
         return None
     found = [texts(child) for child in root if local(child) == "Part"]
@@ -45,7 +45,7 @@ def complete(
     named: Sequence[Mapping[str, Any]],
     headers: Mapping[str, str],
 ) -> dict[str, str] | None:
-    """What the server says of the object that it made; None: no answer, it may be made or not.
+    """Complete an upload; None: the outcome is unknown.
 
     Args:
         named: the parts, as boto3 takes them.

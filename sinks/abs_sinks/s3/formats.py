@@ -1,7 +1,7 @@
-"""File formats: encoders that write batches of one schema into a file object, with bounded memory.
+"""Encoders of the file formats; they write batches to a file object with bounded memory.
 
-Text formats keep what JSON and CSV can: no types. NULL is ``null`` in JSON, nothing in CSV, where the
-empty text is ``""``. Times are ISO text, in UTC.
+JSON and CSV keep no types. NULL is ``null`` in JSON, and nothing in CSV, where the empty text is
+``""``. Times are ISO text in UTC.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from abs_sinks.s3.options import S3Options
 
 
 class Encoder(Protocol):
-    """Writes one file. ``write`` may send bytes on; ``close`` sends the rest, and ends the format."""
+    """Writes one file; ``close`` writes the rest and the format's end."""
 
     def write(self, table: pa.Table) -> None: ...
 
@@ -105,16 +105,12 @@ _ENCODERS: dict[str, Callable[[Any, pa.Schema, S3Options], Encoder]] = {
 
 
 def encoder(out: Any, schema: pa.Schema, options: S3Options) -> Encoder:
-    """An encoder for the format that the options name, into a file object open for writing."""
+    """An encoder of the option's format."""
     return _ENCODERS[options.fileformat](out, schema, options)
 
 
 def check_schema(schema: pa.Schema, options: S3Options) -> None:
-    """Whether the format can hold such columns.
-
-    Raises:
-        SchemaError: it cannot; nothing was written.
-    """
+    """Raise ``SchemaError`` if the format cannot hold such columns."""
     for column in schema:
         try:
             if options.fileformat == "csv":
@@ -137,7 +133,7 @@ def check_schema(schema: pa.Schema, options: S3Options) -> None:
 
 
 def encoding_failed(error: pa.ArrowException, options: S3Options) -> RowError:
-    """The project's error for a value that the format's library refuses."""
+    """The error for a value that the format's library refuses."""
     return RowError(
         f"A value cannot be written as {options.fileformat}: {error}.",
         remedy="correct the input, or take another fileformat.",
@@ -156,7 +152,7 @@ def _compressed(out: Any, options: S3Options) -> pa.CompressedOutputStream | Non
 
 
 def _content(texts: pa.StringArray) -> memoryview:
-    """The bytes of all texts, one behind the other: they lie so in Arrow's buffer."""
+    """The concatenated bytes of all texts: a slice of Arrow's buffer."""
     offsets = np.frombuffer(texts.buffers()[1], np.int32)[
         texts.offset : texts.offset + len(texts) + 1
     ]

@@ -1,6 +1,6 @@
 """Protocol idempotent: objects are put at once, under names of their attempt.
 
-An epoch is finished by one compare-and-set that lists its manifest.
+One compare-and-set of the register lists the epoch's manifest, which commits them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,10 @@ from abs_sinks.s3.writer import StreamingWriter
 
 
 class IdempotentWriter(StreamingWriter):
-    """Makes the objects, behind a marker, by which a sweep finds them; a manifest makes them count."""
+    """Puts a marker for the sweep, then the objects."""
 
     def _seal(self, files: TaskFiles) -> Committable:
-        """See ``StreamingWriter``.
-
-        Raises:
-            FencedError: a newer run has swept the uploads.
-        """
+        """See ``StreamingWriter``; ``FencedError`` if a newer run has swept the uploads."""
         uploads = files.finish()
         self._patience.retry(partial(Markers(self._options).put, self._handle, uploads))
         reached(CrashPoint.BEFORE_PRE_COMMIT)
@@ -47,14 +43,14 @@ class IdempotentWriter(StreamingWriter):
                     handle=str(self._handle),
                     remedy="none, if the job was restarted.",
                 )
-        # The objects are there: their parts are of no use any more.
+        # The objects exist: their parts are not needed any more.
         lean = tuple(replace(upload, etags=(), crcs=()) for upload in uploads)
         extra = (("protocol", "idempotent"), ("uploads", uploads_to_text(lean)))
         return Committable(self._handle, files.rows, digest_of(uploads), extra)
 
 
 class IdempotentCommitter:
-    """A ``CoCommitter``: objects are there since pre-commit; the register's list makes them count.
+    """A ``CoCommitter``: objects exist since pre-commit, and the register's list commits them.
 
     Args:
         sized: as for ``TwoPhaseCommitter``.
@@ -73,10 +69,10 @@ class IdempotentCommitter:
         """See ``CoCommitter``.
 
         Raises:
-            NotPreparedError: an object is not there with the content that was sent.
+            NotPreparedError: an object is missing, or has other content than was sent.
         """
         found = self._register.cell(state.job)
-        # The version first: where a newer run has swept the objects, being fenced is the reason.
+        # The version first: if a newer run has swept the objects, the error is that it fenced this one.
         if found is None or found[1] != expected:
             return Conflict()
         self._require_all(committables)
@@ -90,19 +86,15 @@ class IdempotentCommitter:
         epochs = [c.handle.epoch for c in committables] or [0]
         listed = manifests.add(before, state, max(epochs), files, min(epochs))
         reached(CrashPoint.INSIDE_CO_COMMIT)
-        # A conflict says nothing of who won: the request may have come twice, and the first one listed
-        # these manifests. They are left to ``forget``, which knows what the register will never list.
+        # After a conflict the manifests may be listed, by a first copy of a repeated request. They are
+        # left to ``forget``.
         return self._register.swap(state.job, expected, state, listed)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         return inspected(committables, self._inspect)
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        """See ``Committer``. For none: an epoch's objects are committed by ``co_commit``.
-
-        Raises:
-            ProtocolError: objects of this protocol were given.
-        """
+        """Raise ``ProtocolError`` if objects are given: only ``co_commit`` commits them."""
         return none_to_commit(
             committables,
             "A decision names objects of protocol=idempotent, which only the register's list of "
@@ -120,9 +112,9 @@ class IdempotentCommitter:
         return [self._measured(doubt) for doubt in marked] if self._sized else list(marked)
 
     def forget(self, state: JobState) -> None:
-        """Delete the markers of committed handles, and manifests that were folded or never counted."""
+        """Delete the markers of committed handles, and manifests that were folded or never listed."""
         manifests = Manifests(self._options, state.job)
-        # Listed first, and the register read after: what is not in it then never will be.
+        # Manifests are listed before the register is read: what it lacks then it will never list.
         names, marked = manifests.all(), self._markers.list(state.job)
         found = self._register.cell(state.job)
         if found is None:
@@ -141,19 +133,19 @@ class IdempotentCommitter:
         )
 
     def _inspect(self, committable: Committable) -> Outcome:
-        """Prepared where all of its objects are there, as they were sent."""
+        """Prepared if all its objects are there with the content that was sent."""
         uploads = uploads_of(committable)
         there = all(self._pending.is_there(committable.handle, u) for u in uploads)
         return Outcome.PREPARED if there and uploads else Outcome.UNKNOWN
 
     def _measured(self, marked: InDoubt) -> InDoubt:
-        """What a marker stands for; nothing where its objects are committed and it is left over."""
+        """The marker with the size of its objects; 0 if they are committed."""
         if self._markers.is_committed(marked.handle, self._committed(marked.handle)):
             return replace(marked, size=0, detail=f"a marker only; committed: {marked.detail}")
         return replace(marked, size=self._markers.size(marked.handle))
 
     def _committed(self, handle: HandleName) -> set[str]:
-        """The keys that are committed, of the handle's epoch."""
+        """The committed keys of the handle's epoch."""
         found = self._register.cell(handle.job)
         if found is None:
             return set()

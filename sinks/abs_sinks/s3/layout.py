@@ -1,10 +1,9 @@
-"""Names of data files: unique to one attempt (I6), and read back exactly by a sweep.
+"""Names of data files: unique to one attempt (I6), and parsed exactly by a sweep.
 
     <path>/<folders>/<lead>.<job>-<register>-<generation>-<epoch>-<partition>-<attempt>-<n>.<ending>
 
-The lead has no dot, and right of the job every field has a fixed alphabet without ``-``: so a name
-has one reading at most, whatever the job is called. ``%`` of a job key is written ``!``, which no key
-has: readers that decode URLs would take it for an escape.
+The lead has no dot, and the fields after the job have no ``-``: so parsing is unambiguous for any job
+name. ``%`` of a job key is written ``!``, which no key has: URL decoders would take it for an escape.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _WRAPPED = {"gzip": ".gz", "zstd": ".zst", "none": ""}
 
 
 BY_MANIFEST = "m."
-"""What endings of files that are committed by manifest begin with."""
+"""Prefix of the endings of files that a manifest commits."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """The name of a data file: the handle it belongs to, and which of its files it is."""
+    """The name of a data file: its handle, and its number among the handle's files."""
 
     handle: HandleName
     number: int
@@ -49,12 +48,12 @@ class FileName:
 
     @property
     def by_manifest(self) -> bool:
-        """Whether the file is committed only where a manifest names it."""
+        """Whether the file is committed only if a manifest names it."""
         return self.ending.startswith(BY_MANIFEST)
 
     @classmethod
     def parse(cls, text: str) -> FileName | None:
-        """The name that prints as exactly ``text``; None: it is not ours."""
+        """Parse a file name; None if it is not of this sink."""
         found = _FILE.fullmatch(text)
         if found is None:
             return None
@@ -69,30 +68,30 @@ class FileName:
 
 
 def job_text(job: str) -> str:
-    """A job key as a part of an object's key."""
+    """A job key, escaped for an object's key."""
     return job.replace("%", "!")
 
 
 def job_of(text: str) -> str:
-    """The job key that ``job_text`` wrote."""
+    """The inverse of ``job_text``."""
     return text.replace("!", "%")
 
 
 def handle_of(key: str) -> HandleName | None:
-    """The handle that the object or upload under this key belongs to; None: it is not ours."""
+    """The handle of the object or upload with this key; None if it is not of this sink."""
     name = FileName.parse(key.rpartition("/")[2])
     return None if name is None else name.handle
 
 
 def ending(fileformat: str, compression: str) -> str:
-    """What names of such files end in; text that is compressed as a whole says so."""
+    """The ending of file names; compressed text has the codec's, too."""
     if fileformat in ("json", "csv"):
         return _ENDINGS[fileformat] + _WRAPPED[compression]
     return _ENDINGS[fileformat]
 
 
 def lead(template: str, handle: HandleName, now: datetime | None = None) -> str:
-    """The template with this handle's epoch and partition, and today's date (UTC), filled in."""
+    """The template filled with the handle's epoch and partition, and today's date (UTC)."""
     date = (now or datetime.now(UTC)).strftime("%Y-%m-%d")
     return (
         template.replace("{epoch}", str(handle.epoch))
@@ -105,7 +104,7 @@ def data_key(location: Location, folder: str, name: FileName) -> str:
     """The key of a data file.
 
     Args:
-        folder: its partition folders, with a slash at the end; empty where there are none.
+        folder: partition folders with a slash at the end, or empty.
 
     Raises:
         RowError: the key is longer than S3 allows.

@@ -1,11 +1,10 @@
-"""Protocol idempotent: manifests, which name the files that are committed; readers go by them.
+"""Protocol idempotent: manifests, which name the committed files.
 
     <state>/manifests/job=<job>/<level>-<first>-<last>-<generation>-<random>
 
-Each epoch puts one, under a name of its own, if absent; the job's register lists those that count, and
-is changed by the same compare-and-set that finishes the epoch. So a reader that begins at the
-register sees whole epochs only. Sixteen manifests of one level are folded into one of the next: the
-register lists few, and what a commit reads grows with the logarithm of the epochs, on average.
+Each epoch puts one, under a unique name, if absent. The compare-and-set that finishes the epoch lists
+it in the job's register, so readers see whole epochs only. Sixteen manifests of one level are folded
+into one of the next: list and reads of a commit grow with the logarithm of the epochs, on average.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ FORMAT = 1
 FOLDER = "manifests"
 FOLD = 16
 MANIFEST_MAX = 1 << 31
-"""Bytes of a manifest: of some ten million files."""
+"""Largest manifest in bytes: about ten million files."""
 _NAME = re.compile(r"([0-9]{1,9})-([0-9]{1,18})-([0-9]{1,18})-([0-9]{1,18})-([0-9a-f]{16})")
 
 
@@ -38,7 +37,7 @@ class CommittedFile:
     """A data file that readers may see.
 
     Args:
-        crc: CRC-64/NVME of its content, 16 hex digits; empty where only the object itself tells.
+        crc: CRC-64/NVME of its content, 16 hex digits; empty if not recorded.
     """
 
     key: str
@@ -48,7 +47,7 @@ class CommittedFile:
 
 @dataclass(frozen=True, slots=True)
 class ManifestName:
-    """Which epochs a manifest is about, who wrote it, how often it was folded."""
+    """The name of a manifest: its epochs, its writer's generation, its level."""
 
     level: int
     first: int
@@ -61,7 +60,7 @@ class ManifestName:
 
     @classmethod
     def parse(cls, text: str) -> ManifestName | None:
-        """The name that prints as exactly ``text``, or None."""
+        """Parse a manifest's name; None if it is none."""
         found = _NAME.fullmatch(text)
         if found is None:
             return None
@@ -70,10 +69,7 @@ class ManifestName:
         return name if str(name) == text else None
 
     def is_over(self, state: JobState) -> bool:
-        """Whether no change of the register, present or future, can add it to the list.
-
-        Stable, as ``protocol.sweepable``: of a lower generation, or of a finished epoch.
-        """
+        """Whether the register can never list it any more: of a lower generation or finished epoch."""
         if self.generation != state.generation:
             return self.generation < state.generation
         return state.frontier is not None and self.last <= state.frontier
@@ -86,13 +82,13 @@ def manifest_to_bytes(files: Sequence[CommittedFile]) -> bytes:
 
 
 def manifest_from_bytes(content: bytes, where: str) -> list[CommittedFile]:
-    """The files that a manifest names.
+    """Parse a manifest.
 
     Args:
         where: its key, for the error.
 
     Raises:
-        CorruptionError: it is something else, or of a version that this release does not know.
+        CorruptionError: it cannot be read, or a newer release wrote it.
     """
     try:
         found = fields(parse(content))
@@ -125,12 +121,10 @@ class Manifests:
         files: Sequence[CommittedFile],
         first: int | None = None,
     ) -> tuple[str, ...]:
-        """Put the epoch's manifest and fold; what the register is to list then.
-
-        Nothing counts until the register lists it.
+        """Put the epoch's manifest and fold; returns the names that the register must list.
 
         Args:
-            first: the lowest epoch that a file is of, where what earlier ones left undecided joins.
+            first: the lowest epoch of a file, if files of earlier undecided epochs are included.
         """
         if not files:
             return tuple(listed)
@@ -144,11 +138,11 @@ class Manifests:
         return tuple(str(one) for one in names)
 
     def read(self, name: str) -> list[CommittedFile]:
-        """The files that it names.
+        """The files that a manifest names.
 
         Raises:
-            UnavailableError: it is gone: it was folded meanwhile, and the register lists others.
-            CorruptionError: it is something else.
+            UnavailableError: it was folded meanwhile, and the register lists others.
+            CorruptionError: it cannot be read.
         """
         body = self._objects.get(f"{self._folder}{name}", MANIFEST_MAX)
         if body is None:
@@ -156,7 +150,7 @@ class Manifests:
         return manifest_from_bytes(body.data, f"{self._folder}{name}")
 
     def names_of(self, listed: Sequence[str], epoch: int) -> set[str]:
-        """The keys that are committed, of all manifests that are about this epoch."""
+        """The committed keys in all manifests that include this epoch."""
         about = [n for n in map(_parsed, listed) if n.first <= epoch <= n.last]
         return {file.key for name in about for file in self.read(str(name))}
 
@@ -173,7 +167,7 @@ class Manifests:
         self._objects.delete([f"{self._folder}{name}" for name in over])
 
     def all(self) -> list[str]:
-        """Every manifest that is there, listed or not."""
+        """The names of all manifests, listed or not."""
         found = self._objects.list(self._folder)
         return [listed.key.removeprefix(self._folder) for listed in found]
 
@@ -197,6 +191,6 @@ def _parsed(listed: str) -> ManifestName:
 
 
 def _of_last_level(names: Sequence[ManifestName]) -> list[ManifestName]:
-    """The manifests at the end that have the level of the last one, in order."""
+    """The run of manifests at the end with the last one's level, in order."""
     level = names[-1].level
     return list(takewhile(lambda name: name.level == level, reversed(names)))[::-1]

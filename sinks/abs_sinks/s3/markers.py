@@ -1,9 +1,9 @@
-"""Protocol idempotent: a marker for each handle that may have objects, so that losers are found.
+"""Protocol idempotent: a marker for each handle that may have objects, for the sweep.
 
     <state>/prepared/job=<job>/<handle>.marker
 
-Put before the first object of a handle appears, and deleted once its epoch is finished: what a sweep
-has to look at never grows with the data.
+It is put before the handle's first object, and deleted once its epoch is finished, so a sweep does not
+list the data.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ class Markers:
         self._uploads = Uploads(options)
 
     def put(self, handle: HandleName, uploads: Sequence[Upload]) -> None:
-        """From now on objects of these uploads may be there."""
+        """Put the handle's marker; its objects may exist from then on."""
         self._objects.put(self._key(handle), uploads_to_text(tuple(uploads)).encode())
 
     def delete(self, handles: Sequence[HandleName]) -> None:
-        """Their epochs are finished."""
+        """Delete the markers of finished epochs."""
         self._objects.delete([self._key(handle) for handle in handles])
 
     def list(self, job: str | None) -> list[InDoubt]:
-        """A handle for each marker, of exactly this job (None: of every job)."""
+        """The marked handles of this job; None: of every job."""
         names = (FOLDER, "") if job is None else (FOLDER, f"job={job_text(job)}", "")
         now = datetime.now(UTC)
         found = []
@@ -55,13 +55,13 @@ class Markers:
         return not committed.isdisjoint(upload.key for upload in self._named(handle))
 
     def size(self, handle: HandleName) -> int:
-        """Bytes of the objects that the handle's marker names, whether they are there yet or not."""
+        """Bytes of the objects that the handle's marker names, existing or not."""
         return sum(upload.size for upload in self._named(handle))
 
     def undo(self, handle: HandleName, committed: set[str]) -> None:
         """Delete a handle's objects, unless they are committed, then its marker.
 
-        Uploads are aborted first: a Complete that is still on its way finds nothing then.
+        Uploads are aborted first, so that a late Complete finds none.
         """
         uploads = self._named(handle)
         keys = [upload.key for upload in uploads]

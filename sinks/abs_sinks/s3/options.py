@@ -30,7 +30,7 @@ NAME = "abs-s3"
 
 MIB = 1 << 20
 LEAST_PART = 5 * MIB
-"""Smallest part of an upload but its last (Amazon S3 user guide, "Multipart upload limits")."""
+"""Smallest part of an upload, except its last (Amazon S3 user guide, "Multipart upload limits")."""
 
 COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
     "parquet": ("snappy", "zstd", "gzip", "lz4", "brotli", "none"),
@@ -38,7 +38,7 @@ COMPRESSIONS: Mapping[str, tuple[str, ...]] = {
     "csv": ("none", "gzip", "zstd"),
     "arrow": ("none", "lz4", "zstd"),
 }
-"""What each format can be compressed with; the first is the default."""
+"""The codecs of each format; the first is the default."""
 
 _CODECS = ("none", "uncompressed", "snappy", "zstd", "gzip", "lz4", "brotli")
 
@@ -161,10 +161,10 @@ class S3Options:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """Read options as Spark hands them over: text to text, names in any case.
+        """Read options as Spark passes them: text to text, names in any case.
 
         Raises:
-            OptionError: all that is unknown, missing, malformed or contradictory, at once.
+            OptionError: lists all unknown, missing, malformed and contradictory options.
         """
         problems = Problems(NAME)
         values = read_options(given, (*COMMON, *OPTIONS), problems, elsewhere=_ELSEWHERE)
@@ -194,7 +194,7 @@ def _compression(values: Mapping[str, Any], problems: Problems) -> str:
 
 
 def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: Problems) -> None:
-    """Combinations that have no meaning are refused, with the reason."""
+    """Refuse meaningless combinations."""
     if values["ssekmskeyid"] is not None and not str(values["sse"]).startswith("aws:kms"):
         problems.add("The option ssekmskeyid needs sse=aws:kms.", "set both, or none.")
     if common.wal is not None:
@@ -217,11 +217,7 @@ def _check_together(common: CommonOptions, values: Mapping[str, Any], problems: 
 
 
 def check_partitioning(names: tuple[str, ...], columns: list[str]) -> None:
-    """Whether the input has these columns, and one more to put into the files.
-
-    Raises:
-        OptionError: it has not.
-    """
+    """Raise ``OptionError`` unless the input has these columns, and one more for the files."""
     unknown = [name for name in names if name not in columns]
     if unknown:
         raise OptionError(

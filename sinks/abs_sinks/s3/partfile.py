@@ -1,7 +1,6 @@
-"""A file object that becomes a multipart upload: what is written is cut into parts and sent.
+"""A file object that becomes a multipart upload, sent in parts.
 
-Memory: the part that is being filled, and as many parts in flight as there are lanes, whatever is
-written. All files of a task share the lanes.
+Memory: the part being filled, and one part in flight per lane. All files of a task share the lanes.
 """
 
 from __future__ import annotations
@@ -24,14 +23,14 @@ PARTS_MAX = 10_000
 """Parts of one upload (Amazon S3 user guide, "Multipart upload limits")."""
 
 PutPart = Callable[[bytearray], str]
-"""Uploads one part; its ETag."""
+"""Uploads one part, and returns its ETag."""
 
 
 class Lanes:
-    """Threads that upload parts; ``send`` waits while all of them are busy.
+    """Threads that upload parts; ``send`` waits while all are busy.
 
     Args:
-        part_bytes: size of a full part; the memory of one that was sent is used again.
+        part_bytes: size of a full part; buffers are reused.
     """
 
     def __init__(self, count: int, part_bytes: int) -> None:
@@ -41,7 +40,7 @@ class Lanes:
         self._spare: list[bytearray] = []
 
     def buffer(self) -> bytearray:
-        """Room for a full part; what it holds is of no meaning."""
+        """A buffer of a full part's size, with arbitrary content."""
         return self._spare.pop() if self._spare else bytearray(self._part_bytes)
 
     def send(self, put: PutPart, data: bytearray) -> Future[str]:
@@ -62,16 +61,16 @@ class Lanes:
         return etag
 
     def close(self) -> None:
-        """End the threads; what waits in them is dropped."""
+        """End the threads; parts not yet begun are dropped."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
 
 class PartFile:
-    """Write-only and sequential; enough of a file object for pyarrow.
+    """A sequential, write-only file object for pyarrow.
 
     Args:
-        metadata: of the object that it becomes.
-        patience: with each request; None: who has it written tries the whole again.
+        metadata: of the object.
+        patience: with each request; None: the caller retries the whole.
     """
 
     mode = "wb"
@@ -139,7 +138,7 @@ class PartFile:
         return False
 
     def close(self) -> None:
-        """What a format's library calls; the upload stays open."""
+        """Called by a format's library; the upload stays open."""
         self.closed = True
 
     def finish(self) -> Upload:
@@ -155,7 +154,7 @@ class PartFile:
         return Upload(self.key, self.upload_id, self._size, f"{self._crc:016x}", etags, crcs)
 
     def discard(self) -> None:
-        """Give the upload up, at best effort. Never raises."""
+        """Abort the upload, at best effort. Never raises."""
         self._given_up.set()
         self._filling, self._filled = bytearray(), 0
         for sent in self._sent:
@@ -168,7 +167,7 @@ class PartFile:
             self._uploads.abort(self.key, self.upload_id)
 
     def _make_room(self, wanted: int) -> None:
-        """A file that stays small takes little memory; one that has sent a part fills the next."""
+        """Grow the buffer: small files take little memory, later parts a full buffer."""
         room = len(self._filling)
         if wanted <= room:
             return
@@ -197,7 +196,7 @@ class PartFile:
         self._sent.append(self._lanes.send(partial(self._put, number, crc), part))
 
     def _put(self, number: int, crc: int, data: bytearray) -> str:
-        """In a lane."""
+        """Upload a part; runs in a lane."""
         put = self._uploads.put_part
         return self._try(partial(put, self.key, self.upload_id, number, crc, data))
 

@@ -12,16 +12,13 @@ import pyarrow.compute as pc
 from abs_core.errors import SchemaError
 
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
-"""For NULL and the empty text, as Spark writes it (ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
+"""Folder value of NULL and the empty text (ExternalCatalogUtils.DEFAULT_PARTITION_NAME)."""
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 
 
 class Partitioning:
-    """How batches of one schema are split.
-
-    Args:
-        names: the columns that become folders.
+    """Splits batches of one schema by the columns ``names``.
 
     Raises:
         SchemaError: a column's type has no text that reads back, or two columns have one name.
@@ -37,10 +34,7 @@ class Partitioning:
             _check_type(name, schema.field(name).type)
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-        """Each folder of the batch (ends in a slash, or is empty) with its rows, in their order.
-
-        The rows still have the columns that make the folder; ``inside`` takes them off.
-        """
+        """Yield each folder (ends in a slash, or is empty) with its rows in order, all columns."""
         if not self._names:
             yield "", batch
             return
@@ -51,11 +45,11 @@ class Partitioning:
         ends = np.r_[starts[1:], len(order)]
         heads = batch.select(list(self._names)).take(pa.array(order[starts]))
         for folder, start, end in zip(self._folders(heads), starts, ends, strict=True):
-            # Taken and not sliced: a slice would keep the whole batch in memory.
+            # ``take``: a slice would keep the whole batch in memory.
             yield folder, batch.take(pa.array(order[start:end]))
 
     def inside(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """What of the rows goes into the file."""
+        """The rows without the folders' columns."""
         return rows.select(self._inside) if self._names else rows
 
     def _codes(self, batch: pa.RecordBatch) -> np.ndarray:
@@ -64,7 +58,7 @@ class Partitioning:
         for name in self._names:
             indices = batch.column(name).dictionary_encode(null_encoding="encode").indices
             column = indices.to_numpy(zero_copy_only=False).astype(np.int64)
-            # Made dense again each time, so that the product never overflows.
+            # Made dense each time, so that the product never overflows.
             codes = np.unique(
                 codes * (int(column.max(initial=0)) + 1) + column, return_inverse=True
             )[1]
@@ -80,7 +74,7 @@ class Partitioning:
 
 def _texts(column: pa.Array) -> list[str]:
     if pa.types.is_timestamp(column.type):
-        # As Spark prints it, in UTC: without the zeros at the end of a fraction.
+        # Spark's form, in UTC: no trailing zeros of the fraction.
         clock = column.cast(pa.timestamp("us")).cast(pa.string())
         column = pc.replace_substring_regex(clock, r"\.?0+$", "")
     values = column.cast(pa.string()).to_pylist()

@@ -1,6 +1,6 @@
-"""Can the store keep the promise? Told by doing, not by name: it writes probes and deletes them.
+"""Preflight of the store: it writes probes, checks the store's behaviour, and deletes them.
 
-An ERROR would break the promise or stop the job. A WARNING is for a person to look at.
+An ERROR would break the guarantee or stop the job. A WARNING is for a person to look at.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ PROBES = "probe"
 
 
 def preflight(options: S3Options, job: str | None) -> list[Finding]:
-    """Look at bucket, conditions, rules and registers; what it writes it deletes.
+    """Check bucket, conditional writes, lifecycle rules and registers.
 
     Args:
-        job: the register key; None: other jobs' registers are not looked at.
+        job: the register key; None: other jobs' registers are not checked.
 
     Raises:
         TargetError: the server cannot be reached.
     """
     if not _exists(options):
-        # Before anything is put: some servers make a bucket for it.
+        # Before any put: some servers create a missing bucket.
         return [
             Finding.error(
                 f"The bucket {options.path.bucket} does not exist.",
@@ -54,7 +54,7 @@ def preflight(options: S3Options, job: str | None) -> list[Finding]:
 
 
 def _exists(options: S3Options) -> bool:
-    """Whether the bucket is there; true too where that may not be asked."""
+    """Whether the bucket exists; True if that may not be asked."""
     with translate_errors(f"looking for bucket {options.path.bucket}"):
         try:
             client(options.server).head_bucket(Bucket=options.path.bucket)
@@ -67,7 +67,7 @@ def _exists(options: S3Options) -> bool:
 
 
 def _conditions(options: S3Options) -> Iterator[Finding]:
-    """Puts one object on conditions that hold and on some that do not."""
+    """Check conditional puts, with conditions that hold and that do not."""
     objects = Objects(options.bucket)
     key = options.state.key(PROBES, secrets.token_hex(12))
     try:
@@ -87,7 +87,7 @@ def _conditions(options: S3Options) -> Iterator[Finding]:
 
 
 def _put(objects: Objects, key: str, data: bytes, expected: str | None) -> str | None:
-    """``put_if``; a refusal of what is there is one of a request that came twice."""
+    """``put_if``; a refusal counts as success if the data is there: the request came twice."""
     etag = objects.put_if(key, data, expected)
     if etag is None and (body := objects.get(key)) is not None and body.data == data:
         return body.etag
@@ -102,7 +102,7 @@ def _ignores(header: str) -> Finding:
 
 
 def _open_uploads(options: S3Options) -> Iterator[Finding]:
-    """Begins an upload, looks whether it is listed, and aborts it."""
+    """Check that an open upload is listed."""
     uploads = Uploads(options)
     key = options.state.key(PROBES, secrets.token_hex(12))
     upload = uploads.create(key, {})
@@ -120,7 +120,7 @@ def _open_uploads(options: S3Options) -> Iterator[Finding]:
 
 
 def judge_rules(rules: list[dict[str, Any]], options: S3Options) -> Iterator[Finding]:
-    """Lifecycle rules of the bucket that touch the folder, or the register in it."""
+    """Judge lifecycle rules of the bucket that touch the folder or the register."""
     for rule in rules:
         if rule.get("Status") != "Enabled":
             continue
@@ -169,7 +169,7 @@ def _bucket(options: S3Options) -> Iterator[Finding]:
 
 
 def _state(options: S3Options) -> Iterator[Finding]:
-    """Whether readers that list the path would take what is the sink's own for data."""
+    """Check that readers that list the path do not take the sink's own objects for data."""
     path, state = options.path.folder, options.state.folder
     if not state.startswith(path) or any(map(is_hidden, state.removeprefix(path).split("/"))):
         return
@@ -177,7 +177,7 @@ def _state(options: S3Options) -> Iterator[Finding]:
         f"The option statepath names {options.state}, a folder of the path that readers do not skip: "
         "a reader that lists all folders takes the register for rows."
     )
-    # A job that has begun there goes on: to look for its register elsewhere would be to lose it.
+    # A job that has begun there goes on, or it would lose its register.
     if any(True for _ in S3Register(options).names()):
         yield Finding.warning(
             what,
@@ -206,7 +206,7 @@ def _others(options: S3Options, job: str) -> Iterator[Finding]:
 
 
 def _ask(options: S3Options, call: str) -> dict[str, Any]:
-    """A bucket's setting; nothing where it has none, or may not be read."""
+    """A bucket's setting; empty if there is none, or it may not be read."""
     with translate_errors(f"reading the settings of bucket {options.path.bucket}"):
         try:
             answer: dict[str, Any] = getattr(client(options.server), call)(

@@ -1,9 +1,9 @@
 """The register in S3: one object per job, changed by ``If-Match`` and made by ``If-None-Match: *``.
 
-The version is the object's ETag, a digest of its content; each write holds a random number of its
-own, so that no version comes again. Conditional requests are sent once: where the reply is lost the
-outcome is not known, and callers look. Amazon S3 and the servers that pass the preflight evaluate a
-condition and the write as one step (Amazon S3 user guide, "Conditional writes").
+The version is the object's ETag; a random number in each write makes it unique. Conditional requests
+are sent once: after a lost reply the outcome is unknown, and callers read the object. Amazon S3 and
+the servers that pass preflight check the condition and write atomically (Amazon S3 user guide,
+"Conditional writes").
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from abs_sinks.s3.options import S3Options
 FORMAT = 1
 FOLDER = "register"
 _FIRST = "job="
-"""What names of register objects begin with: a job may be called ``..``."""
+"""Prefix of register objects' names: a job may be called ``..``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Cell:
     """The content of a register object.
 
     Args:
-        manifests: under ``idempotent``, the manifests that together name every committed file.
+        manifests: under ``idempotent``, those that name all committed files.
         nonce: of this write.
     """
 
@@ -53,10 +53,10 @@ class Cell:
 
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Cell:
-        """What ``to_bytes`` wrote.
+        """The inverse of ``to_bytes``.
 
         Raises:
-            CorruptionError: it is something else, or of a version this release does not know.
+            CorruptionError: it cannot be read, or a newer release wrote it.
         """
         try:
             found = fields(parse(data))
@@ -76,7 +76,7 @@ class S3Register:
     def __init__(self, options: S3Options) -> None:
         self._options = options
         self._objects = Objects(options.bucket)
-        # What the cells name besides their states must outlive a change of the state.
+        # A change of the state must keep the cell's manifests.
         self._manifests: dict[Version, tuple[str, ...]] = {}
 
     def load(self, job: str) -> Stored | None:
@@ -94,7 +94,7 @@ class S3Register:
         return self.swap(job, expected, state, manifests)
 
     def cell(self, job: str) -> tuple[Cell, Version] | None:
-        """The job's cell and its version; None where there is none."""
+        """The job's cell and its version, if any."""
         body = self._objects.get(self.key(job), CELL_MAX)
         if body is None:
             return None
@@ -120,12 +120,12 @@ class S3Register:
         return etag
 
     def jobs(self) -> Sequence[Stored]:
-        """Every job in this state location, by name."""
+        """Every job in this state location, sorted by name."""
         stored = (self.load(job) for job in self.names())
         return [found for found in stored if found is not None]
 
     def others_on(self, target: str, job: str) -> Sequence[str]:
-        """See ``Inventory``. Of a batch job's tokens one is looked at."""
+        """See ``Inventory``. It reads one of a batch job's tokens."""
         mine = job.partition("@")[0]
         others = {name.partition("@")[0]: name for name in self.names()}
         others.pop(mine, None)
@@ -133,9 +133,9 @@ class S3Register:
         return [name for name, stored in found if stored and stored.state.target == target]
 
     def retire(self, job: str) -> bool:
-        """See ``Inventory``. Refused where it names committed files.
+        """See ``Inventory``. Refused if the cell names committed files.
 
-        Nothing keeps a run that is alive from making it anew: stop the job first.
+        Stop the job first: a live run would create the register again.
         """
         found = self.cell(job)
         if found is None:
@@ -143,7 +143,7 @@ class S3Register:
         cell, version = found
         check_finished(cell.state)
         self._check_movable(job, cell)
-        # Not every server deletes on a condition: so it is looked at twice, and the job must be still.
+        # Not every server has conditional deletes: it is read twice, and the job must be stopped.
         again = self.cell(job)
         if again is None or again[1] != version:
             raise ContentionError(
@@ -155,11 +155,7 @@ class S3Register:
         return True
 
     def check_movable(self, job: str) -> None:
-        """Refuse to move or delete a cell that names manifests: the folder's readers go by it.
-
-        Raises:
-            ProtocolError: it does.
-        """
+        """Raise ``ProtocolError`` if the cell names manifests, which the folder's readers need."""
         found = self.cell(job)
         if found is not None:
             self._check_movable(job, found[0])
@@ -187,7 +183,7 @@ class S3Register:
             yield job_of(listed.key.removeprefix(first))
 
     def place(self, job: str) -> str:
-        """Where the job's object lies, for people."""
+        """Where the job's object is, for messages."""
         return self._where(job)
 
     def key(self, job: str) -> str:

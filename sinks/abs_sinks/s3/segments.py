@@ -2,8 +2,8 @@
 
     <state>/wal/job=<job>/<handle>.segment
 
-In a folder whose name begins with ``_``, under an ending that no reader globs: never taken for data. A
-segment appears whole: as one put, or, where it is larger than a part, as a completed upload.
+Readers do not take it for data: its folder begins with ``_``, and they do not glob its ending. A
+segment appears whole: by one put, or by a completed upload if it is larger than a part.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ class S3Segments:
         return S3SegmentFile(self._options, handle, segment_key(self._options, handle))
 
     def open(self, handle: HandleName) -> AbstractContextManager[pa.NativeFile] | None:
-        """See ``SegmentStore``; a copy on local disk, so that memory stays bounded."""
+        """See ``SegmentStore``. It copies to local disk, to bound memory."""
         key = segment_key(self._options, handle)
         pieces = self._objects.chunks(key)
         return None if pieces is None else self._copied(key, pieces)
 
     def has(self, handle: HandleName) -> bool:
-        """Whether it is there, whole."""
+        """Whether the segment is there."""
         return self._objects.head(segment_key(self._options, handle)) is not None
 
     def delete(self, handles: Sequence[HandleName]) -> None:
@@ -93,10 +93,7 @@ class S3Segments:
 
 
 class S3SegmentFile:
-    """A ``SegmentFile``: kept in memory up to one part, then an upload.
-
-    A server that does not answer is waited for, request by request.
-    """
+    """A ``SegmentFile``: kept in memory up to one part, then an upload; each request is retried."""
 
     def __init__(self, options: S3Options, handle: HandleName, key: str) -> None:
         self._options = options
@@ -151,19 +148,19 @@ class S3SegmentFile:
 
 
 def _delete(file: IO[bytes]) -> None:
-    """Close the temporary file, which deletes it; what it could not write is told already."""
+    """Close the temporary file, which deletes it; its write errors were raised before."""
     with suppress(OSError):
         file.close()
 
 
 def segment_key(options: S3Options, handle: HandleName) -> str:
-    """Where the segment of this handle is. Its name holds neither ``:`` nor ``%``."""
+    """The key of the handle's segment; its name holds neither ``:`` nor ``%``."""
     name = str(handle).replace(":", "=").replace("%", "!")
     return options.state.key(FOLDER, f"job={job_text(handle.job)}", f"{name}{ENDING}")
 
 
 def segment_handle(key: str) -> HandleName | None:
-    """The handle whose segment is under this key; None: it is none."""
+    """The handle of the segment with this key; None if it is no segment."""
     folder, _, name = key.rpartition("/")
     if not name.endswith(ENDING):
         return None

@@ -28,13 +28,9 @@ log = logging.getLogger(__name__)
 
 
 class S3Sink:
-    """Writes batches of one schema into files of one folder, exactly once.
+    """Writes batches of one schema to files of one folder, exactly once.
 
-    Cheap to build and to pickle: it connects when it is first used, over a client that the process
-    keeps.
-
-    Args:
-        schema: of every batch.
+    It connects at its first use, over a client that the process keeps.
 
     Raises:
         OptionError: ``partitionby`` names a column that the schema does not have.
@@ -49,7 +45,7 @@ class S3Sink:
 
     @property
     def target(self) -> str:
-        """``s3://bucket/prefix``: the register lies in the store itself, so its address is no part."""
+        """``s3://bucket/prefix``, without the store's address: the register is in the same store."""
         return str(self._options.path)
 
     def writer(self, task: Task) -> Writer:
@@ -81,9 +77,9 @@ class S3Sink:
         return guarantee(self._options)
 
     def fence(self, state: JobState) -> None:
-        """Sweeps what earlier runs left under ``idempotent`` where this run has another protocol.
+        """Sweep what earlier ``idempotent`` runs left if this run has another protocol.
 
-        An upload of a zombie holds no lock: nothing else is to be done.
+        There is nothing else to fence: a zombie's upload holds no lock.
         """
         if self._options.protocol == "idempotent" or state.generation < 2:
             return
@@ -97,14 +93,14 @@ class S3Sink:
             log.warning("job %s: what it left under idempotent stays for now: %s", state.job, error)
 
     def is_empty(self) -> bool:
-        """Whether the folder holds nothing but what is the sink's own."""
+        """Whether the folder holds only the sink's own objects."""
         folder, state = self._options.path.folder, self._options.state.folder
         own = [f"{folder}{OURS}/", *([state] if state != folder else [])]
         found = Objects(self._options.bucket).list(folder)
         return all(entry.key.startswith(tuple(own)) for entry in found)
 
     def reach(self) -> None:
-        """See ``Reachable``; looks where a task's objects go."""
+        """See ``Reachable``; asks for the folder of a task's objects."""
         options = self._options
         place = options.state if options.protocol == "wal" else options.path
         Objects(options.bucket).reach(place.folder)
@@ -114,7 +110,7 @@ class S3Sink:
 
 
 def looking_after_any(options: S3Options, *, sized: bool = False) -> ByProtocol:
-    """A committer for what any job left under any protocol, for commands.
+    """A committer for all jobs and protocols, for commands.
 
     Args:
         sized: as for ``TwoPhaseCommitter``.

@@ -1,4 +1,4 @@
-"""Rows of folders that are not open now wait on local disk, in buckets by a hash of their folder."""
+"""Keeps rows of folders that are not open on local disk, in buckets by a hash of the folder."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ BUCKETS = 16
 
 
 class Spill:
-    """Rows by folder, in order within each; on disk but for the batch at hand.
+    """Spilled rows, in order within each folder.
 
     Args:
-        level: of the recursion: another level, another hash.
+        level: of the recursion; each level has another hash.
     """
 
     def __init__(self, schema: pa.Schema, level: int) -> None:
@@ -50,11 +50,7 @@ class Spill:
             self._writers[bucket].write_batch(rows)
 
     def buckets(self) -> Iterator[Iterator[pa.RecordBatch]]:
-        """The rows of each bucket; what is read is deleted.
-
-        Raises:
-            TargetError: as ``add``.
-        """
+        """The rows of each bucket, deleted as they are read. Raises as ``add``."""
         with self._mapped():
             for writer in self._writers.values():
                 writer.close()
@@ -63,7 +59,7 @@ class Spill:
             self._path(bucket).unlink()
 
     def close(self) -> None:
-        """Delete it all. Never raises."""
+        """Delete all files. Never raises."""
         for writer in self._writers.values():
             with suppress(OSError, pa.ArrowException):
                 writer.close()

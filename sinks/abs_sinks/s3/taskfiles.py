@@ -1,7 +1,7 @@
-"""The data files of one task: one for each folder at a time, a bounded number of them open.
+"""The data files of one task: one per folder at a time, a bounded number of them open.
 
-Memory: row groups of all open files together stay below one ``rowgroupsize`` and a batch; each open
-file fills one part; ``uploadthreads`` parts are in flight.
+Memory: one ``rowgroupsize`` and a batch for the row groups of all open files, one part per open file,
+and ``uploadthreads`` parts in flight.
 """
 
 from __future__ import annotations
@@ -23,11 +23,10 @@ from abs_sinks.s3.uploads import HANDLE, Upload, Uploads
 
 
 class TaskFiles:
-    """Writes batches into files of one handle, every one an open upload.
+    """Writes batches to files of one handle, each an open upload.
 
     Args:
-        handle: whose files they are; its name is in every key.
-        patience: with each request; None: who has the files written tries the whole again.
+        patience: with each request; None: the caller retries the whole.
     """
 
     def __init__(
@@ -54,7 +53,7 @@ class TaskFiles:
         """Take the rows.
 
         Raises:
-            DataError: a value fits no folder, or not the format.
+            DataError: a folder name or the format cannot hold a value.
             TargetError: the server refused or went away.
         """
         self._take(batch)
@@ -68,7 +67,7 @@ class TaskFiles:
         return tuple(self._done)
 
     def discard(self) -> None:
-        """Give up every upload, at best effort. Never raises."""
+        """Abort every upload, at best effort. Never raises."""
         for file in self._open.values():
             file.discard()
         for upload in self._done:
@@ -101,17 +100,17 @@ class TaskFiles:
     def _finish_open(self) -> None:
         while self._open:
             folder = next(iter(self._open))
-            # Out of the dictionary only when it is among the done: discard() must find it.
+            # Removed only after it is in ``_done``: ``discard`` must find it.
             self._done.append(self._open[folder].finish())
             del self._open[folder]
 
     def _spilled(self) -> Spill | None:
-        """What is spilled by now; the next row that has to wait begins another spill."""
+        """Take the current spill; the next waiting row begins another."""
         spill, self._spill = self._spill, None
         return spill
 
     def _empty(self, spill: Spill | None, level: int) -> None:
-        """Write what is spilled, bucket by bucket; what still is too many folders spills again."""
+        """Write a spill, bucket by bucket; a bucket of too many folders spills again."""
         if spill is None:
             return
         try:

@@ -1,4 +1,4 @@
-"""Protocol 2pc: one multipart upload for each file, left open; Complete makes it an object."""
+"""Protocol 2pc: one multipart upload per file, left open until Complete makes it an object."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from abs_sinks.s3.uploads import Pending, Upload, Uploads, uploads_of, uploads_t
 from abs_sinks.s3.writer import StreamingWriter
 
 MANY_HANDLES = 4
-"""From so many on, handles are acted on by several threads."""
+"""Number of handles from which several threads act on them."""
 
 THREADS = 16
 
@@ -28,10 +28,10 @@ T = TypeVar("T")
 
 
 class TwoPhaseWriter(StreamingWriter):
-    """Leaves uploads open: every part is acknowledged, so the server has all that Complete needs.
+    """Leaves uploads open with every part acknowledged.
 
-    What it has is invisible to every reader, and stays until it is completed or aborted: no timeout
-    but a lifecycle rule of the bucket (preflight reads those).
+    They are invisible to readers, and stay until they are completed or aborted, or a lifecycle rule of
+    the bucket removes them (preflight reads those).
     """
 
     def _seal(self, files: TaskFiles) -> Committable:
@@ -41,13 +41,12 @@ class TwoPhaseWriter(StreamingWriter):
 
 
 class TwoPhaseCommitter:
-    """Protocol 2pc: a ``Committer`` for open uploads. A handle's files appear one by one, each whole.
+    """A ``Committer`` for open uploads. A handle's files appear one by one, each whole.
 
     It aborts open uploads of every kind: also that of a segment larger than a part.
 
     Args:
-        sized: whether ``in_doubt`` says how large everything is, by a request for each upload: for
-            people, not for a sweep.
+        sized: whether ``in_doubt`` tells sizes, by one request per upload; not for a sweep.
     """
 
     def __init__(self, options: S3Options, *, sized: bool = False) -> None:
@@ -97,7 +96,7 @@ class TwoPhaseCommitter:
             self._uploads.abort(pending.key, pending.upload_id)
 
     def _inspect(self, committable: Committable) -> Outcome:
-        """Prepared where some of its files still are, and none is lost."""
+        """Prepared if a file still is, and none is lost."""
         uploads = uploads_of(committable)
         return _together({self._pending.inspect(committable.handle, u) for u in uploads})
 
@@ -106,7 +105,7 @@ class TwoPhaseCommitter:
         for upload in uploads_of(committable):
             if outcomes:
                 reached(CrashPoint.BETWEEN_COMMITS)
-            # Also where one is lost: what can be committed is.
+            # Even if one is lost, the others are committed.
             outcomes.add(self._pending.complete(committable.handle, upload))
         return _together(outcomes)
 
@@ -119,7 +118,7 @@ class TwoPhaseCommitter:
         return InDoubt(handle, max(ages, default=None), detail, size)
 
     def _size(self, pending: Pending) -> int:
-        """Bytes of the parts that are there; an upload that has gone meanwhile has none."""
+        """Bytes of the parts; 0 for an upload that has gone meanwhile."""
         parts = self._uploads.parts(pending.key, pending.upload_id)
         return sum((parts or {}).values())
 
@@ -131,13 +130,13 @@ class TwoPhaseCommitter:
 
 
 def committable(handle: HandleName, rows: int, uploads: Sequence[Upload]) -> Committable:
-    """What the coordinator needs to commit the uploads, and to prove that they are."""
+    """The committable of these uploads."""
     extra = (("protocol", "2pc"), ("uploads", uploads_to_text(tuple(uploads))))
     return Committable(handle, rows, digest_of(uploads), extra)
 
 
 def digest_of(uploads: Sequence[Upload]) -> str:
-    """Of the files' checksums, in order of their keys."""
+    """A digest of the files' checksums, in order of their keys."""
     lines = sorted(f"{upload.key} {upload.size} {upload.crc}" for upload in uploads)
     return f"sha256:{sha256(chr(10).join(lines).encode()).hexdigest()}"
 
@@ -145,13 +144,13 @@ def digest_of(uploads: Sequence[Upload]) -> str:
 def inspected(
     committables: Sequence[Committable], outcome_of: Callable[[Committable], Outcome]
 ) -> dict[HandleName, Inspection]:
-    """What each is, by several threads where there are many. Nothing here expires on its own."""
+    """Inspect each committable, in threads if there are many. Nothing expires on its own."""
     found = _each(committables, outcome_of)
     return {c.handle: Inspection(o) for c, o in zip(committables, found, strict=True)}
 
 
 def _owner(key: str) -> HandleName | None:
-    """Whose upload it is: of a data file, or of a segment that is larger than a part."""
+    """The handle of an upload: of a data file, or of a segment larger than a part."""
     return handle_of(key) or segment_handle(key)
 
 

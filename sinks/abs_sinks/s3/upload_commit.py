@@ -1,4 +1,4 @@
-"""What became of an upload: completed, open, or neither; told by the object, never by absence (I7)."""
+"""Completes uploads and tells their outcome: by the object, never by absence (I7)."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from abs_sinks.s3.options import S3Options
 from abs_sinks.s3.uploads import HANDLE, Completed, Refusal, Upload, Uploads
 
 LOOK_SECONDS = 3.0
-"""For how long an upload that is gone is looked for: a delayed Complete may be making the object."""
+"""How long to look for a missing upload's object: a delayed Complete may be making it."""
 
 log = logging.getLogger(__name__)
 
 
 class PendingUploads:
-    """Completes uploads of decided handles, and looks at any. Every call can be repeated."""
+    """Completes and inspects uploads. Every call can be repeated."""
 
     def __init__(self, options: S3Options) -> None:
         self._objects = Objects(options.bucket)
         self._uploads = Uploads(options)
 
     def inspect(self, handle: HandleName, upload: Upload) -> Outcome:
-        """What it is now: prepared (all parts as they were sent), committed or unknown."""
+        """The upload's outcome; prepared if all parts are as they were sent."""
         parts = self._uploads.parts(upload.key, upload.upload_id)
         if parts is not None and self._is_whole(upload, parts):
             return Outcome.PREPARED
         return self._look(handle, upload) or Outcome.UNKNOWN
 
     def is_there(self, handle: HandleName, upload: Upload) -> bool:
-        """Whether the object is, with the content that was sent."""
+        """Whether the object exists with the content that was sent."""
         return self._look(handle, upload) is Outcome.COMMITTED
 
     def complete(self, handle: HandleName, upload: Upload) -> Outcome:
@@ -54,7 +54,7 @@ class PendingUploads:
         return self._after(answer, handle, upload)
 
     def _after(self, refusal: Refusal, handle: HandleName, upload: Upload) -> Outcome:
-        """It was refused: by an object that is ours (412), or because it is gone (404), or ..."""
+        """The outcome after a refusal: our object exists (412), the upload is gone (404), or ..."""
         looked = self._look(handle, upload)
         if looked is not None:
             return looked
@@ -75,7 +75,7 @@ class PendingUploads:
         return self._look(handle, upload) or Outcome.UNKNOWN
 
     def _look(self, handle: HandleName, upload: Upload) -> Outcome | None:
-        """Committed where the object is ours; unknown where it is somebody else's; None: no object."""
+        """Committed if the object is ours, unknown if it is another's; None: no object."""
         head = self._objects.head(upload.key)
         if head is None:
             return None
@@ -107,7 +107,7 @@ class PendingUploads:
             return head.crc64nvme == upload.crc
         if head.etag.strip('"') == _etag_of(upload):
             return True
-        # A server that keeps no checksum and whose ETag is no digest: read it.
+        # Without a checksum, and with an ETag that is no digest, the object is read.
         crc = reduce(
             lambda so_far, piece: crc64nvme(piece, so_far),
             self._objects.chunks(upload.key) or (),
@@ -123,7 +123,7 @@ class PendingUploads:
 
 
 def _etag_of(upload: Upload) -> str | None:
-    """The object's ETag where parts' ETags are their MD5; None where they are not."""
+    """The object's ETag if parts' ETags are their MD5; else None."""
     if any(len(etag) != 32 for etag in upload.etags):
         return None
     try:

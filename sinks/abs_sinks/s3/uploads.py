@@ -1,4 +1,4 @@
-"""Multipart uploads: made, filled, completed, aborted, listed. One call each, outcomes as values."""
+"""Creates, fills, completes, aborts and lists multipart uploads; outcomes are values."""
 
 from __future__ import annotations
 
@@ -21,18 +21,17 @@ from abs_sinks.s3 import direct_uploads
 from abs_sinks.s3.options import S3Options
 
 HANDLE = "abs-handle"
-"""Name of the metadata by which an object says whose it is."""
+"""Metadata key of the object's handle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """An upload whose parts are all there: enough to complete it, and to prove that it was.
+    """An upload whose parts are all there: enough to complete it and to prove its commit.
 
     Args:
         crc: CRC-64/NVME of the whole, as 16 hex digits.
         etags: of the parts, in order, without quotes.
-        crcs: of the parts, as ``crc``: some servers (versitygw) want them again to complete. Empty
-            where an older release wrote it.
+        crcs: of the parts; some servers (versitygw) need them to complete. Empty in older releases.
     """
 
     key: str
@@ -48,7 +47,7 @@ class Upload:
 
     @classmethod
     def from_json(cls, value: object) -> Upload:
-        """Raises ``ValueError`` where it is not what ``to_json`` made."""
+        """The inverse of ``to_json``; raises ``ValueError``."""
         key, upload_id, size, crc, etags, *more = of(list, value)
         if len(more) > 1:
             raise ValueError(f"an upload has {len(more) - 1} fields too many")
@@ -60,21 +59,20 @@ class Upload:
 
 
 def uploads_to_text(uploads: list[Upload] | tuple[Upload, ...]) -> str:
-    """For a committable's ``extra``."""
+    """The uploads as text, for a committable's ``extra``."""
     return json.dumps([upload.to_json() for upload in uploads], separators=(",", ":"))
 
 
 def uploads_from_text(
     written: str | bytes, what: str = "The uploads of a handle", where: str = "the register"
 ) -> tuple[Upload, ...]:
-    """What ``uploads_to_text`` wrote.
+    """The inverse of ``uploads_to_text``.
 
     Args:
-        what: for the error: what is read.
-        where: for the error: where it lies.
+        what, where: what is read and where it is, for the error.
 
     Raises:
-        CorruptionError: it is something else.
+        CorruptionError: it cannot be read.
     """
     try:
         return tuple(Upload.from_json(value) for value in of(list, parse(written)))
@@ -86,7 +84,7 @@ def uploads_from_text(
 
 
 def uploads_of(committable: Committable) -> tuple[Upload, ...]:
-    """The uploads that a committable names; none where it names none."""
+    """The uploads that a committable names."""
     return uploads_from_text(dict(committable.extra).get("uploads", "[]"))
 
 
@@ -101,10 +99,10 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Completed:
-    """The server says that the object is made.
+    """The server confirms the object.
 
     Args:
-        crc: of the whole object as the server has it, 16 hex digits; None where it does not say.
+        crc: of the whole object by the server, 16 hex digits; None: it does not tell.
     """
 
     crc: str | None
@@ -112,7 +110,7 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an upload was not completed, by the server's answer."""
+    """The server's reason not to complete an upload."""
 
     code: str
     status: int
@@ -130,7 +128,7 @@ class Uploads:
         self._bucket = options.path.bucket
 
     def create(self, key: str, metadata: Mapping[str, str]) -> str:
-        """Begin one; its id. Where the reply is lost one more stays behind, for the sweep."""
+        """Begin an upload and return its id. After a lost reply an extra one is left to the sweep."""
         with translate_errors(f"beginning the upload of {self._name(key)}"):
             answer = client(self._options.server).create_multipart_upload(
                 Bucket=self._bucket,
@@ -145,7 +143,7 @@ class Uploads:
     def put_part(
         self, key: str, upload_id: str, number: int, crc: int, data: bytes | bytearray
     ) -> str:
-        """Upload a part, again where need be; its ETag, without quotes.
+        """Upload a part, with retries; returns its ETag without quotes.
 
         Args:
             crc: the part's CRC-64/NVME; the server checks it before it answers.
@@ -162,10 +160,9 @@ class Uploads:
         return str(answer["ETag"]).strip('"')
 
     def parts(self, key: str, upload_id: str) -> dict[tuple[int, str], int] | None:
-        """Size of each part, by number and ETag; None where there is no such upload.
+        """Size of each part, by number and ETag; None: there is no such upload.
 
-        A part that was sent again replaces the older one; some servers (SeaweedFS) keep both, and
-        complete by ETag.
+        A part sent again replaces the older one; SeaweedFS keeps both, and completes by ETag.
         """
         found = direct_uploads.parts(self._options.bucket, key, upload_id)
         if found is not None:
@@ -185,13 +182,13 @@ class Uploads:
         return sizes
 
     def complete(self, upload: Upload, *, if_absent: bool = True) -> Completed | Refusal:
-        """Make the object of its parts.
+        """Complete an upload.
 
         Args:
-            if_absent: on the condition that there is no object under its key.
+            if_absent: only if there is no object with its key.
 
         Raises:
-            UnavailableError: the outcome is not known: look at the object.
+            UnavailableError: the outcome is unknown: look at the object.
         """
         if if_absent:
             root = direct_uploads.complete(
@@ -230,7 +227,7 @@ class Uploads:
         return Completed(checksum_text(answer.get("ChecksumCRC64NVME")))
 
     def abort(self, key: str, upload_id: str) -> None:
-        """Give it up; one that is gone is left alone."""
+        """Abort an upload; a missing one is no error."""
         with translate_errors(f"aborting the upload of {self._name(key)}"):
             try:
                 client(self._options.server).abort_multipart_upload(
@@ -241,10 +238,9 @@ class Uploads:
                     raise
 
     def list(self, prefix: str) -> Iterator[Pending]:
-        """Uploads that are open and whose key begins with ``prefix``.
+        """The open uploads whose key begins with ``prefix``.
 
-        A server that cuts the list short and does not say where (SeaweedFS, after 10,000) gives the
-        rest once these are gone.
+        SeaweedFS silently cuts the list after 10,000, and lists the rest once these are gone.
         """
         marker: dict[str, str] = {}
         while True:
@@ -279,12 +275,12 @@ def part_names(upload: Upload) -> list[dict[str, Any]]:
 
 
 def _passes(code: str) -> bool:
-    """Answers of status 400 or 409 that say nothing of the upload and may pass."""
+    """Whether an error of status 400 or 409 is transient, and says nothing of the upload."""
     return code in ("RequestTimeout", "OperationAborted", "RequestTimeTooSkewed", "NoSuchBucket")
 
 
 def _date_of(answer: Mapping[str, Any]) -> datetime | None:
-    """The server's clock, so that an age does not rest on ours."""
+    """The server's time, so that ages do not depend on our clock."""
     text = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
     try:
         return parsedate_to_datetime(text) if text else None

@@ -1,4 +1,4 @@
-"""Protocol wal: a task's rows as one segment of the write-ahead log, an epoch's segments as files."""
+"""Protocol wal: a task writes a segment, and the commit composes an epoch's segments to files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from abs_sinks.s3.twophase import committable, inspected
 
 
 class WalWriter:
-    """Streams rows into a segment; invisible to readers, for ever: the commit composes files of it."""
+    """Streams rows to a segment, which readers never see."""
 
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
         self._segment = SegmentWriter(S3Segments(options), task.handle, schema, compression="lz4")
@@ -48,11 +48,7 @@ class WalWriter:
 
 
 class WalCommitter:
-    """Protocol wal: a ``Composer`` of segments. What it composes is committed as ``2pc``'s uploads are.
-
-    Args:
-        schema: of the batches.
-    """
+    """A ``Composer`` of segments to uploads, which are committed as those of ``2pc``."""
 
     def __init__(self, options: S3Options, schema: pa.Schema) -> None:
         self._options = options
@@ -60,23 +56,14 @@ class WalCommitter:
         self._segments = S3Segments(options)
 
     def compose(self, committables: Sequence[Committable]) -> Sequence[Committable]:
-        """See ``Composer``: the segments become the uploads of one handle.
-
-        Raises:
-            NotPreparedError: a segment is not there any more.
-            CorruptionError: a segment is not what was pre-committed.
-        """
+        """See ``Composer``, and ``compose``."""
         return compose(self._options, self._schema, committables)
 
     def inspect(self, committables: Sequence[Committable]) -> Mapping[HandleName, Inspection]:
         return inspected(committables, self._inspect)
 
     def commit(self, committables: Sequence[Committable]) -> Mapping[HandleName, Outcome]:
-        """See ``Committer``. For none: a decision names what was composed of segments.
-
-        Raises:
-            ProtocolError: a segment was given.
-        """
+        """Raise ``ProtocolError`` if a segment is given: a decision names composed uploads."""
         return none_to_commit(
             committables,
             "A decision names a segment of the write-ahead log, not the files composed of it.",
@@ -105,13 +92,12 @@ class WalCommitter:
 def compose(
     options: S3Options, schema: pa.Schema, segments: Sequence[Committable]
 ) -> list[Committable]:
-    """One handle that holds the rows of all these segments, in files of ``targetfilesize``.
+    """Compose the segments to uploads of one new handle, in files of ``targetfilesize``.
 
-    Its name is new (I6): another try of the same epoch composes other uploads, and what is not
-    decided is swept like any other upload.
+    A retry of the epoch composes other uploads under another handle (I6); undecided ones are swept.
 
     Raises:
-        NotPreparedError: a segment is not there any more.
+        NotPreparedError: a segment is gone.
         CorruptionError: a segment is not what was pre-committed.
         TargetError: the server refused or went away; nothing is decided.
     """
@@ -130,6 +116,6 @@ def compose(
 
 
 def _batches(options: S3Options, segments: Sequence[Committable]) -> Batches:
-    """The rows of all segments, each of which is checked whole before its first row comes."""
+    """The rows of all segments; each segment is checked before its first row."""
     for segment in sorted(segments, key=lambda c: c.handle):
         yield from read_segment(S3Segments(options), segment)

@@ -1,4 +1,4 @@
-"""Streams a task's rows into uploads; what pre-commit makes of them is the protocol's."""
+"""The base of writers that stream a task's rows to uploads."""
 
 from __future__ import annotations
 
@@ -15,10 +15,7 @@ from abs_sinks.s3.taskfiles import TaskFiles
 
 
 class StreamingWriter(ABC):
-    """A ``Writer``. The first row begins the first file; no row, no handle.
-
-    A server that does not answer is waited for, request by request.
-    """
+    """A ``Writer``: the first row begins the first file; each request is retried."""
 
     def __init__(self, options: S3Options, schema: pa.Schema, task: Task) -> None:
         self._options = options
@@ -52,8 +49,8 @@ class StreamingWriter(ABC):
 
     @abstractmethod
     def _seal(self, files: TaskFiles) -> Committable:
-        """End the files and pre-commit them. Where it raises, ``abort`` gives the files up.
+        """End the files and pre-commit them; after an error ``abort`` discards the files.
 
         Raises:
-            TargetError: the server refused or went away; what is there already is left to the sweep.
+            TargetError: the server refused or went away; the sweep deletes what is there.
         """

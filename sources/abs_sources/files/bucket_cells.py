@@ -13,7 +13,7 @@ from abs_core.patience import DEFAULT_PATIENCE
 
 @dataclass(frozen=True)
 class BucketCells:
-    """One object each, put with ``If-None-Match: *``; ``SeenLog`` proves that the server honours it."""
+    """One object per cell, put with ``If-None-Match: *``; ``SeenLog`` checks the server's support."""
 
     bucket: Bucket
     prefix: str
@@ -38,7 +38,7 @@ class BucketCells:
         Objects(self.bucket).delete(self._key(name) for name in names)
 
     def _put(self, name: str, content: bytes) -> bool:
-        """One request. To send it again is safe: the content is this writer's alone."""
+        """One request. It can be repeated safely: the content is this writer's alone."""
         lost = None
         try:
             if Objects(self.bucket).put_if(self._key(name), content, None) is not None:

@@ -1,4 +1,4 @@
-"""Where a log lies: a few small named cells that are written once, on disk or in memory."""
+"""Storage of a log: small named cells that are written once, on disk or in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from abs_core.errors import AbsError, RefusedError, UnavailableError
 
 
 class Cells(Protocol):
-    """Cells that appear whole and are never changed, only deleted. Pickled as they are."""
+    """Cells that appear whole and are never changed, only deleted. Picklable."""
 
     @property
     def place(self) -> str:
@@ -23,41 +23,32 @@ class Cells(Protocol):
         ...
 
     def names(self) -> set[str]:
-        """Of all cells, as they are at this moment.
-
-        Raises:
-            UnavailableError, RefusedError: the place cannot be used.
-        """
+        """Names of all cells now; raises UnavailableError or RefusedError."""
         ...
 
     def get(self, name: str) -> bytes | None:
-        """A cell's content; None where there is none. Raises as ``names``."""
+        """A cell's content; None if it does not exist. Raises as ``names``."""
         ...
 
     def put_new(self, name: str, content: bytes) -> bool:
-        """Make a cell that is not there yet; durable and whole when it returns.
+        """Create a cell if absent; whole and durable on return. Raises as ``names``.
 
-        Linearizable: of several that make the same one, one wins. A lost reply is not guessed, it is
-        looked up; so contents must differ from one writer to the other.
-
-        Returns:
-            whether the cell has this content now; False: it has another.
-
-        Raises:
-            as ``names``; the cell may be there, or come to be there.
+        Linearizable: one of several concurrent writers wins. After a lost reply the cell is read,
+        so contents must differ between writers. Returns whether the cell has this content now.
+        After an error it may exist, or appear later.
         """
         ...
 
     def delete(self, names: Iterable[str]) -> None:
-        """Delete cells, whether they are there or not. Raises as ``names``."""
+        """Delete the cells that exist. Raises as ``names``."""
         ...
 
 
 @dataclass(frozen=True)
 class FolderCells:
-    """One file each, written aside, flushed to disk, then linked under its name.
+    """One file per cell, written aside, flushed to disk, then linked under its name.
 
-    A hard link fails where the name is taken, on POSIX and on network file systems alike.
+    A hard link fails if the name exists, on POSIX and on network file systems.
     """
 
     folder: Path
@@ -123,7 +114,7 @@ class FolderCells:
 
 @dataclass(frozen=True)
 class MemoryCells:
-    """For what need not outlive its process: a batch read."""
+    """Cells that need not outlive their process: for a batch read."""
 
     kept: dict[str, bytes] = field(default_factory=dict)
 

@@ -1,4 +1,4 @@
-"""Reads Parquet and Arrow files: a piece holds the row groups, or batches, whose middle lies in it."""
+"""Reads Parquet and Arrow files: a piece has the row groups or batches whose middle is in it."""
 
 from __future__ import annotations
 
@@ -24,11 +24,7 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 @contextmanager
 def malformed(name: str) -> Iterator[None]:
-    """Errors of a parser as ``RowError``, which names the file; those of the disk as they are.
-
-    A decoder of Arrow's raises ``OSError``, too, where the content is damaged: without a number, which
-    an error of the operating system has.
-    """
+    """Raise a parser's errors as ``RowError`` with the file's name; errors of the disk pass."""
     with translate_os_errors(name):
         try:
             yield
@@ -43,10 +39,7 @@ def malformed(name: str) -> Iterator[None]:
 
 
 def parquet_schema(content: pa.NativeFile, name: str) -> pa.Schema:
-    """The schema of a Parquet file, as engines take it.
-
-    The old timestamps of 96 bits, which Spark still writes, say nothing of a zone: they are in UTC.
-    """
+    """The schema of a Parquet file; 96-bit timestamps, as Spark writes them, are in UTC."""
     with malformed(name):
         file = pq.ParquetFile(content)
         columns = (file.schema.column(n) for n in range(len(file.schema)))
@@ -58,10 +51,9 @@ def parquet_schema(content: pa.NativeFile, name: str) -> pa.Schema:
 def read_parquet(
     content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, rows: int, name: str
 ) -> Iterator[Step]:
-    """Batches of at most ``rows`` rows, from where ``at`` says.
+    """Batches of at most ``rows`` rows, from the position ``at``.
 
-    Raises:
-        RowError, SchemaError: the file does not hold the schema's columns.
+    Raises RowError or SchemaError if the file does not have the schema's columns.
     """
     with malformed(name):
         file = pq.ParquetFile(content, pre_buffer=True, coerce_int96_timestamp_unit="us")
@@ -90,7 +82,7 @@ def _middle(group: Any, piece: Piece) -> int:
 
 
 def arrow_schema_of(content: pa.NativeFile, name: str) -> pa.Schema:
-    """The schema of an Arrow file or stream, as engines take it."""
+    """The schema of an Arrow file or stream."""
     with malformed(name):
         return engine_schema(_open_arrow(content).schema)
 
@@ -98,7 +90,7 @@ def arrow_schema_of(content: pa.NativeFile, name: str) -> pa.Schema:
 def read_arrow(
     content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, rows: int, name: str
 ) -> Iterator[Step]:
-    """As ``read_parquet``; of a stream format, the first piece is all of it."""
+    """As ``read_parquet``; the first piece of a stream file is the whole file."""
     with malformed(name):
         file = _open_arrow(content)
         columns = match(schema.names, file.schema.names, name)

@@ -1,4 +1,4 @@
-"""How many files one epoch takes."""
+"""The limit of files and bytes for one epoch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from abs_sources.files.model import Pin
 
 
 class EpochBudget:
-    """Counts files against a limit; once a file is refused, all after it are.
-
-    Args:
-        limit: of files and bytes; one file is taken whatever its size.
-    """
+    """Counts files against a limit; the first is always taken, none after a refused one."""
 
     def __init__(self, limit: Limit) -> None:
         self._limit = limit
@@ -23,13 +19,12 @@ class EpochBudget:
 
     @property
     def full(self) -> bool:
-        """Whether no more is taken."""
         return (self._limit.files is not None and self._files >= self._limit.files) or (
             self._limit.bytes is not None and self._files > 0 and self._bytes >= self._limit.bytes
         )
 
     def takes(self, pin: Pin) -> bool:
-        """Take the file, unless full; whether it was."""
+        """Take the file unless full; returns whether it was taken."""
         if self.full:
             return False
         self._files += 1
@@ -38,6 +33,6 @@ class EpochBudget:
 
 
 def parts(pins: Sequence[Pin]) -> Iterator[Sequence[Pin]]:
-    """Files as they are appended to a log: not too many at a time."""
+    """Split files into entries of bounded size."""
     for begin in range(0, len(pins), PER_ENTRY):
         yield pins[begin : begin + PER_ENTRY]

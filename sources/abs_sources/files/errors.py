@@ -1,4 +1,4 @@
-"""What goes wrong with files, in the project's own errors; foreign exceptions are mapped here."""
+"""Errors of files; maps foreign exceptions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from abs_core.errors import AbsError, RefusedError, ReplayMismatchError, Unavail
 
 
 def gone(name: str) -> ReplayMismatchError:
-    """A file that is to be read is not there any more."""
+    """The pinned file does not exist any more."""
     return ReplayMismatchError(
         f"The file {name} was taken into an epoch and is gone now.",
         remedy="put it back, unchanged; keep files until the epoch that reads them is committed.",
@@ -17,7 +17,7 @@ def gone(name: str) -> ReplayMismatchError:
 
 
 def changed(name: str, then: str, now: str) -> ReplayMismatchError:
-    """A file is not the one that was pinned."""
+    """The file differs from the pinned one."""
     return ReplayMismatchError(
         f"The file {name} has changed since it was taken into an epoch: {then} then, {now} now.",
         remedy="put the first content back, with its time of change; give new content a new name, "
@@ -33,7 +33,7 @@ def nothing_there(name: str) -> RefusedError:
 
 
 def not_text(name: str) -> RefusedError:
-    """A file's name is no UTF-8: neither the log nor an error can hold it."""
+    """The file's name is not UTF-8."""
     return RefusedError(
         f"The name of the file {name!a} is no UTF-8.",
         remedy="rename it, or take other files by the option pathGlobFilter.",
@@ -42,12 +42,7 @@ def not_text(name: str) -> RefusedError:
 
 @contextmanager
 def translate_os_errors(name: str) -> Iterator[None]:
-    """Errors of the operating system; FileNotFoundError passes.
-
-    Raises:
-        RefusedError: it may not be read.
-        UnavailableError: the disk does not answer.
-    """
+    """Raise RefusedError (no permission) or UnavailableError; FileNotFoundError passes."""
     try:
         yield
     except (AbsError, FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Columns that are in folder names: ``column=value``, as Hive and Spark write partitioned data sets."""
+"""Columns in folder names, ``column=value``, as Hive and Spark write partitioned data sets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NULL = "__HIVE_DEFAULT_PARTITION__"
 
 
 def folder_values(path: str) -> dict[str, str | None]:
-    """What the folders of a file's path say; of two of one name, the deeper one."""
+    """Columns and values in the folders of a file's path; the deeper folder wins."""
     pairs = (folder.partition("=") for folder in path.split("/")[:-1] if "=" in folder)
     return {
         unquote(name): None if value == NULL else unquote(value) for name, _, value in pairs if name
@@ -21,22 +21,21 @@ def folder_values(path: str) -> dict[str, str | None]:
 
 
 def with_folders(schema: pa.Schema, path: str) -> pa.Schema:
-    """A file's own schema with the columns of its folders after it, as text: no type is guessed."""
+    """A file's schema followed by its folder columns as text; no type is guessed."""
     more = [name for name in folder_values(path) if name not in schema.names]
     return pa.schema([*schema, *(pa.field(name, pa.string()) for name in more)])
 
 
 class FolderColumns:
-    """Puts the values that are in a file's path into its batches.
+    """Adds the folder columns of a file's path to its batches.
+
+    A path's value takes precedence over a file's column, as in Spark. Raises RowError if a value
+    cannot be read as the schema's type.
 
     Args:
-        schema: of the batches as they shall be. Of a column that is both in the path and in the
-            file, the path's value is taken, as in Spark.
+        schema: of the resulting batches.
         path: of the file, below the source's root.
         name: of the file, for people.
-
-    Raises:
-        RowError: a value cannot be read as the schema's type.
     """
 
     def __init__(self, schema: pa.Schema, path: str, name: str) -> None:
@@ -50,11 +49,11 @@ class FolderColumns:
 
     @property
     def inside(self) -> pa.Schema:
-        """What is to be read from the file itself."""
+        """Columns to read from the file itself."""
         return pa.schema([f for f in self._schema if f.name not in self._constants])
 
     def add(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The batch with all columns; free where no folder names one."""
+        """The batch with all columns; unchanged without folder columns."""
         if not self._constants:
             return batch
         columns = [

@@ -1,4 +1,4 @@
-"""Opens files in their formats: what they hold, and the rest of a piece of one."""
+"""Opens files by format: their schema, and a reader for the rest of a piece."""
 
 from __future__ import annotations
 
@@ -25,16 +25,12 @@ _WHOLE = {"parquet", "arrow"}
 
 
 def is_divisible(options: FileOptions, path: str) -> bool:
-    """Whether reading may begin in the middle of this file."""
+    """Whether reading can begin in the middle of this file."""
     return options.fileformat in _WHOLE or not is_compressed(path)
 
 
 def stored_schema(options: FileOptions, store: Store, pins: Sequence[Pin]) -> pa.Schema:
-    """The schema that the first file holds.
-
-    Raises:
-        SchemaError: the format holds none, or there is no file yet.
-    """
+    """The schema in the first file; SchemaError if the format has none, or without a file."""
     if options.fileformat == "text":
         return TEXT
     reads = {"parquet": parquet_schema, "arrow": arrow_schema_of}.get(options.fileformat)
@@ -52,7 +48,7 @@ def stored_schema(options: FileOptions, store: Store, pins: Sequence[Pin]) -> pa
 
 
 class FileReader:
-    """The rest of one piece of one file."""
+    """Reads the rest of one piece of one file."""
 
     def __init__(
         self, options: FileOptions, store: Store, schema: pa.Schema, piece: Piece, at: Progress
@@ -64,10 +60,9 @@ class FileReader:
         self._steps = _steps(options, self._file, inside, piece, at, name)
 
     def read(self) -> pa.RecordBatch | None:
-        """The next batch, whose content is the pinned one; None at the end of the piece.
+        """The next batch; None at the end of the piece.
 
-        Raises:
-            ReplayMismatchError: the file is not what it was.
+        Raises ReplayMismatchError if the file is not the pinned one.
         """
         try:
             batch, at = next(self._steps, (None, self.at))

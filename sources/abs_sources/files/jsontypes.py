@@ -1,4 +1,4 @@
-"""Types that Arrow's JSON reader does not know are read as text, and made of it.
+"""Converts types that Arrow's JSON reader does not know from text.
 
 Dates are ISO 8601 text, binary is Base64, as Spark writes them.
 """
@@ -15,20 +15,12 @@ from abs_sources.files.schema import fit
 
 
 def json_schema(schema: pa.Schema) -> pa.Schema:
-    """What to have Arrow read.
-
-    Raises:
-        SchemaError: a type cannot be read from JSON here.
-    """
+    """The schema to read with Arrow; raises SchemaError for a type without conversion."""
     return pa.schema([pa.field(f.name, _read_as(f.type, f.name)) for f in schema])
 
 
 def from_json(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatch:
-    """The batch with the schema's own types.
-
-    Raises:
-        RowError: a text is no date, or no Base64.
-    """
+    """The batch in the schema's types; raises RowError for text that is no date or Base64."""
     columns = []
     for field, read in zip(schema, batch.columns, strict=True):
         columns.append(_decoded(read, name) if pa.types.is_binary(field.type) else read)

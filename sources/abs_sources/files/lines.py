@@ -1,7 +1,7 @@
-"""Reads files of lines (JSON, CSV, text): a piece holds the lines that begin in it.
+"""Reads files of lines (JSON, CSV, text): a piece has the lines that begin in it.
 
-A chunk of whole lines is read at a time and parsed at once by Arrow; progress is the byte after it.
-Compressed files are read from their beginning, by one reader.
+Arrow parses a chunk of whole lines at once; progress is the position of the next byte. Compressed
+files are read from the beginning, by one reader.
 """
 
 from __future__ import annotations
@@ -46,14 +46,13 @@ def one_or_none(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CsvForm:
-    """How a CSV file is written; the names are Spark's.
+    """Format of a CSV file; the names are Spark's.
 
     Args:
-        header: whether the first line names the columns; else they are the schema's, in order.
-        sep: between two values.
-        quote: around a value that holds a separator; empty: none is used.
+        header: the first line names the columns; else they are the schema's, in order.
+        quote: around a value that contains a separator; empty: none.
         escape: before a quote within a value; empty: it is doubled instead.
-        nullvalue: what stands for null, where it is not quoted.
+        nullvalue: unquoted text for null.
     """
 
     header: Annotated[bool, boolean] = False
@@ -64,17 +63,16 @@ class CsvForm:
 
 
 def is_compressed(path: str) -> bool:
-    """Whether a file of lines is compressed, by its name."""
+    """Whether the name is one of a compressed file."""
     return path.endswith(tuple(CODECS))
 
 
 def read_json(
     content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, chunk: int, name: str
 ) -> Iterator[Step]:
-    """One JSON object a line. Fields that the schema does not name are passed over.
+    """One JSON object per line; fields that are not in the schema are ignored.
 
-    Raises:
-        RowError: a line is no such object, or a value does not fit.
+    Raises RowError for a line that is not an object, or a value that does not fit.
     """
     options = pyarrow.json.ParseOptions(
         explicit_schema=json_schema(schema), unexpected_field_behavior="ignore"
@@ -103,11 +101,10 @@ def read_csv(
     name: str,
     form: CsvForm,
 ) -> Iterator[Step]:
-    """One record a line: values with line breaks in them are an error.
+    """One record per line; a value with a line break is an error.
 
-    Raises:
-        RowError: a record has another number of values, or a value does not fit.
-        SchemaError: a column is missing in the header.
+    Raises RowError for a wrong number of values or one that does not fit, SchemaError if the header
+    lacks a column.
     """
     names, skip = schema.names, 0
     if form.header:
@@ -150,11 +147,7 @@ def read_csv(
 def read_text(
     content: pa.NativeFile, piece: Piece, at: Progress, schema: pa.Schema, chunk: int, name: str
 ) -> Iterator[Step]:
-    """One row a line, without its line break (``\\n`` or ``\\r\\n``).
-
-    Raises:
-        RowError: it is not UTF-8.
-    """
+    """One row per line, without ``\\n`` or ``\\r\\n``; raises RowError if it is not UTF-8."""
 
     def parse(lines: bytes) -> pa.RecordBatch:
         whole = lines[:-1] if lines.endswith(b"\n") else lines
@@ -192,7 +185,7 @@ def _steps(
 def _plain(
     content: pa.NativeFile, piece: Piece, begin: int | None, chunk: int, skip: int
 ) -> Iterator[tuple[bytes, int]]:
-    """Whole lines that begin in the piece, and the place after them."""
+    """Whole lines that begin in the piece, and the position after them."""
     size = piece.pin.size
     place = _first_line(content, piece, chunk, skip) if begin is None else begin
     while place < min(piece.end, size):
@@ -218,7 +211,7 @@ def _plain(
 
 
 def _first_line(content: pa.NativeFile, piece: Piece, chunk: int, skip: int) -> int:
-    """Where the first line begins that begins in the piece."""
+    """Position of the first line that begins in the piece."""
     if piece.start <= skip:
         return skip
     place = piece.start - 1
@@ -234,7 +227,7 @@ def _first_line(content: pa.NativeFile, piece: Piece, chunk: int, skip: int) -> 
 def _unpacked(
     content: pa.NativeFile, piece: Piece, begin: int | None, chunk: int, skip: int
 ) -> Iterator[tuple[bytes, int]]:
-    """As ``_plain``, in bytes of the unpacked content."""
+    """As ``_plain``, with positions in the decompressed content."""
     if piece.start != 0:
         return
     codec = next(c for end, c in CODECS.items() if piece.pin.path.endswith(end))
@@ -263,7 +256,7 @@ def _pass_over(stream: pa.NativeFile, count: int) -> None:
 def _header(
     content: pa.NativeFile, piece: Piece, name: str, form: CsvForm
 ) -> tuple[list[str], int]:
-    """The names in a file's first line, and where the second one begins."""
+    """The names in the first line, and the position of the second."""
     content.seek(0)
     compressed = is_compressed(piece.pin.path or name)
     codec = next((c for end, c in CODECS.items() if piece.pin.path.endswith(end)), None)

@@ -1,4 +1,4 @@
-"""Files in a local folder, or in one that every machine of the cluster has mounted."""
+"""Files in a local folder, or in one that is mounted on every machine of the cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from abs_sources.files.pattern import Pattern
 
 @dataclass(frozen=True, slots=True)
 class LocalStore:
-    """Files below a folder. Links are followed."""
+    """Files below a folder. Symbolic links are followed."""
 
     pattern: Pattern
 

@@ -1,28 +1,27 @@
-"""The log of a file source: all files that were ever taken, in the order in which they were taken.
+"""The log of a file source: all files that were ever taken, in the order of taking.
 
-An engine keeps an offset, and an offset should be small. So a file source has a log of its own, and its
-offset is a number: how many files of the log lie before it. That makes it like a topic's partition: the
-log numbers the files once and for all, a range of numbers is the same files for ever, and a restart, a
-second driver on a copy of the checkpoint, a zombie all see the same order.
+An engine stores offsets, which should be small. So a file source has a log of its own, and its
+offset is the number of files before a position in this log. As in a topic's partition, a range of
+numbers is always the same files: after a restart, for a second driver on a copy of the checkpoint,
+and for a zombie.
 
-**Entries.** ``entry-<n>-<first>`` names the files that were taken at one look, each pinned by size and
-stamp; ``first`` is the number of its first file. An entry is put if absent, whole and durable, *before*
-any offset that reaches into it is given away. Two processes that look at once make the same entry: one
-wins, the other reads it and looks again. So no file is in the log twice, and none is left out.
+**Entries.** ``entry-<n>-<first>`` lists the files of one look, each pinned by size and stamp;
+``first`` is the number of its first file. An entry is put if absent and durable *before* an offset
+refers to it. Of two processes that make the same entry one wins; the other reads it and looks
+again. So no file is in the log twice, and none is left out.
 
-**Folds.** ``fold-<n>`` holds path and stamp of all files up to entry n, compressed. A new process reads
-one fold and the entries after it, however old the log is. Folding is worth it when the entries since
-the last fold are many, or hold many files: each file is written into a few folds, not into all.
+**Folds.** ``fold-<n>`` holds path and stamp of all files up to entry n, compressed. A new process
+reads one fold and the entries after it. A fold is made when the entries since the last one are
+many, or hold many files: each file is written into few folds.
 
 **Forgetting.** An entry is deleted when it is folded, all of its files are committed, and ``KEPT``
-newer ones exist: that is how far back an engine's checkpoint may be rolled by hand. Paths are never
-forgotten: a file that is deleted and comes again under its name would be read twice otherwise. So the
-folded log, and the memory of who uses it, grow with the number of files, at some tens of bytes on disk
-and some hundreds in memory each; offsets, entries and the work per epoch do not.
+newer ones exist: so far an engine's checkpoint can be rolled back by hand. Paths are never
+forgotten, because a file that is deleted and comes again under its name would be read twice. So the
+folded log, and the memory of its users, grow with the number of files (some tens of bytes on disk
+and some hundreds in memory each); offsets, entries and the work per epoch do not.
 
-An append could come so late that its entry was folded and deleted meanwhile, and would succeed then. So
-the folds are looked at after it: where one covers the entry, it counts for nothing, for no process
-reads an entry that is covered by a fold before it has read that fold.
+A late append could succeed after its entry was folded and deleted. So the folds are read after an
+append: an entry that a fold covers does not count, for no process reads it before that fold.
 """
 
 from __future__ import annotations
@@ -70,11 +69,11 @@ _TRIES = 20
 
 
 class SeenLog:
-    """One process's view of a log; not thread-safe: threads that share it take ``lock``.
+    """One process's view of a log. Not thread-safe: threads that share it take ``lock``.
 
     Args:
-        cells: where it lies.
-        root: what it is a log of; another root is refused.
+        cells: its storage.
+        root: the source's root; a log of another one is refused.
     """
 
     def __init__(self, cells: Cells, root: str) -> None:
@@ -91,11 +90,10 @@ class SeenLog:
 
     @property
     def id(self) -> str:
-        """Of this log; a log that was deleted and made anew has another.
+        """Id of this log; a recreated log has another.
 
-        Raises:
-            IdentityError: it is the log of other files.
-            RefusedError: what it lies in cannot keep it.
+        Raises IdentityError if it is the log of other files, RefusedError if the storage cannot
+        keep it.
         """
         if self._id is None:
             self._id = self._open()
@@ -103,7 +101,7 @@ class SeenLog:
 
     @property
     def total(self) -> int:
-        """How many files were taken, as of the last ``refresh`` or ``append``."""
+        """Number of files, as of the last ``refresh`` or ``append``."""
         return self._total
 
     @property
@@ -127,17 +125,10 @@ class SeenLog:
         )
 
     def append(self, pins: Sequence[Pin]) -> bool:
-        """Take these files, next after all others; durable when it returns.
+        """Append these files; durable on return. Raises as ``refresh``.
 
-        Args:
-            pins: at most ``PER_ENTRY``; none of them is in ``seen``.
-
-        Returns:
-            False: another process was faster with files of its own. They are known now, and what is
-            new is to be looked at again.
-
-        Raises:
-            as ``refresh``.
+        At most ``PER_ENTRY``, none of them in ``seen``. False: another process appended first; its
+        files are known now, and the caller looks again.
         """
         number, first = self._last + 1, self._total
         text = json.dumps({"by": secrets.token_hex(8), "files": pins}, separators=(",", ":"))
@@ -155,11 +146,10 @@ class SeenLog:
         return True
 
     def files(self, start: int, end: int) -> Sequence[Pin]:
-        """The files with the numbers from ``start`` up to, and without, ``end``.
+        """The files with numbers from ``start`` up to, excluding, ``end``.
 
-        Raises:
-            ReplayMismatchError: the log does not name them any more, or not yet.
-            CorruptionError: the log is damaged.
+        Raises ReplayMismatchError if the log does not list them any more, or not yet;
+        CorruptionError.
         """
         if start == end:
             return []
@@ -183,10 +173,9 @@ class SeenLog:
         return found
 
     def committed(self, end: int) -> None:
-        """All files before this number are committed; fold and forget what is worth it.
+        """Note that all files before this number are committed; fold and forget if due.
 
-        Raises:
-            UnavailableError, RefusedError: it was not done; nothing is lost.
+        Raises UnavailableError or RefusedError without a loss.
         """
         if not self.fold_is_due:
             return
@@ -204,15 +193,13 @@ class SeenLog:
 
     @property
     def fold_is_due(self) -> bool:
-        """Whether the entries since the last fold are worth a new one."""
         entries, files = self._last - self._folded[0], self._total - self._folded[1]
         return entries >= _FOLD_ANYWAY or (entries >= _FOLD_AFTER and 8 * files >= self._folded[1])
 
     def fold(self) -> None:
-        """Put all that is seen into one cell. Two processes that do it put the same into it.
+        """Write all that is seen into one cell; concurrent folds write the same content.
 
-        Raises:
-            UnavailableError, RefusedError: it was not done; nothing is lost.
+        Raises UnavailableError or RefusedError without a loss.
         """
         table = pa.table({"path": [*self._seen], "stamp": [*self._seen.values()]})
         table = table.replace_schema_metadata({"files": str(self._total)})
@@ -248,7 +235,7 @@ class SeenLog:
         return found
 
     def _prove(self, mine: object) -> None:
-        """That of two writers one wins, here, with this server; else no log can lie there."""
+        """Check that one of two writers wins on this server; otherwise no log can be kept there."""
         if self._cells.put_new(_HEAD, json.dumps({"id": f"not {mine}"}).encode()):
             self._cells.delete([_HEAD])
             raise RefusedError(
@@ -259,7 +246,7 @@ class SeenLog:
             )
 
     def _read(self, names: set[str]) -> bool:
-        """Take in what is there; False where it was folded while it was read."""
+        """Read the cells; False if they were folded meanwhile."""
         fold = _newest_fold(names)
         if fold > self._last and not self._load_fold(fold):
             return False
@@ -336,7 +323,7 @@ class SeenLog:
 
 
 def seen_as(pin: Pin) -> str:
-    """What the log remembers of a file's content for ever."""
+    """The permanent record of a file's content."""
     return f"{pin.size}:{pin.stamp}"
 
 

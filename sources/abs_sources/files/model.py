@@ -1,4 +1,4 @@
-"""What a file source knows of a file, and what it asks of a place where files are."""
+"""Values that describe files, and the protocol of a place that holds them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from abs_core.strictjson import of, text, whole
 
 
 class Pin(NamedTuple):
-    """One file with exactly one content.
+    """One file with one content.
 
     Attributes:
-        path: below the source's root, with slashes; empty where the root is the file itself.
+        path: below the source's root, with slashes; empty if the root is the file itself.
         size: in bytes.
-        stamp: what another content of the same size would not have: on a local disk the time of its
-            last change, in nanoseconds; on S3 the ETag.
+        stamp: changes with the content: the local modification time in nanoseconds, or S3's ETag.
     """
 
     path: str
@@ -27,18 +26,13 @@ class Pin(NamedTuple):
 
 
 def pin_from_json(value: object) -> Pin:
-    """Raises ``ValueError`` where ``value`` is no pin as JSON has it."""
+    """Raises ``ValueError`` if ``value`` is not a pin's JSON."""
     path, size, stamp = of(list, value)
     return Pin(text(path), whole(size), text(stamp))
 
 
 class Found(NamedTuple):
-    """A file as a listing shows it.
-
-    Attributes:
-        pin: what it is now.
-        modified: when it was last changed, in nanoseconds since 1970; only for the order.
-    """
+    """A listed file; ``modified`` (nanoseconds since 1970) determines the order only."""
 
     pin: Pin
     modified: int
@@ -46,13 +40,7 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a file, in bytes: what begins in it is read with it (lines, row groups, batches).
-
-    Args:
-        pin: of the whole file.
-        start: first byte.
-        end: first byte after it.
-    """
+    """A byte range of a pinned file: lines, row groups and batches that begin in it belong to it."""
 
     pin: Pin
     start: int
@@ -64,37 +52,32 @@ class OpenFile(Protocol):
 
     @property
     def content(self) -> pa.NativeFile:
-        """With random access; what it reads is the pinned content, or ``check`` raises after it."""
+        """With random access; the bytes are the pinned content unless ``check`` raises afterwards."""
         ...
 
     def check(self) -> None:
-        """Look that what was read until now is the pinned content.
-
-        Raises:
-            ReplayMismatchError: the file is gone, or is another one now.
-        """
+        """Raise ReplayMismatchError if the bytes read so far are not the pinned content."""
         ...
 
     def close(self) -> None: ...
 
 
 class Store(Protocol):
-    """A place where files are: a local folder, or a prefix in a bucket."""
+    """A place of files: a local folder, or a prefix in a bucket."""
 
     def find(self) -> Sequence[Found]:
-        """All files that belong to the source now, in no order.
+        """All files of the source now, in no order.
 
-        Raises:
-            UnavailableError: the place does not answer now.
-            RefusedError: it is not there, or may not be listed.
+        Raises UnavailableError if the place does not answer, RefusedError if it does not exist or
+        may not be listed.
         """
         ...
 
     def open(self, pin: Pin) -> OpenFile:
-        """The file, where it is still the one that was pinned.
+        """Open the pinned file.
 
         Raises:
-            ReplayMismatchError: it is gone, or is another one now.
+            ReplayMismatchError: it is gone, or has changed.
             UnavailableError: the place does not answer now.
             RefusedError: it may not be read.
         """

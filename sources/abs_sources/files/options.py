@@ -1,4 +1,4 @@
-"""The options of ``abs-files``, read once into one typed value."""
+"""The options of ``abs-files``, parsed into one typed value."""
 
 from __future__ import annotations
 
@@ -41,23 +41,14 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path, local or in a bucket.
-
-    Args:
-        bucket: None: a local path.
-        path: absolute, or a key; without a slash at its end.
-    """
+    """A path, absolute or a key, without a slash at its end; ``bucket`` is None for a local one."""
 
     bucket: str | None
     path: str
 
     @classmethod
     def parse(cls, given: str) -> Place:
-        """From a path or URL, in any of the spellings that Spark takes.
-
-        Raises:
-            OptionError: it is neither local nor on S3.
-        """
+        """Parse a path or URL in any of Spark's spellings; raises OptionError for other systems."""
         in_bucket = _S3.fullmatch(given.strip())
         if in_bucket is not None:
             return cls(in_bucket[1], (in_bucket[2] or "").strip("/"))
@@ -72,7 +63,7 @@ class Place:
 
     @property
     def name(self) -> str:
-        """For people, and to know the place again."""
+        """For people, and to identify the place."""
         return self.path if self.bucket is None else f"s3://{self.bucket}/{self.path}"
 
     def below(self, name: str) -> Place:
@@ -124,26 +115,25 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """What to read, and how. Holds no secret: S3's credentials come by boto3's chain.
+    """The parsed options. No secrets: S3 credentials come from boto3's chain.
 
     Args:
         path: a folder, a file or a glob.
-        fileformat: one of ``FORMATS``; json has one object a line.
-        log: the folder of the source's own log; None: none, for a batch read.
-        limit: what one epoch may take.
-        latest_first: of several files take the newest first.
-        names: glob that a file's name must match.
+        fileformat: one of ``FORMATS``; json has one object per line.
+        log: folder of the source's own log; None for a batch read.
+        limit: of one epoch.
+        latest_first: take the newest files first.
+        names: glob for file names.
         recursive: read files at any depth.
-        ignore_changed: pass over a file that changed after it was taken, instead of refusing. One
-            that is about to be read must be unchanged all the same.
-        partition_bytes: bytes of a split, about.
+        ignore_changed: skip a file that changed after it was taken, instead of refusing. A file
+            must still be unchanged when it is read.
+        partition_bytes: approximate bytes of a split.
         partitions: splits of an epoch that has enough to read.
-        batchsize: rows of a batch, at most (parquet, arrow).
+        batchsize: maximal rows of a batch (parquet, arrow).
         chunk: bytes of lines that are parsed at once (json, csv, text).
-        csv: how CSV files are written.
         server: for paths on S3.
-        poll_seconds: between two looks for new files, for a reader without an end.
-        readers: into how many splits what has no end is cut.
+        poll_seconds: between two looks for new files, for an endless reader.
+        readers: number of splits of an endless reading.
     """
 
     path: Annotated[Place, _glob]
@@ -165,13 +155,10 @@ class FileOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> Self:
-        """Read options as Spark hands them over: text to text, names in any case.
+        """Parse Spark's options: text to text, case-insensitive names.
 
-        Args:
-            streaming: a stream needs a log; a batch has no use for one.
-
-        Raises:
-            OptionError: all that is unknown, missing, malformed or contradictory, at once.
+        A stream needs a log; a batch has no use for one. Raises OptionError with all unknown,
+        missing, malformed and contradictory options at once.
         """
         problems = Problems(NAME)
         values = read_options(given, OPTIONS, problems, elsewhere=_ELSEWHERE)
@@ -197,7 +184,6 @@ class FileOptions:
         )
 
     def store(self) -> Store:
-        """The place of the files."""
         pattern = Pattern.parse(self.path.path, self.names, recursive=self.recursive)
         if self.path.bucket is None:
             return LocalStore(pattern)
@@ -206,7 +192,7 @@ class FileOptions:
         return S3Store(Bucket(self.server, self.path.bucket), pattern)
 
     def cells(self) -> Cells | None:
-        """The place of the log; None where there is none."""
+        """Storage of the log, if there is one."""
         if self.log is None:
             return None
         if self.log.bucket is None:

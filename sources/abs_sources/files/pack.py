@@ -1,6 +1,6 @@
-"""Cuts files into splits: many small files in one, a big file over several. As Spark's scans do.
+"""Packs files into splits as Spark's scans do: small files together, a big file over several.
 
-A function of the pins and the options alone, so the same range is always cut in the same way.
+A pure function of the pins and options: the same range is always cut in the same way.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ def pack(
     """The pieces of each split, in the order of the files.
 
     Args:
-        most: bytes of one split, about; a file that cannot be divided may have more.
-        least_splits: how many splits there should be, where there is enough to read.
-        divisible: whether reading may begin in the middle of this file.
+        most: approximate bytes of a split; an indivisible file may have more.
+        least_splits: if there is enough to read.
+        divisible: whether reading can begin in the middle of this file.
     """
     total = sum(pin.size + OPEN_COST for pin in pins)
     target = max(1, min(most, max(OPEN_COST, -(-total // least_splits))))

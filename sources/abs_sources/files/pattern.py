@@ -1,10 +1,9 @@
-"""Which files belong to a source: a folder, a glob, or one file. As Spark's file sources choose.
+"""Matches the files of a source by folder, glob or file name, as Spark's file sources do.
 
-Names that begin with ``_`` or ``.``, or end with ``._COPYING_``, are hidden, and so is all that is in
-a hidden folder; unless the path itself names that folder. Globs are Hadoop's: ``*``, ``?``, ``[a-z]``,
-``{a,b}``, each within one name, ``[^a]`` or ``[!a]`` for any other character; a backslash before one
-of these signs takes it as it is. Folders called ``column=value`` are those of a partitioned data set:
-they are looked into, however deep.
+Names that begin with ``_`` or ``.``, or end with ``._COPYING_``, are hidden, with all that is in a
+hidden folder, unless the path itself names it. Globs are Hadoop's: ``*``, ``?``, ``[a-z]``,
+``{a,b}``, each within one name, ``[^a]`` or ``[!a]`` for any other character; a backslash escapes.
+Folders ``column=value`` of a partitioned data set are searched at any depth.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ _SLASH_IN_BRACES = re.compile(r"(?<!\\)\{[^{}]*/[^{}]*\}")
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """Of files below a root.
+    """Matches files below a root.
 
     Args:
-        root: the part of the path before its first wildcard, without a slash at its end.
-        levels: for each name after it, the globs of which one must match.
-        names: globs for the name of a file (``pathGlobFilter``); None: any.
-        recursive: whether files deeper than the folders that the path names belong, too.
+        root: the path before its first wildcard, without a slash at its end.
+        levels: for each further name, the globs of which one must match.
+        names: globs for a file's name (``pathGlobFilter``); None: any.
+        recursive: include files below the folders that the path names.
     """
 
     root: str
@@ -43,7 +42,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, path: str, names: str | None = None, *, recursive: bool = False) -> Pattern:
-        """From a path, absolute or a key, as the user wrote it."""
+        """Parse the user's path, absolute or a key."""
         parts = path.rstrip("/").split("/")
         plain = next((n for n, p in enumerate(parts) if not _IS_PLAIN.fullmatch(p)), len(parts))
         return cls(
@@ -54,11 +53,7 @@ class Pattern:
         )
 
     def wants(self, path: str) -> bool:
-        """Whether the file belongs to the source.
-
-        Args:
-            path: below the root; empty for the root itself.
-        """
+        """Whether the file (path below the root; empty for the root itself) belongs to the source."""
         if not path:
             name = self.root.rsplit("/", 1)[-1]
             return not self.levels and (self.names is None or _matches(name, self.names))
@@ -72,7 +67,7 @@ class Pattern:
         )
 
     def enters(self, folder: str) -> bool:
-        """Whether a folder below the root can hold files that belong to the source."""
+        """Whether a folder below the root can contain files of the source."""
         return self._looks_into(folder.split("/"))
 
     def _looks_into(self, folders: list[str]) -> bool:
@@ -85,7 +80,7 @@ class Pattern:
 
 
 def check_glob(path: str) -> None:
-    """Raises ``ValueError`` where a glob would mean something else here than it does to Spark."""
+    """Raise ``ValueError`` for a glob that Spark would understand differently."""
     if _SLASH_IN_BRACES.search(path):
         raise ValueError(
             "a path without a slash in braces: one path for each, or braces within a name"
@@ -111,7 +106,7 @@ def _compiled(glob: str) -> re.Pattern[str]:
 
 
 def _set(chosen: re.Match[str]) -> str:
-    """A set of characters; a range whose end comes before its beginning holds none."""
+    """A character set as a regular expression; a reversed range matches nothing."""
     members = re.findall(r"\\?(.)(?:-\\?(.))?", chosen[2], re.DOTALL)
     kept = [
         f"{re.escape(first)}-{re.escape(last)}" if last else re.escape(first)

@@ -1,4 +1,4 @@
-"""Reads splits: pieces of files one after the other, or all files of a log as they come."""
+"""Reads splits: a sequence of pieces, or a share of all files of a log without an end."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ NOTHING = '{"at": null, "pieces": []}'
 
 
 def split_of(pieces: Sequence[Piece], store: Store) -> Split:
-    """A split that is these pieces."""
+    """A split of these pieces."""
     more = f" and {len(pieces) - 1} more" if len(pieces) > 1 else ""
     where = f" [{pieces[0].start}:{pieces[0].end}]"
     return Split(f"{store.name(pieces[0].pin.path)}{where}{more}", _rest(pieces, None), NOTHING)
 
 
 class PiecesReader:
-    """Reads a split of pieces, one after the other."""
+    """Reads the pieces of a split in order."""
 
     def __init__(self, options: FileOptions, store: Store, schema: pa.Schema, split: Split) -> None:
         self._open = partial(FileReader, options, store, schema)
@@ -72,8 +72,7 @@ class EndlessReader:
     """Reads a share of all files of a log, and waits for new ones.
 
     Args:
-        look: looks for new files and takes them into the log; the files from a number on, of those
-            that are in the log then.
+        look: appends new files to the log and returns its files from a number on.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class EndlessReader:
             self._current = None
 
     def _begin(self) -> bool:
-        """Open the next file of this share among those that are known."""
+        """Open the next known file of this share."""
         number, of = self._place["share"]
         while self._ahead:
             pin = self._ahead[0]
@@ -137,7 +136,7 @@ class EndlessReader:
         self._place["at"] = None
 
     def _wait(self, give_up: float) -> bool:
-        """Look for more files; False where the time is up."""
+        """Look for more files; False after the deadline."""
         now = time.monotonic()
         if now >= self._next_look:
             self._next_look = now + self._poll
@@ -165,7 +164,7 @@ def endless_places(splits: Sequence[Split]) -> list[int]:
 
 
 def log_of(split: Split) -> str:
-    """Which log a split without an end reads."""
+    """The id of the log that an endless split reads."""
     return str(_endless(split)["log"])
 
 
@@ -175,7 +174,7 @@ def _rest(pieces: Sequence[Piece], at: Progress) -> str:
 
 
 def _pieces(split: Split) -> tuple[Progress, list[Piece]]:
-    """What a split of pieces says: how far it is in the first of them, and all that are left."""
+    """The progress in the first piece of a split, and all remaining pieces."""
     with _read_as(split):
         rest = fields(parse(split.start))
         listed = [of(list, one) for one in of(list, rest["pieces"])]
@@ -185,7 +184,7 @@ def _pieces(split: Split) -> tuple[Progress, list[Piece]]:
 
 
 def _endless(split: Split) -> Fields:
-    """What a split without an end says."""
+    """The fields of an endless split."""
     with _read_as(split):
         place = fields(parse(split.start))
         number, shares = of(list, place["share"])

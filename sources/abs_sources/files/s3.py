@@ -1,4 +1,4 @@
-"""Files in a bucket. Every read asks for the pinned ETag, so no reader sees two contents mixed."""
+"""Files in a bucket. Every read requires the pinned ETag, so no reader sees mixed contents."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ class _S3File:
         self.content = pa.PythonFile(raw, mode="r")
 
     def check(self) -> None:
-        """Nothing: each read has asked for the pinned content."""
+        """Each read has required the pinned content."""
 
     def close(self) -> None:
         self.content.close()
 
 
 class _Ranges(io.RawIOBase):
-    """A file of which every read is one ranged GET with ``If-Match``."""
+    """A file that reads by ranged GETs with ``If-Match``."""
 
     def __init__(self, objects: Objects, key: str, pin: Pin, name: str) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class _Ranges(io.RawIOBase):
         self._at = 0
 
     def look(self) -> None:
-        """One HEAD: an empty file, too, must be the pinned one."""
+        """Send a HEAD, so that an empty file is checked, too."""
         head = self._head()
         if head.etag != self._pin.stamp or head.size != self._pin.size:
             raise changed(self._name, self._pin.stamp, head.etag)

@@ -1,7 +1,7 @@
-"""The schema of a source: what files hold, as every engine can take it; and rows made to fit it.
+"""Converts files' schemas and rows to types that every engine can read.
 
-Columns are found by name, exactly, or else without regard to case (in formats that say their columns).
-One that a file does not have is null there. Values are cast only where none is changed by it.
+Columns match by exact name, else without regard to case (in formats that have column names). A
+missing column is null. Values are cast only without loss.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _PLAIN = (
 
 
 def engine_schema(schema: pa.Schema) -> pa.Schema:
-    """A file's schema in the types that engines know; every column may be null, as in Spark."""
+    """A file's schema in engine types; every column is nullable, as in Spark."""
     return pa.schema([pa.field(field.name, engine_type(field.type)) for field in schema])
 
 
 def engine_type(kind: pa.DataType) -> pa.DataType:
-    """The nearest type that holds every value, but for nanoseconds: they are cast to microseconds."""
+    """The nearest type that holds every value, except that nanoseconds become microseconds."""
     types = pa.types
     if types.is_dictionary(kind):
         return engine_type(kind.value_type)
@@ -56,11 +56,7 @@ def engine_type(kind: pa.DataType) -> pa.DataType:
 
 
 def match(wanted: Sequence[str], there: Sequence[str], name: str) -> dict[str, str]:
-    """For each wanted column the one in the file, where it has one.
-
-    Raises:
-        SchemaError: two columns of the file could be meant.
-    """
+    """For each wanted column the file's one, if any; raises SchemaError if two could match."""
     found = {}
     for column in wanted:
         near = [column] if column in there else [n for n in there if n.lower() == column.lower()]
@@ -78,15 +74,13 @@ def match(wanted: Sequence[str], there: Sequence[str], name: str) -> dict[str, s
 def fit(
     batch: pa.RecordBatch, schema: pa.Schema, columns: dict[str, str], name: str
 ) -> pa.RecordBatch:
-    """The batch with exactly this schema; free where it has it already.
+    """The batch in exactly this schema; unchanged if it has it already.
+
+    Raises SchemaError if a column's type cannot be cast, RowError if a value cannot.
 
     Args:
         columns: from ``match``.
         name: of the file.
-
-    Raises:
-        SchemaError: a column is of a type that cannot be read as the schema's.
-        RowError: a value cannot be.
     """
     if batch.schema.equals(schema):
         return batch

@@ -1,4 +1,4 @@
-"""Files as a replayable source: what was read once can be read again, or an error says why not."""
+"""Files as a replayable source: a range is read again with the same content, or an error says why."""
 
 from __future__ import annotations
 
@@ -34,12 +34,7 @@ _TRIES = 20
 
 @dataclass(frozen=True, slots=True)
 class _Closing:
-    """What a source that was closed may still give.
-
-    Args:
-        total: files of the log at that time.
-        paths: files that were there at that time.
-    """
+    """The limits of a closed source: its number of files in the log, and the files that existed."""
 
     total: int
     paths: frozenset[str]
@@ -48,25 +43,26 @@ class _Closing:
 class FileSource:
     """Files in a folder, a glob of folders, or a prefix of a bucket.
 
-    Guarantees: a range of offsets holds the same files for ever, each with the content that it had
-    when it was taken. A file is taken once, however late it appears and whatever its time says:
-    what is known is told by the log of paths and not by a time up to which all was read. Of the
-    files that are found at one look the oldest come first, by time of change and then by name; those
-    of a later look come after them, older or not. With ``latest_first`` the newest come first.
+    Guarantees: a range of offsets always holds the same files, each with the content that it had
+    when it was taken. A file is taken once, however late it appears and whatever its time is: the
+    log of paths decides, not a time stamp. Files found at one look are taken in the order of
+    modification time and name (newest first with ``latest_first``), before all files of a later
+    look.
 
-    A file that is gone or has another content than it was taken with is ``ReplayMismatchError`` when
-    it is read, and one of another content also whenever files are looked for. What cannot be told: a
-    content of the same size with the same time of change (S3: with the same ETag).
+    A file that is gone or changed after it was taken raises ``ReplayMismatchError`` when it is
+    read; a changed one also when files are listed. Not detected: another content with the same size
+    and modification time (S3: ETag).
 
-    Not guaranteed: that a file is whole. It is taken as soon as it is seen; let files appear whole
-    (write elsewhere and rename; an S3 upload does so). One that grows after it was taken is an error.
+    Not guaranteed: that a file is complete. It is taken as soon as it is listed; let files appear
+    whole (write elsewhere and rename; an S3 upload does so). A file that grows afterwards is an
+    error.
 
-    Offsets are ``{"files": n, "log": id}``, see ``SeenLog``; rows of a file are never in two epochs.
+    Offsets are ``{"files": n, "log": id}``, see ``SeenLog``; rows of a file are never in two
+    epochs.
 
     Args:
-        options: what to read.
-        schema: of the batches; None: the first file's, for formats that hold it.
-        store: where to find the files, if not where the options say.
+        schema: of the batches; None: the first file's, for formats that have one.
+        store: the place of the files, if not that of the options.
     """
 
     def __init__(
@@ -93,34 +89,29 @@ class FileSource:
 
     @property
     def schema(self) -> pa.Schema:
-        """As given, or as the oldest file holds it now.
-
-        Raises:
-            SchemaError: it is not known.
-        """
+        """The given schema, or that of the oldest file now; raises SchemaError if it is unknown."""
         if self._schema is None:
             pins = [found.pin for found in sorted(self._store.find(), key=_age)[:1]]
             self._schema = stored_schema(self._options, self._store, pins)
         return self._schema
 
     def initial(self) -> Offsets:
-        """Before the first file. Makes the log where there is none.
+        """Before the first file. Creates the log if it is missing.
 
-        Raises:
-            IdentityError, RefusedError, UnavailableError: the log cannot be used.
+        Raises IdentityError, RefusedError or UnavailableError if the log cannot be used.
         """
         return self._place(0)
 
     def latest(self, start: Offsets, limit: Limit) -> Offsets:
-        """After as many files as the limit allows; they are in the log when it returns.
+        """The position after as many files as the limit allows; they are in the log on return.
 
         Args:
-            limit: ``files``, and ``bytes``, of which at least one file is taken. Not ``rows``.
+            limit: ``files``, and ``bytes`` (at least one file is taken). Not ``rows``.
 
         Raises:
-            ReplayMismatchError: ``start`` is not of this log, or a file that was taken has changed.
+            ReplayMismatchError: ``start`` is of another log, or a taken file has changed.
             ConfigError: a limit of rows.
-            AbsError: the files cannot be listed, or the log not be written.
+            AbsError: the files cannot be listed, or the log cannot be written.
         """
         if limit.rows is not None:
             raise ConfigError(
@@ -145,10 +136,9 @@ class FileSource:
         )
 
     def splits(self, start: Offsets, end: Offsets | None) -> Sequence[Split]:
-        """Splits of whole files, or of parts of big ones; without an end, shares of all to come.
+        """Splits of whole files or parts of big ones; without an end, shares of all future files.
 
-        Raises:
-            ReplayMismatchError: the log does not name the files of this range any more.
+        Raises ReplayMismatchError if the log does not list the files of this range any more.
         """
         self._log.refresh()
         begin = self._number(start)
@@ -168,7 +158,7 @@ class FileSource:
         return [split_of(group, self._store) for group in groups]
 
     def open(self, split: Split) -> Reader:
-        """A reader of this split. Needs no log where the split has an end."""
+        """A reader of this split. Needs no log if the split has an end."""
         if split.end is not None:
             return PiecesReader(self._options, self._store, self.schema, split)
         if log_of(split) != self._log.id:
@@ -176,17 +166,17 @@ class FileSource:
         return EndlessReader(self._options, self._store, self.schema, split, self._look)
 
     def committed(self, end: Offsets) -> None:
-        """Fold the log and forget how to plan what lies long before ``end``, where it is worth it."""
+        """Fold the log, and forget the plans of files long before ``end``, if due."""
         with self._log.lock:
             self._log.committed(self._number(end))
 
     def passed(self, left: Sequence[Split]) -> Offsets | None:
-        """The first file that some share of an endless reading is not through with."""
+        """The first file that a share of an endless reading has not finished."""
         places = endless_places(left)
         return self._place(min(places)) if places else None
 
     def until_now(self) -> FileSource:
-        """This source, without files that come later; those in the log already belong to it."""
+        """This source without later files; files in the log belong to it."""
         self._log.refresh()
         closed = FileSource(self._options, self._schema, self._store)
         paths = frozenset(found.pin.path for found in self._store.find())
@@ -196,11 +186,11 @@ class FileSource:
         return closed
 
     def seen(self) -> Offsets | None:
-        """Where all files would end that the last ``latest`` has seen."""
+        """The end of all files of the last ``latest``."""
         return self._place(max(self._known, self._log.total)) if self._known else None
 
     def _end(self, begin: int) -> int:
-        """The number up to which files of the log may be given."""
+        """The number up to which files of the log may be read."""
         total = self._log.total
         if self._closing is None:
             return total
@@ -213,7 +203,7 @@ class FileSource:
         return end
 
     def _unseen(self) -> list[Pin]:
-        """The files that are in no entry of the log, in the order in which they are to be taken."""
+        """Files that are in no entry of the log, in the order of taking."""
         found = self._store.find()
         seen, new = self._log.seen, []
         for file in found:
@@ -229,7 +219,7 @@ class FileSource:
         return [file.pin for file in new]
 
     def _look(self, number: int, may_take: bool) -> Sequence[Pin]:
-        """For a reader without an end: the files from this number on, with what is new."""
+        """For an endless reader: the files from this number on, with new ones."""
         with self._log.lock:  # readers of one source are in several threads
             self._log.refresh()
             if may_take and self._log.total <= number:

@@ -1,4 +1,4 @@
-"""The source ``abs-kafka``: topics as a replayable source, for Spark and for the embedded runtime."""
+"""The source ``abs-kafka``: replayable topics, for Spark and for the embedded runtime."""
 
 from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
 from abs_sources.kafka.options import NAME, KafkaSourceOptions, includes_headers

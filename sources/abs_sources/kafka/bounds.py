@@ -1,4 +1,4 @@
-"""Where reading starts and ends, as options say it: in Spark's words, read into values."""
+"""The options for start and end offsets, parsed into values; the syntax is Spark's."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ DATA_LOSS_REMEDY = (
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A place to start or to end at, not looked up yet; exactly one of the three is set.
+    """An unresolved start or end; exactly one of the three is set.
 
     Args:
         everywhere: ``EARLIEST`` or ``LATEST``.
-        offsets: by partition an offset, ``EARLIEST`` or ``LATEST``; every partition must be named.
-        times: milliseconds since 1970, by partition, or for all under None: the first record with
-            that time or a later one.
+        offsets: an offset, ``EARLIEST`` or ``LATEST`` for every partition.
+        times: milliseconds since 1970 by partition, or for all under None: the first record at
+            that time or later.
     """
 
     everywhere: int | None = None
@@ -129,14 +129,14 @@ def resolve(
     """The offset of each partition that a bound means.
 
     Args:
-        first: the oldest offset of each partition; its keys are the partitions that are read.
+        first: the oldest offset of each partition to read.
         end: the offset after the newest.
-        at: looks up the first offset at or after a time; None where there is none.
-        without: what a partition without such a record gets; None: an error.
+        at: looks up the first offset at or after a time; None if there is none.
+        without: for a partition without such a record; None: an error.
         option: for messages.
 
     Raises:
-        OptionError: it names other partitions than there are, or a time that none has.
+        OptionError: it names other partitions than exist, or a time after all records.
     """
     if bound.everywhere is not None:
         return dict(first if bound.everywhere == EARLIEST else end)

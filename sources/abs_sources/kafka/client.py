@@ -37,5 +37,5 @@ _DEFAULTS = {
 
 
 def consumer_settings(settings: Settings) -> dict[str, Any]:
-    """For the client that reads records."""
+    """Settings of the consumer that reads records."""
     return {**_QUIET, **_DEFAULTS, **dict(settings.pairs), **_OWN}

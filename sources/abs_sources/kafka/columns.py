@@ -1,4 +1,4 @@
-"""Messages as an Arrow batch with the columns of Spark's own Kafka source, built column by column."""
+"""Converts messages to Arrow batches with the columns of Spark's own Kafka source."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ def batch_of(
     headers: bool,
     hidden: str | None = None,
 ) -> pa.RecordBatch:
-    """The messages of one partition as a batch of ``SCHEMA`` (or ``SCHEMA_WITH_HEADERS``).
+    """One partition's messages as a batch of ``SCHEMA`` (or ``SCHEMA_WITH_HEADERS``).
 
     Args:
-        messages: without errors and events among them.
-        offsets: theirs.
+        messages: without errors and events.
         hidden: the key of a header that is not shown.
     """
     rows = len(messages)
@@ -66,7 +65,7 @@ def batch_of(
 
 
 def _headers(message: Message, hidden: str | None) -> list[dict[str, object]] | None:
-    """None where there are none, as Spark has it."""
+    """None without headers, as in Spark."""
     found: Any = message.headers()
     shown = [{"key": key, "value": value} for key, value in found or () if key != hidden]
     return shown or None

@@ -1,7 +1,6 @@
-"""What a source asks the brokers: which topics there are, and where their partitions begin and end.
+"""Queries the brokers for topics, their partitions and the offsets of their ends.
 
-A source waits for the brokers itself, as its option ``patience`` says, and tells of it in the log: an
-engine plans again and again.
+Waits for the brokers for the option ``patience``, and logs it: an engine plans again and again.
 """
 
 from __future__ import annotations
@@ -35,21 +34,17 @@ LONGEST_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic as it is now.
-
-    Args:
-        id: unique for ever; a topic that is made anew under the same name has another.
-    """
+    """A topic; ``id`` differs from that of a recreated topic of the same name."""
 
     id: str
     partitions: tuple[int, ...]
 
 
 class Lookup:
-    """Asks a cluster, patiently. Thread-safe.
+    """Queries a cluster with retries. Thread-safe.
 
-    Every call raises UnavailableError where no answer comes for as long as ``patience`` says,
-    RefusedError where the brokers refuse for good, and OptionError where a setting is none.
+    Every call raises UnavailableError without an answer within ``patience``, RefusedError if the
+    brokers refuse for good, and OptionError for a wrong setting.
     """
 
     def __init__(self, admin: Admin, patience: Patience = DEFAULT_PATIENCE) -> None:
@@ -62,11 +57,11 @@ class Lookup:
     def topics(
         self, names: Iterable[str], awaited: Mapping[str, str | None] | None = None
     ) -> dict[str, Topic]:
-        """Those of the topics that exist.
+        """The existing ones of these topics.
 
         Args:
-            awaited: id, if it is known, of topics that should be there: these are gone only if they
-                are unknown for about ten seconds.
+            awaited: ids (if known) of topics that should exist: they count as gone only after about
+                ten seconds.
         """
         wanted = sorted(names)
         return self._looked_for(lambda: self._described(wanted), awaited or {})
@@ -74,11 +69,8 @@ class Lookup:
     def is_still(self, topic: str, id_: str, since: float) -> bool:
         """Whether the topic has this id.
 
-        Args:
-            since: by the monotonic clock; what was asked then or later is not asked again.
-
-        Raises:
-            UnavailableError: no answer came to one request: who asks can ask again.
+        An answer from ``since`` (monotonic clock) or later is used again. Raises UnavailableError
+        after one request without an answer: the caller may repeat it.
         """
         if self._seen.get((topic, id_), -math.inf) >= since:
             return True
@@ -94,7 +86,7 @@ class Lookup:
         return True
 
     def matching(self, pattern: str, awaited: Mapping[str, str | None]) -> dict[str, Topic]:
-        """The topics whose whole name matches, without Kafka's internal ones and side topics."""
+        """Topics whose whole name matches, without Kafka's internal ones and side topics."""
 
         def look() -> dict[str, Topic]:
             names = self._patiently(self._admin.names)
@@ -105,18 +97,15 @@ class Lookup:
         )
 
     def first(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """The oldest offset of each that is still there."""
+        """The oldest existing offset of each partition."""
         return self._offsets(dict.fromkeys(partitions, _EARLIEST))
 
     def end(self, partitions: Iterable[Partition]) -> dict[Partition, int]:
-        """Where reading ends now.
-
-        Under ``read_committed`` this is the last stable offset: before it no transaction is open.
-        """
+        """The end of each partition now; under ``read_committed`` the last stable offset."""
         return self._offsets(dict.fromkeys(partitions, _LATEST))
 
     def at(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
-        """The first offset with this time (milliseconds) or a later one; None where there is none."""
+        """The first offset at this time (milliseconds) or later; None if there is none."""
         found = self._offsets({p: OffsetSpec.for_timestamp(ms) for p, ms in times.items()})
         return {p: None if offset < 0 else offset for p, offset in found.items()}
 
@@ -126,10 +115,10 @@ class Lookup:
     def _looked_for(
         self, look: Callable[[], dict[str, Topic]], awaited: Mapping[str, str | None]
     ) -> dict[str, Topic]:
-        """What is found; where a topic is unknown that should be there, what a later look finds.
+        """The topics found; looks again for awaited ones that are unknown.
 
-        A topic that was found gone is not waited for again, because its place is kept and planned
-        with. One without an id is: it may be made meanwhile.
+        A topic that was found gone is not awaited again, because its place is kept and planned
+        with. One without an id is: it may be created meanwhile.
         """
 
         def missing(found: Mapping[str, Topic]) -> set[tuple[str, str | None]]:
@@ -156,6 +145,6 @@ class Lookup:
 
 
 def lookup(settings: Settings, patience: Patience = DEFAULT_PATIENCE) -> Lookup:
-    """The process's one with these settings: what is gone is waited for once."""
+    """The process's only one with these settings, so that a missing topic is awaited once."""
     known = cluster(settings)
     return known.kept(("source's lookup", patience), lambda: Lookup(known.admin, patience))

@@ -1,7 +1,6 @@
-"""Places in a set of topics, as pure values: by topic its id and each partition's next offset.
+"""Positions in topics as pure values: by topic its id and each partition's next offset.
 
-The topic's id tells a topic from one that was deleted and made anew under its name (KIP-516): offsets
-alone could not.
+The id (KIP-516) distinguishes a topic from a recreated one of the same name; offsets cannot.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ Partition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far each partition is read.
+    """Position in each partition.
 
     Args:
         ids: id of each topic.
-        next: by partition, the offset of the first record that is not read yet.
+        next: by partition, the offset of the first unread record.
     """
 
     ids: Mapping[str, str] = field(default_factory=dict)
@@ -43,11 +42,7 @@ class Place:
 
     @classmethod
     def parse(cls, written: Offsets) -> Self:
-        """The place that a text names, however it is spaced.
-
-        Raises:
-            ReplayMismatchError: the text is not one of ours: it is from another source.
-        """
+        """The place that a text names; raises ReplayMismatchError if it is another source's."""
         try:
             topics = {topic: fields(of) for topic, of in fields(parse(written)).items()}
             ids = {topic: text(found["id"]) for topic, found in topics.items()}
@@ -65,18 +60,13 @@ class Place:
         return cls(ids, ends)
 
     def same_topic(self, other: Place, topic: str) -> bool:
-        """Whether both know the topic, and it is the same one and not only its name."""
+        """Whether both know the topic under the same id."""
         return topic in self.ids and self.ids[topic] == other.ids.get(topic)
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Some records of one partition: from an offset up to, and not including, another.
-
-    Args:
-        topic_id: which topic of this name.
-        end: None: for ever.
-    """
+    """Records of one partition from an offset up to, excluding, ``end`` (None: endless)."""
 
     topic: str
     topic_id: str
@@ -86,7 +76,7 @@ class Range:
 
     @property
     def split(self) -> Split:
-        """As the contract of a source has it."""
+        """As a ``Split`` of the source contract."""
         where = {"partition": self.partition, "topic": self.topic, "topic_id": self.topic_id}
         return Split(
             source=f"{self.topic}-{self.partition}",
@@ -96,11 +86,7 @@ class Range:
 
     @classmethod
     def of(cls, split: Split) -> Self:
-        """The range that a split names.
-
-        Raises:
-            CorruptionError: it names none.
-        """
+        """The range that a split names; raises CorruptionError if it names none."""
         try:
             start = fields(parse(split.start))
             end = None if split.end is None else whole(fields(parse(split.end))["offset"])

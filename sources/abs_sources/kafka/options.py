@@ -1,4 +1,4 @@
-"""The options of the source ``abs-kafka``, read once into one typed value. The names are Spark's."""
+"""The options of the source ``abs-kafka``, parsed into one typed value. The names are Spark's."""
 
 from __future__ import annotations
 
@@ -70,30 +70,28 @@ _ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class KafkaSourceOptions:
-    """What to read, from where on, and how. Its ``repr`` shows no secret (I9).
+    """The parsed options. Its ``repr`` shows no secret (I9).
 
     Exactly one of ``subscribe``, ``assign`` and ``pattern`` is set.
 
     Args:
-        client: librdkafka's settings as given under ``kafka.*``.
-        subscribe: topics, all partitions, new ones included.
-        assign: these partitions and no others.
-        pattern: every topic whose whole name it matches, new ones included; internal ones never.
-        start: where a job that has no offsets yet begins.
-        end: where a batch read ends; None: with what is there when it is planned.
-        without_time: what ``startingTimestamp`` finds where no record is late enough; None: an error.
-        most_offsets: offsets that one epoch may take; markers of transactions count, as in Spark.
-        min_partitions: at least about so many splits.
-        most_records: no split holds more offsets.
-        fail_on_data_loss: whether records that are gone, or a topic made anew, stop the job; else
-            they are warned of.
+        client: librdkafka's settings from ``kafka.*``.
+        subscribe: topics with all partitions, also new ones.
+        assign: only these partitions.
+        pattern: every topic whose whole name matches, also new ones; internal ones never.
+        start: where a job without offsets begins.
+        end: where a batch read ends; None: at the end at planning time.
+        without_time: what ``startingTimestamp`` finds after the last record; None: an error.
+        most_offsets: offsets of one epoch; markers of transactions count, as in Spark.
+        min_partitions: approximate least number of splits.
+        most_records: most offsets of a split.
+        fail_on_data_loss: stop the job if records are gone or a topic was recreated; else warn.
         headers: whether rows have the column headers.
-        winners: whether, of what ``protocol=idempotent`` wrote, the records of attempts that lost
-            are left out, and reading stops before epochs that are not decided. To know where that
-            is, planning reads every record once itself. None: not said, which is refused for a
-            topic that was written so.
-        batchsize: rows of an Arrow batch, at most.
-        waits: seconds for which brokers that do not answer are waited for, as the sinks' ``patience``.
+        winners: leave out the losing attempts' records of ``protocol=idempotent``, and stop
+            before undecided epochs. Planning then reads every record once itself. None is refused
+            for a topic with such records.
+        batchsize: maximal rows of an Arrow batch.
+        waits: seconds to wait for silent brokers, as the sinks' ``patience``.
     """
 
     client: Settings
@@ -123,19 +121,16 @@ class KafkaSourceOptions:
 
     @property
     def limit(self) -> Limit:
-        """``most_offsets`` as the core has it."""
+        """``most_offsets`` as the core's type."""
         return Limit(rows=self.most_offsets)
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, batch: bool = False) -> Self:
-        """Read options as Spark hands them over: text to text, names in any case.
+        """Parse Spark's options: text to text, case-insensitive names.
 
-        Args:
-            batch: for a batch read, which starts with ``earliest`` and has an end; a stream starts
-                with ``latest`` and has none.
-
-        Raises:
-            OptionError: all that is unknown, missing, malformed or contradictory, at once.
+        A batch read starts with ``earliest`` and has an end; a stream starts with ``latest`` and
+        has none. Raises OptionError with all unknown, missing, malformed and contradictory options
+        at once.
         """
         problems = Problems(NAME)
         values = read_options(given, OPTIONS, problems, elsewhere=_ELSEWHERE, prefix=PREFIX)
@@ -169,11 +164,7 @@ OPTIONS = (
 
 
 def includes_headers(given: Mapping[str, str]) -> bool:
-    """What ``includeHeaders`` says, before all options are read.
-
-    Raises:
-        OptionError: it is neither true nor false.
-    """
+    """The option ``includeHeaders``, before all options are parsed; raises OptionError."""
     problems = Problems(NAME)
     mine = {name: text for name, text in given.items() if name.lower() == "includeheaders"}
     values = read_options(mine, [HEADERS], problems)

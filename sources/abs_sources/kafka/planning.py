@@ -1,4 +1,4 @@
-"""What the next epoch reads: pure functions from places and facts to places and ranges."""
+"""Plans the next epoch: pure functions from places and facts to places and ranges."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from abs_sources.kafka.offsets import Partition, Place, Range
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the cluster says at one moment.
+    """The cluster at one moment.
 
     Args:
         ids: id of each topic that is read.
-        first: by partition, the offset of the oldest record that is still there.
-        end: by partition, where reading ends now: the last stable offset, or the high watermark.
+        first: by partition, the offset of the oldest existing record.
+        end: by partition, the last stable offset or the high watermark.
     """
 
     ids: Mapping[str, str]
@@ -29,7 +29,7 @@ class Facts:
 
 
 def losses(start: Place, facts: Facts) -> list[str]:
-    """Why the records after a place are not what they were; empty where they are.
+    """Reasons why records after a place have changed; empty if none have.
 
     A partition that is new to the place has all of its records after it, from offset 0 on.
     """
@@ -55,9 +55,9 @@ def losses(start: Place, facts: Facts) -> list[str]:
 
 
 def begins(start: Place, facts: Facts) -> dict[Partition, int]:
-    """Where each partition of now is read from: where it was, or from 0 on where it is new.
+    """The start of each partition now: its old position, or 0 if it is new.
 
-    One that ends before that has lost records; what follows has offsets from its end on.
+    A partition that ends before its position has lost records; reading continues from its end.
     """
     return {
         (topic, number): min(start.next.get((topic, number), 0), end)
@@ -68,13 +68,13 @@ def begins(start: Place, facts: Facts) -> dict[Partition, int]:
 
 
 def advance(start: Place, facts: Facts, most: int | None, closed: Place | None = None) -> Place:
-    """The furthest place after ``start``, with at most so many offsets in between.
+    """The furthest place after ``start`` within a number of offsets.
 
-    What is away keeps its place: if the same topic comes back it is not read a second time.
+    An unavailable topic keeps its place: if it comes back it is not read a second time.
 
     Args:
-        most: offsets that one epoch may take; it is shared out by how far behind partitions are.
-        closed: go no further than this, and know no other partitions.
+        most: offsets of one epoch, shared out by the partitions' lag.
+        closed: upper bound, with all partitions to read.
     """
     starts = begins(start, facts)
     ends = {}
@@ -101,10 +101,9 @@ def advance(start: Place, facts: Facts, most: int | None, closed: Place | None =
 def share_out(
     starts: Mapping[Partition, int], ends: Mapping[Partition, int], most: int
 ) -> dict[Partition, int]:
-    """Ends such that at most so many offsets lie before them, in proportion to what is there.
+    """Ends with at most ``most`` offsets before them, in proportion to the partitions' lag.
 
-    What rounding leaves over goes to the first partitions: as long as ``most`` is 1 or more, there is
-    progress.
+    The rounding remainder goes to the first partitions: with ``most`` >= 1 there is progress.
     """
     behind = {p: ends[p] - starts[p] for p in sorted(ends)}
     total = sum(behind.values())
@@ -122,11 +121,11 @@ def share_out(
 def ranges(
     start: Place, end: Place, *, at_least: int | None = None, most_records: int | None = None
 ) -> Sequence[Range]:
-    """What lies between two places, in parts; the same ones for the same places.
+    """The parts between two places; the same ones for the same places.
 
     Args:
-        at_least: cut ranges, by their length, so that there are so many parts (``minPartitions``).
-        most_records: no part is longer (``maxRecordsPerPartition``).
+        at_least: number of parts, cut by length (``minPartitions``).
+        most_records: maximal length of a part (``maxRecordsPerPartition``).
     """
     whole = []
     for (topic, number), until in sorted(end.next.items()):
@@ -150,7 +149,7 @@ def _length(one: Range) -> int:
 
 
 def _cut(one: Range, parts: int) -> Iterator[Range]:
-    """So many parts of about equal length."""
+    """Parts of about equal length."""
     bounds = [one.start + _length(one) * n // parts for n in range(parts + 1)]
     for begin, until in pairwise(bounds):
         yield Range(one.topic, one.topic_id, one.partition, begin, until)

@@ -44,24 +44,24 @@ Judge = Callable[[Sequence[Message]], Judged]
 class KafkaReader:
     """Implements ``abs_core.source.Reader`` on a consumer of its own.
 
-    A range is read when the place reaches its end, not when so many rows have come: markers of
-    transactions, aborted records and what compaction has removed take up offsets and give no rows.
-    Where nothing follows them, librdkafka tells the end of the partition as an event.
+    A range ends at its last offset, not after a number of rows: transaction markers, aborted
+    records and compacted records take offsets and give no rows. If nothing follows them, librdkafka
+    reports the partition's end as an event.
 
-    The topic's id is compared before the first record and after the last: ids never come again, so it
-    was the same topic in between. Also whenever an engine is about to keep a place (``check``):
-    librdkafka goes over to a topic that was made anew without a word.
+    The topic's id is compared before the first record and after the last, so it was the same topic
+    in between; also before an engine stores a position (``check``), because librdkafka silently
+    continues with a recreated topic.
 
-    With ``winners``, a range holds the records that count. Without an end, reading waits before a
-    record that is not decided yet.
+    With ``winners``, a range holds the records that count; an endless reader waits before an
+    undecided record.
 
     Args:
-        judge: which records count, where ``winners`` is set (``verdicts.reader_of``).
-        waits: whether such a record is waited for; in a range it is an error otherwise, because the
-            range was planned up to what was decided.
+        judge: which records count with ``winners`` (``attempt_filter.reader_of``).
+        waits: wait for an undecided record; otherwise it is an error in a range, because the range
+            was planned up to what was decided.
 
     Raises:
-        ReplayMismatchError: the topic is gone, or was made anew.
+        ReplayMismatchError: the topic is gone, or was recreated.
     """
 
     def __init__(
@@ -108,16 +108,14 @@ class KafkaReader:
         return self._part.end is not None and self._at >= self._part.end
 
     def at_most(self, rows: int) -> None:
-        """As ``abs_core.source.Portioned``: compaction may take records before a place in a batch."""
+        """As ``abs_core.source.Portioned``: compaction may remove records of a batch's range."""
         self._most = min(self._options.batchsize, rows)
         self._fitting = min(self._fitting, self._most)
 
     def read(self, timeout_seconds: float) -> pa.RecordBatch | None:
-        """As ``abs_core.source.Reader.read``; batches have ``batchsize`` rows at most, or
-        as ``at_most`` says.
+        """As ``abs_core.source.Reader.read``; at most ``batchsize`` or ``at_most`` rows.
 
-        Raises:
-            ReplayMismatchError: a record of the range is deleted, or the topic is another one now.
+        Raises ReplayMismatchError if a record of the range is deleted, or the topic was recreated.
         """
         begin = self._at
         try:
@@ -154,7 +152,7 @@ class KafkaReader:
         return None
 
     def check(self) -> None:
-        """As ``abs_core.source.Checking``, whatever ``failOnDataLoss`` says: a restart goes by it."""
+        """As ``abs_core.source.Checking``, whatever ``failOnDataLoss`` is: a restart relies on it."""
         if self._moved is None:
             return
         topic = self._part.topic
@@ -176,7 +174,7 @@ class KafkaReader:
         return f"{self._part.topic}-{self._part.partition}"
 
     def _take(self, found: Sequence[Message]) -> pa.RecordBatch | None:
-        """The records before the end, as a batch; moves the place."""
+        """The records before the end as a batch; advances the position."""
         events = []
         if any(map(Message.error, found)):
             events = [message for message in found if message.error() is not None]
@@ -215,7 +213,7 @@ class KafkaReader:
         return batch if batch.num_rows else None
 
     def _wait_at(self, offset: int, undecided: HandleName) -> None:
-        """Go on from the first record that is not decided, once it is."""
+        """Wait at the first undecided record until it is decided."""
         if not self._waits:
             raise ReplayMismatchError(
                 f"Kafka: at {offset} of {self._name}, an epoch is not decided any more.",
@@ -241,14 +239,14 @@ class KafkaReader:
             return self._consumer.consume(most, min(seconds, _LOOK_SECONDS))
 
     def _joined(self, pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """One batch; the next one has as many rows as fit, by the size of these."""
+        """One batch; adapts the next batch's rows to the size of these."""
         table = pa.Table.from_batches(pieces)
         each = max(1, table.nbytes // table.num_rows)
         self._fitting = max(1, min(self._most, _BATCH_BYTES // each))
         return pieces[0] if len(pieces) == 1 else table.combine_chunks().to_batches()[0]
 
     def _heed(self, event: Message) -> None:
-        """What librdkafka tells between records."""
+        """Handle an event of librdkafka: a partition's end, or an error."""
         error = event.error()
         assert error is not None
         code = error.code()
@@ -264,7 +262,7 @@ class KafkaReader:
             raise to_abs_error(error, f"reading {self._name}", self._options.client)
 
     def _end_of_partition(self, offset: int) -> None:
-        """All before ``offset`` was told: what lies between, if anything, are no records."""
+        """Advance to ``offset``: what is left before it are no records."""
         self._at = max(self._at, offset)
         end = self._part.end
         if end is None or self._at >= end:
@@ -293,7 +291,7 @@ class KafkaReader:
             self._assign(self._at)
 
     def _beyond_the_end(self, partition: Partition) -> None:
-        """The log is shorter than it was: of a leader that lags behind, or for good."""
+        """The log ends earlier: on a leader that lags behind, or for good."""
         now = time.monotonic()
         self._short_since = self._short_since or now
         if now - self._short_since < _SHORT_SECONDS:
@@ -307,7 +305,7 @@ class KafkaReader:
             self._assign(self._at)
 
     def _check_topic(self) -> None:
-        """The topic is there, and it is the one that was planned with."""
+        """Check that the topic exists and is the planned one."""
         topic, planned = self._part.topic, self._part.topic_id
         found = (
             lookup(self._options.client, self._options.patience)
@@ -335,11 +333,9 @@ class KafkaReader:
 
 
 def rest_of(reader: KafkaReader) -> Iterator[pa.RecordBatch]:
-    """The batches of what is left of a range, up to a record that is not decided yet.
+    """The batches of the rest of a range, up to an undecided record.
 
-    Raises:
-        ReplayMismatchError, CorruptionError, UnavailableError: as ``read``; and where there was no
-            progress for as long as ``patience`` says.
+    Raises as ``read``, and UnavailableError without progress within ``patience``.
     """
     while not (reader.finished or reader.waiting):
         with writing(reader.patience):
@@ -349,7 +345,7 @@ def rest_of(reader: KafkaReader) -> Iterator[pa.RecordBatch]:
 
 
 def _next(reader: KafkaReader) -> pa.RecordBatch | None:
-    """The next batch; None where it has made its way without one."""
+    """The next batch; None after progress without one."""
     limit = reader.patience.seconds
     give_up, before = time.monotonic() + limit, reader.position
     while not (reader.finished or reader.waiting):
@@ -366,10 +362,9 @@ def _next(reader: KafkaReader) -> pa.RecordBatch | None:
 
 
 def refuse_attempts(messages: Sequence[Message], topic: str) -> None:
-    """See that none of the records is an attempt's, where it was not said how those are to be read.
+    """Raise CorruptionError for a record of an attempt, if ``winners`` is not set.
 
-    Raises:
-        CorruptionError: one is. Where there is a side topic, planning refuses the topic before.
+    Planning refuses a topic with a side topic before.
     """
     if not any(map(Message.headers, messages)):
         return

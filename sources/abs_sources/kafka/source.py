@@ -1,4 +1,4 @@
-"""Topics as a replayable source: the engine keeps the offsets, Kafka keeps the records."""
+"""Topics as a replayable source: the engine stores the offsets, Kafka stores the records."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from abs_clients.kafka.cluster import cluster
 from abs_core.errors import ConfigError, OptionError, RefusedError, ReplayMismatchError
 from abs_core.patience import Patience
 from abs_core.source import Limit, Offsets, Reader, Source, Split
+from abs_sources.kafka.attempt_filter import decided_until, reader_of
 from abs_sources.kafka.bounds import DATA_LOSS_REMEDY, LATEST, resolve
 from abs_sources.kafka.client import log
 from abs_sources.kafka.columns import SCHEMA, SCHEMA_WITH_HEADERS
@@ -20,26 +21,25 @@ from abs_sources.kafka.lookup import Lookup, lookup
 from abs_sources.kafka.offsets import Partition, Place, Range
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.planning import Facts, advance, begins, losses, ranges
-from abs_sources.kafka.verdicts import decided_until, reader_of
 
 
 @dataclass(frozen=True)
 class KafkaSource:
     """Reads topics, with the columns of Spark's own Kafka source (``columns.SCHEMA``).
 
-    A range reads the same whenever it is read, or raises ``ReplayMismatchError``: where records of
-    it were deleted, where its topic was made anew, where it ends before the range does. Under
-    ``read_committed`` (the default) it holds the records of committed transactions and those outside
-    of any, up to the last stable offset. What compaction has removed meanwhile is not noticed: a
-    compacted topic promises no more than the newest record of each key.
+    A range always reads the same, or raises ``ReplayMismatchError``: if its records were deleted,
+    its topic was recreated, or the log ends before it. Under ``read_committed`` (the default) it
+    holds the records of committed transactions and non-transactional ones, up to the last stable
+    offset. Compaction is not detected: a compacted topic guarantees only the newest record of each
+    key.
 
-    No consumer group is joined and no offset committed to Kafka. A split is a part of one partition;
-    ``Limit.rows`` counts offsets, of which markers of transactions take some; other limits are not
-    kept. Partitions that appear later are read from their first record; the embedded runtime, whose
-    splits have no end, finds them when the job starts again.
+    No consumer group is joined and no offset is committed to Kafka. A split is a part of one
+    partition; ``Limit.rows`` counts offsets, including transaction markers; other limits are
+    ignored. New partitions are read from their first record; the embedded runtime, whose splits are
+    endless, finds them when the job restarts.
 
     Args:
-        closed: where it ends, if it was closed to what comes.
+        closed: the end, for a closed source.
     """
 
     options: KafkaSourceOptions
@@ -56,11 +56,10 @@ class KafkaSource:
         return self.options.patience
 
     def initial(self) -> Offsets:
-        """What ``startingOffsets`` and its like mean now.
+        """The offsets of ``startingOffsets`` and its variants now.
 
-        Raises:
-            OptionError: they name partitions or times that are not there.
-            RefusedError: a topic does not exist.
+        Raises OptionError for partitions or times that do not exist, RefusedError for a missing
+        topic.
         """
         facts = self._facts()
         start = resolve(
@@ -82,10 +81,9 @@ class KafkaSource:
         return Place(facts.ids, start).text
 
     def latest(self, start: Offsets, limit: Limit) -> Offsets:
-        """How far can be read now; in a batch read, what ``endingOffsets`` and its like mean.
+        """The end that can be read now; in a batch read, that of ``endingOffsets``.
 
-        Raises:
-            ReplayMismatchError: what comes after ``start`` is gone or is not what it was.
+        Raises ReplayMismatchError if the records after ``start`` are gone or have changed.
         """
         begin = Place.parse(start)
         facts = self._facts(begin)
@@ -96,11 +94,10 @@ class KafkaSource:
         return self._decided(begin, advance(begin, facts, limit.rows, closed)).text
 
     def splits(self, start: Offsets, end: Offsets | None) -> Sequence[Split]:
-        """Parts of partitions; without an end, all partitions that there are now, for ever.
+        """Parts of partitions; without an end, all partitions of now, endless.
 
-        Raises:
-            ReplayMismatchError: what comes after ``start`` is not what ``end`` was planned with. An
-                engine may have asked for the end without saying where it starts (Spark 4.1).
+        Raises ReplayMismatchError if the records after ``start`` have changed since ``end`` was
+        planned. An engine may have asked for the end without its start (Spark 4.1).
         """
         begin = Place.parse(start)
         if end is not None:
@@ -121,9 +118,7 @@ class KafkaSource:
         return [replace(part, end=None).split for part in whole]
 
     def open(self, split: Split) -> Reader:
-        """Raises:
-        ReplayMismatchError: the topic is gone, was made anew, or is none that the options name.
-        """
+        """Raises ReplayMismatchError if the topic is gone, was recreated, or is not in the options."""
         part = Range.of(split)
         if not self._reads((part.topic, part.partition)):
             raise ReplayMismatchError(
@@ -134,7 +129,7 @@ class KafkaSource:
         return reader_of(self.options, part)
 
     def resumed(self, left: Sequence[Split]) -> Sequence[Split]:
-        """As ``abs_core.source.Growing``: with all partitions, and topics, that there are now."""
+        """As ``abs_core.source.Growing``, with all present partitions and topics."""
         if not left or any(split.end is not None for split in left):
             raise ConfigError(
                 "Kafka: the source was read up to an end (`bounded`), and is to be read without one.",
@@ -165,7 +160,7 @@ class KafkaSource:
         return lookup(self.options.client, self.options.patience)
 
     def _reads(self, partition: Partition) -> bool:
-        """Whether it is among what the options name."""
+        """Whether the options name it."""
         options, (topic, _) = self.options, partition
         if options.assign is not None:
             return partition in options.assign
@@ -174,7 +169,7 @@ class KafkaSource:
         return topic in (options.subscribe or ())
 
     def _facts(self, known: Place | None = None) -> Facts:
-        """What there is to read now; of topics in ``known``, also nothing at all."""
+        """The topics to read now; those in ``known`` may be missing."""
         options, ask = self.options, self._cluster
         ids_known = {} if known is None else known.ids
         if options.pattern is not None:
@@ -211,7 +206,7 @@ class KafkaSource:
             )
 
     def _decided(self, start: Place, end: Place) -> Place:
-        """The place up to which all records are decided, where that matters."""
+        """With ``winners``, the place up to which all records are decided."""
         if not self.options.winners:
             return end
         nexts = dict(end.next)

@@ -1,4 +1,4 @@
-"""The harness of ``abs_core.testing.check_source`` on a real broker, with transactions in the way."""
+"""The harness of ``abs_core.testing.check_source`` on a real broker, with transactions."""
 
 from __future__ import annotations
 
@@ -25,13 +25,12 @@ _PATIENCE_SECONDS = 30.0
 
 
 class KafkaSourceHarness:
-    """A topic of two partitions that nothing has been written to.
+    """A new topic of two partitions.
 
-    What it adds lies among aborted records and markers: every other offset or so holds no row.
+    Added rows are mixed with aborted records and markers: about every other offset has no row.
 
     Args:
-        bootstrap: ``bootstrap.servers``.
-        options: of the source, besides.
+        options: further ones of the source.
     """
 
     def __init__(self, bootstrap: str, options: Mapping[str, str] | None = None) -> None:
@@ -66,7 +65,7 @@ class KafkaSourceHarness:
         return KafkaSource(KafkaSourceOptions.parse(self._options))
 
     def add(self, rows: int) -> Sequence[Record]:
-        """Rows in one committed transaction, after as many in one that is aborted."""
+        """Send rows in one committed transaction, after as many in an aborted one."""
         if rows == 0:
             return []
         for _ in self._sent(rows):
@@ -82,7 +81,7 @@ class KafkaSourceHarness:
         return found
 
     def create(self) -> None:
-        """Make the topic; waits while one of its name is being deleted, and until it is known."""
+        """Create the topic; waits for a pending deletion, and until the topic is known."""
         topic = NewTopic(self.topic, PARTITIONS, -1)
 
         def made() -> bool:
@@ -105,13 +104,13 @@ class KafkaSourceHarness:
         _until(lambda: self.topic not in self._admin.list_topics(timeout=10).topics)
 
     def make_anew(self) -> None:
-        """Another topic of the same name, with as many rows and more."""
+        """Recreate the topic with at least as many rows."""
         self.delete()
         self.create()
         self.add(60)
 
     def delete_records(self, before: Mapping[int, int]) -> None:
-        """Delete what lies before an offset, by partition."""
+        """Delete the records before an offset, by partition."""
         asked = [TopicPartition(self.topic, number, offset) for number, offset in before.items()]
         for answer in self._admin.delete_records(asked).values():
             answer.result()
@@ -128,7 +127,7 @@ class KafkaSourceHarness:
         return stable == written
 
     def _sent(self, rows: int) -> Iterator[bytes]:
-        """Sends rows in a transaction that is left open, and waits until they are there."""
+        """Send rows in an open transaction, and wait until they are written."""
         self._producer.begin_transaction()
         for number in itertools.islice(self._numbers, rows):
             value = b"%d" % number
@@ -141,7 +140,7 @@ class KafkaSourceHarness:
 def open_kafka_source(
     bootstrap: str, options: Mapping[str, str] | None = None
 ) -> Iterator[KafkaSourceHarness]:
-    """A harness on a topic of its own, which stays."""
+    """A harness on a topic of its own, which is not deleted."""
     yield KafkaSourceHarness(bootstrap, options)
 
 

@@ -1,7 +1,7 @@
-"""Which attempts of ``protocol=idempotent`` a topic holds that no winners record has decided.
+"""Finds the attempts of ``protocol=idempotent`` in a topic that no winners record has decided.
 
-A topic does not tell: nothing but its records says which attempts wrote to it. So all of them are read
-(their headers are looked at), from the oldest that is still there to the end as it was at the call.
+Only the records' headers say which attempts wrote to a topic, so all records are read, from the
+oldest one to the end at the call.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from abs_clients.kafka.attempts import HEADER, Winners, attempt_of
 from abs_core.model import HandleName
 from abs_core.patience import DEFAULT_SECONDS
 from abs_core.source import Limit
+from abs_sources.kafka.attempt_filter import attempt_filter
 from abs_sources.kafka.offsets import Range
 from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.reader import KafkaReader, rest_of
 from abs_sources.kafka.source import KafkaSource
-from abs_sources.kafka.verdicts import verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,10 +30,10 @@ class Undecided:
     """An attempt whose records readers with ``winners=true`` wait for.
 
     Args:
-        records: how many of it the topic has.
-        first: where the first one lies that was found.
-        first_ms: the least of their timestamps, in milliseconds since 1970: of the brokers' clock where
-            the topic takes that; else of the writer's, or of the job's column ``timestamp``.
+        records: number of its records in the topic.
+        first: position of the first one found.
+        first_ms: their least timestamp, in milliseconds since 1970: by the brokers' clock if the
+            topic is set so, else the writer's, or the job's column ``timestamp``.
     """
 
     handle: HandleName
@@ -42,7 +42,7 @@ class Undecided:
     first_ms: int
 
     def with_more(self, other: Undecided) -> Undecided:
-        """The same attempt, with what was found later."""
+        """The same attempt with records found later."""
         first_ms = min(self.first_ms, other.first_ms)
         return Undecided(self.handle, self.records + other.records, self.first, first_ms)
 
@@ -50,17 +50,17 @@ class Undecided:
 def undecided(
     client: Mapping[str, str], topic: str, patience: float = DEFAULT_SECONDS
 ) -> list[Undecided]:
-    """The attempts that are not decided, by what the side topic says when all records were read.
+    """The attempts that are undecided in the side topic after all records were read.
 
     Args:
         client: librdkafka's settings, without a prefix.
-        patience: seconds for which brokers that do not answer are waited for.
+        patience: seconds to wait for silent brokers.
 
     Raises:
-        RefusedError: there is no such topic, or it may not be read.
-        CorruptionError: a record's header names no attempt; or winners records are deleted, or all of
-            the side topic.
-        ReplayMismatchError: the side topic was made anew while it was read.
+        RefusedError: the topic does not exist, or may not be read.
+        CorruptionError: a header names no attempt; or winners records, or the side topic, are
+            deleted.
+        ReplayMismatchError: the side topic was recreated during the read.
         UnavailableError: the brokers do not answer.
     """
     # What stands behind another job's open transaction is of interest, too; attempts are in none.
@@ -70,7 +70,7 @@ def undecided(
     how = {"startingOffsets": "earliest", "includeHeaders": "true", "failOnDataLoss": "false"}
     how["patience"] = f"{patience:g}"
     options = KafkaSourceOptions.parse({**given, **fixed, **how})
-    judge = verdicts(options, topic)
+    judge = attempt_filter(options, topic)
     decided: Winners | None = None
     found: dict[HandleName, Undecided] = {}
     for batch in _batches(KafkaSource(options)):
@@ -91,7 +91,7 @@ def _batches(source: KafkaSource) -> Iterator[pa.RecordBatch]:
 
 
 def _attempts(batch: pa.RecordBatch) -> list[Undecided]:
-    """The attempts in a batch of one partition, each with what of it is there."""
+    """The attempts in a batch of one partition, with their records."""
     headers = batch.column("headers")
     items = headers.flatten()
     ours = pc.equal(items.field(0), HEADER)

@@ -1,12 +1,12 @@
-"""Operators' state in PostgreSQL, the MVCC way: rows bear versions, and a rollback loads nothing.
+"""Operators' state in PostgreSQL by MVCC: rows have versions, and a rollback loads nothing.
 
-A row bears the generation and the checkpoint that wrote it. A restore to checkpoint C by generation G
-adds one row of history: of generations below G, rows up to C count. So what a failed run wrote past C,
-or what its zombie still writes, is never seen, however much it is. Superseded rows are deleted once the
-checkpoint after the one that superseded them is complete: the last two can be restored.
+A row has the generation and the checkpoint that wrote it. A restore to checkpoint C by generation G
+adds one row of history: of generations below G, only rows up to C count. So writes of a failed run
+after C, or of its zombie, are never visible. Superseded rows are deleted once the checkpoint after
+the superseding one is complete: the last two can be restored.
 
-Source: Carbone et al., "State Management in Apache Flink" (VLDB 2017), 4.2, on externally managed state
-with MVCC.
+Source: Carbone et al., "State Management in Apache Flink" (VLDB 2017), 4.2, on externally managed
+state with MVCC.
 """
 
 from __future__ import annotations
@@ -50,11 +50,7 @@ delete from {schema}.keyed_mvcc m using {schema}.keyed_mvcc n
 
 
 def mvcc_backends(server: Server, schema: str = "abs") -> NewBackend:
-    """Builds backends that keep their state in this database.
-
-    Args:
-        schema: of the tables; it is created where it is missing.
-    """
+    """Builds backends in this database; the tables' schema is created if missing."""
     return lambda store, place: ExternalBackend(store, place, partial(MvccState, server, schema))
 
 
@@ -128,7 +124,7 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
             connection.execute(self.sql(_SUPERSEDED), values)
 
     def abort(self, checkpoint: int) -> None:
-        """Its rows never count: they lie above what is committed, and the next ones go over them."""
+        """Its rows never count: they are above what is committed, and the next ones overwrite them."""
         query = self.sql(
             "delete from {schema}.keyed_mvcc where scope = %(scope)s and version = %(version)s"
             " and generation = %(generation)s and key_group >= %(start)s and key_group < %(stop)s"
@@ -138,13 +134,3 @@ select distinct on (m.key, m.sub) m.key, m.sub, m.value
             translate_errors("deleting a failed checkpoint's state"),
         ):
             connection.execute(query, self._values(version=checkpoint))
-
-    def _values(self, **others: object) -> dict[str, object]:
-        groups = self.place.groups
-        return {
-            "scope": self.scope,
-            "generation": self.place.generation,
-            "start": groups.start,
-            "stop": groups.stop,
-            **others,
-        }

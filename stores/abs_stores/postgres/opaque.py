@@ -1,9 +1,9 @@
-"""Operators' state in PostgreSQL, Trident's opaque way: the value before beside the present one.
+"""Operators' state in PostgreSQL by Trident's opaque form: previous and present value.
 
-A row bears the checkpoint that wrote its value, and the value of before that checkpoint. While the
-checkpoint is not complete the value before counts; written again, under whatever number and with
-whatever content, the value before stays. So every write can be repeated: the idempotent form. It needs
-no prepared transactions, twice the space, and goes back by one checkpoint.
+A row has the checkpoint that wrote its value, and the value before that checkpoint. Until the
+checkpoint is complete the previous value counts, and it stays when the row is written again under
+any number and content. So every write can be repeated (idempotent). It needs no prepared
+transactions, takes twice the space, and goes back by one checkpoint.
 
 Source: Apache Storm, "Trident state", opaque transactional spouts.
 """
@@ -46,11 +46,7 @@ returning committed
 
 
 def opaque_backends(server: Server, schema: str = "abs") -> NewBackend:
-    """Builds backends that keep their state in this database.
-
-    Args:
-        schema: of the tables; it is created where it is missing.
-    """
+    """Builds backends in this database; the tables' schema is created if missing."""
     return lambda store, place: ExternalBackend(store, place, partial(OpaqueState, server, schema))
 
 
@@ -110,14 +106,7 @@ select key, sub, case when checkpoint <= %(committed)s then value else before en
         self._committed = checkpoint
 
     def abort(self, checkpoint: int) -> None:
-        """Its values never count: the ones before them do, until others are written over them."""
+        """Its values never count: the previous ones do, until they are overwritten."""
 
     def _values(self, **others: object) -> dict[str, object]:
-        groups = self.place.groups
-        return {
-            "scope": self.scope,
-            "committed": self._committed,
-            "start": groups.start,
-            "stop": groups.stop,
-            **others,
-        }
+        return super()._values(committed=self._committed, **others)

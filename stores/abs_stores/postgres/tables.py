@@ -1,8 +1,8 @@
-"""What the three ways to keep operators' state in PostgreSQL share: tables, fence, reads.
+"""Tables, fence and reads that the three PostgreSQL state stores share.
 
-Rows belong to a *scope*, a digest of job and operator, not to a subtask: a rescale moves nothing. The
-fence row of a scope holds the generation at work; a transaction that writes holds it ``FOR SHARE`` and
-looks at it, so once a run has raised it, no older run's write can come to count.
+Rows belong to a *scope*, a digest of job and operator, not to a subtask: a rescale moves nothing. A
+scope's fence row holds the active generation; a writing transaction holds it ``FOR SHARE`` and
+checks it, so once a run has raised it, no older run's write can count.
 """
 
 from __future__ import annotations
@@ -39,11 +39,9 @@ _GROUPS = "and state = %(state)s and key_group >= %(start)s and key_group < %(st
 
 
 class StateTables:
-    """The rows of one scope; a subclass says how they tell committed from pending.
+    """The rows of one scope; subclasses distinguish committed from pending ones.
 
     Args:
-        server: where the database is.
-        schema: of the tables.
         place: whose state it is.
     """
 
@@ -76,7 +74,16 @@ class StateTables:
         return self._select(_GROUPS, state=state, start=groups.start, stop=groups.stop)
 
     def close(self) -> None:
-        """Connections are the process's, and stay for others."""
+        """Connections belong to the process and stay open."""
+
+    def _values(self, **others: object) -> dict[str, object]:
+        return {
+            "scope": self.scope,
+            "generation": self.place.generation,
+            "start": self.place.groups.start,
+            "stop": self.place.groups.stop,
+            **others,
+        }
 
     def _select(self, narrow: LiteralString, **values: object) -> list[tuple[Entry, bytes]]:
         query = self.sql(
@@ -92,11 +99,7 @@ class StateTables:
 
     @contextmanager
     def writing(self) -> Iterator[Connection[Any]]:
-        """A transaction that counts only while this generation is at work.
-
-        Raises:
-            FencedError: a higher one is; nothing is written.
-        """
+        """A transaction of the active generation; raises FencedError if a higher one is active."""
         with leased(self.server) as connection, translate_errors("writing operators' state"):
             connection.execute("begin")
             fence = self.sql(
@@ -107,14 +110,14 @@ class StateTables:
             yield connection
 
     def raise_fence(self, clear: Any = None) -> None:
-        """Make this generation the one at work; then no lower one's transaction is open any more.
+        """Make this generation the active one; on return no lower one's transaction is open.
 
         Args:
             clear: called before each try; ends prepared transactions, which hold the fence.
 
         Raises:
-            IdentityError: the state is of a job with another register.
-            FencedError: a higher generation is at work.
+            IdentityError: the state belongs to a job with another register.
+            FencedError: a higher generation is active.
             ContentionError: a transaction holds the fence for too long.
         """
         lift = self.sql(
@@ -146,9 +149,9 @@ class StateTables:
         self._check(None if row is None else row[0])
 
     def _check_owner(self, connection: Connection[Any]) -> None:
-        """Generations are counted by a register: under another one each would count by chance.
+        """Check the owner: a register counts generations, so another register's cannot be compared.
 
-        Earlier releases noted none: then the first that comes is the owner.
+        Earlier releases noted none: then the first register becomes the owner.
         """
         if not self.place.register:
             return
@@ -169,8 +172,7 @@ class StateTables:
     def columns(self, changes: Changes) -> dict[str, list[Any]]:
         """The changes as parallel lists, for ``unnest``.
 
-        Raises:
-            ConfigError: some are of key groups that are another subtask's.
+        Raises ConfigError if some are of another subtask's key groups.
         """
         states = [name for name, entries in changes.items() for _ in entries]
         pairs = [entry for entries in changes.values() for entry in entries]

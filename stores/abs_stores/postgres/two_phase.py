@@ -1,9 +1,9 @@
-"""Operators' state in PostgreSQL by two-phase commit: one row per entry, pre-committed on the barrier.
+"""Operators' state in PostgreSQL by two-phase commit: entries are pre-committed on the barrier.
 
-For servers' own tools to read the state as it is: no versions. ``persist`` is a transaction that
-changes the rows and is PREPAREd; the checkpoint's completion commits it. A restore commits the
-transactions that the handles name, and rolls back all other ones of older runs (I1, I4). It can go back
-to the last completed checkpoint only. Needs max_prepared_transactions > 0.
+SQL tools can read the state: one row per entry, without versions. ``persist`` changes the rows in a
+transaction and PREPAREs it; the checkpoint's completion commits it. A restore commits the
+transactions that the handles name, and rolls back all others of older runs (I1, I4). Only the last
+completed checkpoint can be restored. Needs max_prepared_transactions > 0.
 """
 
 from __future__ import annotations
@@ -54,11 +54,7 @@ select gid from pg_prepared_xacts where database = current_database() and gid li
 
 
 def two_phase_backends(server: Server, schema: str = "abs") -> NewBackend:
-    """Builds backends that keep their state in this database.
-
-    Args:
-        schema: of the tables; it is created where it is missing.
-    """
+    """Builds backends in this database; the tables' schema is created if missing."""
     return lambda store, place: ExternalBackend(
         store, place, partial(TwoPhaseState, server, schema)
     )
@@ -108,7 +104,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
     def persist(self, checkpoint: int, changes: Changes) -> tuple[tuple[str, str], ...]:
         place = self.place
         gid = f"abs-state:{self.scope}:{place.generation}:{checkpoint}:{secrets.token_hex(6)}"
-        values = {**self._values(checkpoint), "gid": gid, **self.columns(changes)}
+        values = {**self._values(checkpoint=checkpoint), "gid": gid, **self.columns(changes)}
         mark: LiteralString = (
             "insert into {schema}.keyed_2pc_marker values"
             " (%(gid)s, %(scope)s, %(checkpoint)s, %(start)s)"
@@ -123,7 +119,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
     def commit(self, checkpoint: int) -> None:
         self._end("COMMIT PREPARED {}")
         with leased(self.server) as connection, translate_errors("deleting older markers"):
-            connection.execute(self.sql(_UNMARK), self._values(checkpoint))
+            connection.execute(self.sql(_UNMARK), self._values(checkpoint=checkpoint))
 
     def abort(self, checkpoint: int) -> None:
         self._end("ROLLBACK PREPARED {}")
@@ -135,7 +131,7 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
             self._gid = None
 
     def _settle(self, named: set[str], connection: Connection[Any]) -> None:
-        """End what older runs left prepared: by the decision, which the handles are."""
+        """End the prepared transactions of older runs by the decision, which the handles are."""
         with translate_errors("looking for prepared state"):
             gids = [row[0] for row in connection.execute(_PREPARED)]
         for gid in gids:
@@ -148,20 +144,11 @@ CREATE TABLE IF NOT EXISTS {schema}.keyed_2pc_marker (
 
     def _empty(self, connection: Connection[Any]) -> None:
         for statement in (_EMPTY, _UNMARK):
-            connection.execute(self.sql(statement), self._values(1 << 62))
-
-    def _values(self, checkpoint: int) -> dict[str, object]:
-        groups = self.place.groups
-        return {
-            "scope": self.scope,
-            "checkpoint": checkpoint,
-            "start": groups.start,
-            "stop": groups.stop,
-        }
+            connection.execute(self.sql(statement), self._values(checkpoint=1 << 62))
 
 
 def _end(connection: Connection[Any], statement: LiteralString, gid: str) -> None:
-    """COMMIT or ROLLBACK PREPARED; a gid that is gone was ended by another subtask's restore."""
+    """COMMIT or ROLLBACK PREPARED; a missing gid was ended by another subtask's restore."""
     busy = psycopg.errors.ObjectNotInPrerequisiteState  # another session is ending it
     waiting = Retrying(
         retry=retry_if_exception_type(busy),

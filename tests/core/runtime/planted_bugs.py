@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -19,15 +18,12 @@ from abs_core.runtime.alignment import (
     aligned,
 )
 from abs_core.runtime.assembly import Assembly, Crewing, Part, Parts, assemble
+from abs_core.runtime.channel import UNBOUNDED
 from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator
 from abs_core.runtime.checkpoint_rules import Ended, Message, Pending
-from abs_core.runtime.elements import Barrier, Batch, TaskId
-from abs_core.runtime.graph import Node
+from abs_core.runtime.elements import Barrier, Batch
 from abs_core.runtime.sinks import undecided
-from abs_core.runtime.sources import SPLITS
 from abs_core.runtime.task import Pick, Task
-from abs_core.state.codecs import TEXT
-from abs_core.state.operator_state import OperatorState
 from tests.model.simulation.run import Bugs, SimulatedContext, State
 from tests.model.simulation.world import Keeper, Target
 
@@ -255,81 +251,6 @@ class KeepsAllKeys(SimulatedContext):
         return copied
 
 
-class SplitsMove(SimulatedContext):
-    """A source's splits are dealt out anew at every restore."""
-
-    def __init__(self, node: Node, task: TaskId, parts: Sequence[Part]) -> None:
-        super().__init__(node, task, parts)
-        if node.source is not None and parts:
-            kept = [OperatorState(part.state.lists).list(SPLITS, TEXT).get() for part in parts]
-            every = [split for splits in kept for split in splits]
-            self.lists.list(SPLITS, TEXT).put(every[task.subtask :: node.parallelism])
-            self.lists = OperatorState(self.lists.snapshot())
-
-
-class NeverWaits(Task):
-    """Sources read on while what the snapshot had in its channels is still on its way."""
-
-    def step(self, pick: Pick) -> bool:
-        self.waits = self.drained = False
-        return super().step(pick)
-
-
-class NoCheckpointBetween(Task):
-    """Sources read on as soon as the log is through: both may be of one decision."""
-
-    def step(self, pick: Pick) -> bool:
-        if self.drained:
-            self.waits = self.drained = False
-        return super().step(pick)
-
-
-class WaitsAfterRescaling(Task):
-    """Sources that are as many as before read on: as if splits could not have moved earlier."""
-
-    def step(self, pick: Pick) -> bool:
-        context = self.context
-        assert isinstance(context, SimulatedContext)
-        if len(context.parts) == context.width:
-            self.waits = self.drained = False
-        return super().step(pick)
-
-
-class ReplaysLast(Task):
-    """What comes in is processed before the log."""
-
-    def step(self, pick: Pick) -> bool:
-        log, self.replay = self.replay, deque()
-        did = super().step(pick)
-        self.replay = log
-        return did or super().step(pick)
-
-    def _copy(self, checkpoint: int) -> None:
-        super()._copy(checkpoint)
-        self._logs[checkpoint] += [(port, batch) for port, batch, _ in self.replay]
-
-
-class NewestHandleFirst(CheckpointCoordinator):
-    """A sink's handles are committed in another order than they were written in."""
-
-    def _decide(self, pending: Pending, now: float) -> None:
-        turned = {t: replace(ack, handles=ack.handles[::-1]) for t, ack in pending.acks.items()}
-        super()._decide(replace(pending, acks=turned), now)
-
-
-def logs_in_turn(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
-    """After rescaling, the logs of an operator are dealt out batch by batch."""
-    dealt = {}
-    for id_, olds in parts.items():
-        entries = [entry for old in olds for entry in old.log]
-        rescaled = id_ in crew.graph.nodes and len(olds) != crew.graph.nodes[id_].parallelism
-        dealt[id_] = [
-            replace(old, log=entries[n :: len(olds)]) if rescaled else old
-            for n, old in enumerate(olds)
-        ]
-    return assemble(crew, operators, dealt)
-
-
 class ReadsAtOnce(Task):
     """A source that begins for the first time waits for no snapshot that holds where."""
 
@@ -351,6 +272,32 @@ def without_what_came(crew: Crewing, operators: frozenset[str], parts: Parts) ->
 def of_every_region(every: Sequence[Assembly], at: int) -> list[HandleName]:
     """A restored region has the handles of those discarded that go on, too."""
     return [handle for assembly in every for handle in undecided(assembly.tasks)]
+
+
+class ComesBack(Task):
+    """A task that was given up does what it was about to do when it comes back."""
+
+    def _check_abandoned(self) -> None:
+        pass
+
+
+class NoWatchdog(Task):
+    """Who does not come out of a step is waited for."""
+
+    def hangs(self, now: float, after: float) -> bool:
+        return False
+
+
+def bounded_in_batches(crew: Crewing, operators: frozenset[str], parts: Parts) -> Assembly:
+    """A channel takes so many batches, however large they are."""
+    return assemble(replace(crew, rows=UNBOUNDED), operators, parts)
+
+
+class LooksAtElements(Task):
+    """A task looks at the number of elements alone before it takes the next one."""
+
+    def has_credit(self) -> bool:
+        return all(len(channel.queue) < channel.capacity for channel in self._channels)
 
 
 def _way(name: str, strategy: Any) -> SnapshotStrategy:
@@ -395,23 +342,9 @@ PLANTED: dict[str, tuple[SnapshotStrategy, Bugs]] = {
     "watermark of the first input": (ALIGNED, Bugs(task=FirstWatermark)),
     "early failures forgotten": (ALIGNED, Bugs(task=ForgetsEarlyFailures)),
     "keys kept after rescaling": (ALIGNED, Bugs(context=KeepsAllKeys)),
+    "channels bounded in batches": (ALIGNED, Bugs(assemble=bounded_in_batches)),
+    "rows in a channel not looked at": (UNALIGNED, Bugs(task=LooksAtElements)),
+    "a hung task goes on later": (ALIGNED, Bugs(task=ComesBack)),
+    "no watchdog": (ALIGNED, Bugs(task=NoWatchdog)),
 }
 """What is broken -> the way and the parts that break it."""
-
-PLANTED_ORDER: dict[str, tuple[SnapshotStrategy, Bugs]] = {
-    "splits move, and overtake": (UNALIGNED, Bugs(task=NeverWaits, context=SplitsMove)),
-    "no wait for the log after rescaling": (UNALIGNED, Bugs(task=NeverWaits)),
-    "no wait for the log after a plain restart": (UNALIGNED, Bugs(task=WaitsAfterRescaling)),
-    "no checkpoint between the log and what is new": (UNALIGNED, Bugs(task=NoCheckpointBetween)),
-    "log replayed after what comes in": (UNALIGNED, Bugs(task=ReplaysLast)),
-    "logs dealt out in turn": (UNALIGNED, Bugs(assemble=logs_in_turn)),
-    "newest handle first": (ALIGNED, Bugs(coordinator=NewestHandleFirst)),
-}
-"""What only the order of each key shows."""
-
-RARE = (
-    "no wait for the log after a plain restart",
-    "no checkpoint between the log and what is new",
-    "logs dealt out in turn",
-)
-"""Of these, those that few histories show: a snapshot must fall into the time of the wait."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
+from abs_core.runtime import Settings
 from abs_core.runtime.alignment import STRATEGIES
 from abs_core.runtime.background import Background
 from abs_core.runtime.channel import Channel
@@ -12,6 +14,8 @@ from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import Barrier, TaskId
 from abs_core.runtime.operators import Stateless
 from abs_core.runtime.task import Command, Input, Task
+from abs_core.state.contracts import Snapshot, StateHandle
+from abs_core.state.heap import HeapBackend
 from abs_core.state.operator_state import OperatorState
 from tests.core.runtime.bench import Bench
 from tests.core.runtime.jobs.counting import graph
@@ -96,7 +100,9 @@ def test_a_task_keeps_nothing_of_checkpoints_that_failed() -> None:
     rows = tuple(range(50))
     for checkpoint in range(FAILED):
         left.put(Barrier(checkpoint))
+        right.put(rows)
         steps()
+        assert any(task._logs.values())
         task.tell(Command.ABORTED, checkpoint)
         right.put(rows)
         steps()
@@ -129,6 +135,43 @@ def test_checkpoints_whose_barriers_never_come_are_forgotten_with_the_next_copy(
         pass
     assert state.held == {FAILED}
     assert not task._failed
+
+
+def test_a_job_holds_no_copies_of_failed_checkpoints_while_its_store_hangs(tmp_path: Path) -> None:
+    bench, stop, go_on = Bench(tmp_path), Event(), Event()
+    held, most, failed = set[object](), [0], list[int]()
+
+    class Hanging:
+        def __init__(self, copy: Snapshot) -> None:
+            self._copy = copy
+            held.add(self)
+
+        def persist(self) -> StateHandle:
+            assert go_on.wait(60)
+            return self._copy.persist()
+
+        def close(self) -> None:
+            held.discard(self)
+            self._copy.close()
+
+    class Watched(HeapBackend):
+        def snapshot(self, checkpoint: int) -> Any:
+            copy = Hanging(super().snapshot(checkpoint))
+            most[0] = max(most[0], len(held))
+            return copy
+
+    def observe(what: str, task: object, checkpoint: int) -> None:
+        if what == "aborted":
+            failed.append(checkpoint)
+            if len(failed) == 12:
+                stop.set()
+                go_on.set()
+
+    often = Settings(interval=0.01, timeout=0.01)
+    bench.job(graph(bench.sink), backend=Watched, settings=often, observe=observe).run(stop=stop)
+    assert len(failed) >= 12
+    assert most[0] <= 6, "of two tasks: those under way, and those that are told of a failure next"
+    assert not held
 
 
 def test_an_observer_that_fails_beside_the_tasks_fails_one_checkpoint(tmp_path: Path) -> None:

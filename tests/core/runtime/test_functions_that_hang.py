@@ -202,18 +202,26 @@ def test_a_sink_that_hangs_while_another_task_fails_ends_the_run(bench: Bench) -
     assert sorted(bench.rows()) == sorted(dict(rows).items())
 
 
-def test_a_leader_whose_function_hangs_gives_up_its_lease(
+def test_a_standby_takes_over_from_a_leader_whose_function_hangs_and_nothing_is_lost_or_doubled(
     bench: Bench, hanging: Callable[..., Hanging]
 ) -> None:
-    slow = hanging(always=True)
+    slow, given_up = hanging(always=True), Event()
     job = bench.job(graph(bench.sink, slow), hang_after=AFTER, restarts=0)
     lease = Lease(bench.sink.register(), "hangs", 3_600.0, "first")
-    with pytest.raises(HungError):
+    with pytest.raises(HungError, match="slow/0"):
         lead(lease, lambda stop: job.run(stop=stop), Event(), lambda: None)
     standby = Lease(bench.sink.register(), "hangs", 3_600.0, "second")
-    given_up, led = Event(), list[bool]()
-    taking = Thread(target=lambda: led.append(standby.acquire(given_up)), daemon=True)
+    led, other = list[bool](), bench.job(graph(bench.sink, lambda batch: batch))
+
+    def take_over() -> None:
+        led.append(lead(standby, lambda stop: other.run(stop=stop), given_up, lambda: None))
+
+    taking = Thread(target=take_over, daemon=True)
     taking.start()
-    taking.join(300)
+    taking.join(60)
     given_up.set()
     assert led == [True], "the lease of an hour was not free at once"
+    slow.let_go.set()
+    assert slow.left.wait(60)
+    assert sorted(id_ for id_, _ in bench.rows()) == list(range(ROWS))
+    assert bench.prepared() == 0

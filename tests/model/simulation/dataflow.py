@@ -6,9 +6,8 @@ not depend on the order of their input, as a multiset. So the expected output ne
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
@@ -16,9 +15,9 @@ from abs_core.contracts import Sink
 from abs_core.runtime.elements import Batch
 from abs_core.runtime.graph import EventTime, Graph, Stream
 from abs_core.runtime.operators import Emit, Operator
-from abs_core.source import Limit, Split
 from abs_core.state.contracts import Keys, Values
 from abs_core.state.timers import Timers
+from tests.model.simulation.inputs import Endless, Journal, Lines, Pausing
 
 Record = tuple[int, int, int]
 KEYS = 5
@@ -30,6 +29,15 @@ SMALLEST_COPY = 1_000_000
 
 WINDOWED = 10**9
 """What is added to the number of a window, before it is made negative."""
+
+COPIED_WINDOW = -100 * WINDOWED
+"""What is added to the number of a window's copy: it must not look like that of another window."""
+
+BATCHES = 5
+"""In a split, at most."""
+
+IDLE_AFTER = 3
+"""Ticks of the clock without data after which a split is idle."""
 
 GROUPS = 12
 """Number of key groups; an operator has at most 3 tasks."""
@@ -93,6 +101,11 @@ def time_of(record: Record) -> int:
     return record[0] % 100
 
 
+def copied(number: int) -> int:
+    """The number of a record's copy."""
+    return number + (COPIED_WINDOW if number <= -WINDOWED else COPIED)
+
+
 def is_timed(record: Record) -> bool:
     """Whether it came from a source, and not from a counter or a window, whose time says nothing."""
     return record[0] >= 0 and record[0] % COPIED < SMALLEST_COPY
@@ -106,6 +119,7 @@ class Windowing(Operator):
 
     def __init__(self, salt: int, counts: dict[int, int], timers: Timers) -> None:
         self.counts = counts
+        self.reached = -1
         self._salt = salt
         self._timers = timers
 
@@ -124,6 +138,7 @@ class Windowing(Operator):
         return []
 
     def on_watermark(self, time: int, emit: Emit) -> None:
+        self.reached = time
         out = []
         for at, (key,) in self._timers.due(time):
             count = self.counts.pop(key + GROUPS * (at // WINDOW))
@@ -157,115 +172,6 @@ class Entries:
         return [(key, sub, value) for (key, sub), value in self._entries.items()]
 
 
-@dataclass(frozen=True)
-class Lines:
-    """A source of fixed batches, in some splits."""
-
-    splits_: tuple[tuple[Batch, ...], ...]
-    schema = None
-
-    def initial(self) -> str:
-        return "0"
-
-    def latest(self, start: str, limit: Limit) -> str:
-        return "end"
-
-    def splits(self, start: str, end: str | None) -> list[Split]:
-        return [Split(str(n), "0", str(len(s))) for n, s in enumerate(self.splits_)]
-
-    def open(self, split: Split) -> _LinesReader:
-        return _LinesReader(self.splits_[int(split.source)], split)
-
-    def due(self) -> Sequence[tuple[Batch, ...]]:
-        """What must be in the target."""
-        return self.splits_
-
-
-@dataclass(slots=True)
-class Journal:
-    """What is known of the endless sources of a history, whatever the runtime knows.
-
-    Args:
-        lives: how many processes there were.
-        asked: how often a source was asked where it begins.
-        first: by source and split, the first batch that anybody has read.
-        placed: a record was decided that had the last splits, read to their end or not.
-    """
-
-    lives: int = 0
-    asked: Counter[str] = field(default_factory=Counter)
-    first: dict[tuple[str, str], int] = field(default_factory=dict)
-    placed: bool = False
-
-
-@dataclass(frozen=True)
-class Endless(Lines):
-    """As a topic that is read from its end on: it begins later whenever it is asked, and it grows.
-
-    Its last split comes after the first life.
-    """
-
-    id_: str
-    journal: Journal
-
-    def initial(self) -> str:
-        self.journal.asked[self.id_] += 1
-        return str(min(self.journal.asked[self.id_] - 1, 2))
-
-    def splits(self, start: str, end: str | None) -> list[Split]:
-        *begun, late = super().splits("0", None)
-        begun = [replace(s, start=str(min(int(start), int(s.end or 0)))) for s in begun]
-        return begun if self.journal.lives < 2 else [*begun, late]
-
-    def resumed(self, left: Sequence[Split]) -> list[Split]:
-        late = self.splits("0", None)[len(self.splits_) - 1 :]
-        known = self.journal.placed or {split.source for split in left} >= {s.source for s in late}
-        return [*left] if known else [*left, *late]
-
-    def open(self, split: Split) -> _LinesReader:
-        return _NotingReader(self, split)
-
-    def due(self) -> list[tuple[Batch, ...]]:
-        """What must be in the target: all from the first batch on that anybody has read."""
-        *begun, late = self.splits_
-        read = [self.journal.first.get((self.id_, str(n)), len(b)) for n, b in enumerate(begun)]
-        rest = [batches[first:] for batches, first in zip(begun, read, strict=True)]
-        return [*rest, () if self.journal.lives < 2 else late]
-
-
-class _LinesReader:
-    def __init__(self, batches: tuple[Batch, ...], split: Split) -> None:
-        self._batches = batches
-        self._split = split
-        self.at = int(split.start)
-
-    @property
-    def position(self) -> Split:
-        return Split(self._split.source, str(self.at), self._split.end)
-
-    @property
-    def finished(self) -> bool:
-        return self.at >= len(self._batches)
-
-    def read(self, timeout_seconds: float) -> Batch | None:
-        self.at += 1
-        return self._batches[self.at - 1]
-
-    def close(self) -> None:
-        pass
-
-
-class _NotingReader(_LinesReader):
-    def __init__(self, source: Endless, split: Split) -> None:
-        super().__init__(source.splits_[int(split.source)], split)
-        self._source, self._name = source, split.source
-
-    def read(self, timeout_seconds: float) -> Batch | None:
-        first, key = self._source.journal.first, (self._source.id_, self._name)
-        first[key] = min(first.get(key, self.at), self.at)
-        return super().read(timeout_seconds)
-
-
 @dataclass(slots=True)
 class Built:
     """A graph, and what each operator does to one record (None: a counter)."""
@@ -285,6 +191,7 @@ class Builder:
         loops: whether the graph may have any.
         ordered: every channel leads one to one or by key, so each key has an order, and a source is
             followed by an operator of as many tasks; else both at times.
+        pausing: splits of sources pause, and windows follow the sources.
     """
 
     def __init__(
@@ -296,6 +203,7 @@ class Builder:
         *,
         loops: bool,
         ordered: bool,
+        pausing: bool = False,
     ) -> None:
         self._shape = shape
         self._widths = widths
@@ -303,6 +211,7 @@ class Builder:
         self._journal = journal
         self._loops = loops
         self._ordered = ordered
+        self._pause = shape.randrange(1, BATCHES) if pausing else None
         self._number = 0
         self._even = widths.choice((2, 3)) if shape.random() < 0.4 or ordered else None
         self.built = Built(Graph("simulated", max_parallelism=GROUPS))
@@ -311,6 +220,8 @@ class Builder:
         streams = [self._source() for _ in range(self._shape.choice((1, 1, 2)))]
         if self._ordered:
             streams = [self._count(self._stateless(s, "same", lambda r: [r])) for s in streams]
+        if self._pause is not None:
+            streams = [self._window(stream) for stream in streams]
         for _ in range(self._shape.choice((1, 1, 2, 3))):
             at = self._shape.randrange(len(streams))
             streams[at] = self._operator(streams[at], depth=0)
@@ -327,17 +238,30 @@ class Builder:
         id_ = self._id("source")
         number = self._number
         splits = []
-        for split in range(3 if self._ordered else self._shape.choice((1, 2, 2, 3))):
+        whole = self._ordered or self._pause is not None
+        for split in range(3 if whole else self._shape.choice((1, 2, 2, 3))):
             batches = []
-            for batch in range(5 if self._ordered else self._shape.choice((1, 3, 5))):
+            for batch in range(BATCHES if whole else self._shape.choice((1, 3, BATCHES))):
                 first = number * 1000 + split * 100 + batch * 10
                 rows = range(first, first + self._shape.choice((1, 2, 2)))
                 batches.append(tuple((row, row % KEYS, 0) for row in rows))
             splits.append(tuple(batches))
         self.built.lines[id_] = Lines(tuple(splits))
         self.built.numbered[number] = id_
+        if self._pause is not None:
+            return self._pausing(id_, splits, self._pause)
         time = RecordTime("") if self._shape.random() < 0.8 else None
         return self.built.graph.source(id_, self.built.lines[id_], event_time=time, **self._width())
+
+    def _pausing(self, id_: str, splits: list[tuple[Batch, ...]], pause: int) -> Stream:
+        """One split at least has all batches up to the pause; others lack some, and do not get them."""
+        pauses = [pause, *(self._shape.randrange(pause + 1) for _ in splits[1:])]
+        self._shape.shuffle(pauses)
+        had = tuple(s[:p] + s[pause:] for s, p in zip(splits, pauses, strict=True))
+        source = self.built.lines[id_] = Pausing(had, tuple(pauses), self._journal)
+        self._journal.awaited = (pause - 1) * WINDOW
+        time = RecordTime("", idle_after=IDLE_AFTER, clock=self._journal.clock)
+        return self.built.graph.source(id_, source, event_time=time, bounded=False, **self._width())
 
     def _open_sources(self) -> None:
         """Half of the graphs have sources without an end; but of what comes late, windows are over."""
@@ -362,7 +286,7 @@ class Builder:
         if kind < 0.9:
             return self._stateless(stream, "filter", lambda r: [r] if r[0] % 4 != salt else [])
         return self._stateless(
-            stream, "flat", lambda r: [r, (r[0] + COPIED, (r[1] + 1) % KEYS, r[2])]
+            stream, "flat", lambda r: [r, (copied(r[0]), (r[1] + 1) % KEYS, r[2])]
         )
 
     def _count(self, stream: Stream) -> Stream:

@@ -11,6 +11,7 @@ from abs_core.runtime.partition import FORWARD
 from abs_core.runtime.plan import loops
 from abs_core.state.timers import Timers
 from tests.model.simulation.dataflow import (
+    COPIED_WINDOW,
     SMALLEST_COPY,
     WINDOWED,
     Built,
@@ -53,6 +54,8 @@ def sequence(built: Built, record: Record) -> tuple[tuple[str, int, int], int] |
         (salt, key), count = divmod(-record[0] // 10_000, 10), -record[0] % 10_000
         counter = next((id_ for id_, s in built.salts.items() if s == salt), None)
         return None if counter is None else ((counter, 0, key), count)
+    if record[0] <= COPIED_WINDOW:
+        return None
     salt, rest = divmod(-record[0] - WINDOWED, 10_000_000)
     window = next((id_ for id_, s in built.windows.items() if s == salt), None)
     return None if window is None else ((window, 0, rest // 1_000_000), rest // 10_000 % 100)

@@ -6,14 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from random import Random
 
-from abs_core.errors import AbsError
+from abs_core.errors import AbsError, HungError
 from abs_core.runtime.alignment import STRATEGIES, SnapshotStrategy
 from abs_core.runtime.checkpoint_rules import Settings
-from tests.model.simulation.dataflow import (
-    Builder,
-    Built,
-)
+from abs_core.runtime.task import Task
+from tests.model.simulation.dataflow import Builder, Built
 from tests.model.simulation.expected import Expected, expected, in_order, sequence
+from tests.model.simulation.inputs import Phase
 from tests.model.simulation.run import Bugs, Run
 from tests.model.simulation.world import Crash, Target, World
 
@@ -47,6 +46,7 @@ def simulate(
     bugs: Bugs | None = None,
     *,
     ordered: bool = False,
+    pausing: bool = False,
 ) -> Outcome:
     """Run the history of a seed.
 
@@ -54,17 +54,26 @@ def simulate(
         way: in place of the one that the seed chooses.
         bugs: parts with planted bugs.
         ordered: a graph without loops, in which each key keeps its order, and several crashes.
+        pausing: splits become idle, and come back: event time goes on meanwhile, and nothing is late.
     """
     chance = Random(seed)
     chosen = way or STRATEGIES[chance.choice(tuple(STRATEGIES))]
-    return _History(seed, chosen, bugs or Bugs(), chance, ordered=ordered).play()
+    return _History(seed, chosen, bugs or Bugs(), chance, ordered, pausing).play()
 
 
 class _History:
     def __init__(
-        self, seed: int, way: SnapshotStrategy, bugs: Bugs, chance: Random, *, ordered: bool = False
+        self,
+        seed: int,
+        way: SnapshotStrategy,
+        bugs: Bugs,
+        chance: Random,
+        ordered: bool,
+        pausing: bool,
     ) -> None:
-        self._is_ordered = ordered
+        self._is_ordered, self._is_pausing = ordered, pausing
+        self._zombie: Run | None = None
+        self._given_up: list[tuple[Run, Task]] = []
         self._seed, self._way, self._bugs, self._chance = seed, way, bugs, chance
         self._world = World()
         self._built = self._build(0)
@@ -80,37 +89,61 @@ class _History:
         self._crashes_left = chance.choice((2, 4, 6) if ordered else (0, 1, 2, 4))
 
     def play(self) -> Outcome:
-        zombie: Run | None = None
         run = self._start()
         while not run.closed:
             doom = self._steps + self._chance.choice((5, 50, 200, 400))
             self._arm()
-            while not run.closed:
+            another = None
+            while another is None and not run.closed:
                 self._steps += 1
-                if self._crashes_left and self._steps > doom:
-                    self._crashes_left -= 1
-                    self._crashes += 1
-                    if self._chance.random() < 0.3:
-                        run = self._restarted(run)
-                        break
-                    zombie = run if self._chance.random() < 0.3 else None
-                    run = self._start()
-                    break
-                try:
-                    run.step()
-                except Crash:
-                    self._crashes += 1
-                    run = self._start()
-                    break
-                if zombie is not None and self._chance.random() < 0.3:
-                    zombie = self._haunt(zombie)
-                if run.now % 16 == 0 and (leak := run.leak()):
-                    return self._outcome(leak)
-                if run.now > STEPS_MAX:
-                    return self._outcome("stuck")
+                another = self._happens(run, doom)
+                if wrong := self._beside(run):
+                    return self._outcome(wrong)
+            run = another or run
+        while self._given_up:
+            if left := self._come_back():
+                return self._outcome(left)
         due = expected(self._built)
         self._start()  # once more after its end: it must change nothing, and sweep what is left
         return self._outcome(self._judge(due))
+
+    def _happens(self, run: Run, doom: int) -> Run | None:
+        """One step, or a failure; the run that goes on then, if it is another one or begins anew."""
+        if self._crashes_left and self._steps > doom and run.hung is None:
+            self._crashes_left -= 1
+            self._crashes += 1
+            return self._fail(run)
+        try:
+            run.step()
+        except Crash:
+            self._crashes += 1
+            return self._start()
+        except HungError:
+            return self._without(run)
+        return None
+
+    def _fail(self, run: Run) -> Run | None:
+        """A task hangs, or a region fails, or the process; and it may have been taken for dead only."""
+        how = self._chance.random()
+        if how < 0.2:
+            run.hang()
+            return None
+        if how < 0.5:
+            return self._restarted(run)
+        self._zombie = run if self._chance.random() < 0.3 else None
+        return self._start()
+
+    def _beside(self, run: Run) -> str:
+        """What happens beside the run's steps; what is wrong already."""
+        if self._given_up and self._chance.random() < 0.02 and (left := self._come_back()):
+            return left
+        if self._zombie is not None and self._chance.random() < 0.3:
+            self._zombie = self._haunt(self._zombie)
+        if run.now % 16 == 0:
+            if broken := run.broken():
+                return broken
+            self._go_on(run)
+        return "stuck" if run.now > STEPS_MAX else ""
 
     def _start(self) -> Run:
         """A new process; it may die while it recovers."""
@@ -134,10 +167,32 @@ class _History:
             except Crash:
                 self._crashes += 1
 
-    def _restarted(self, run: Run) -> Run:
+    def _go_on(self, run: Run) -> None:
+        """What has paused comes back as soon as event time has got past it: see ``Phase``."""
+        journal = self._world.journal
+        if journal.phase is Phase.PAUSED and run.passed(journal.awaited):
+            journal.phase = Phase.BACK
+        elif journal.phase is Phase.BACK and run.all_back():
+            journal.phase = Phase.GOING_ON
+
+    def _without(self, run: Run) -> Run:
+        """The job goes on without the task that hangs, which comes back one day."""
+        task, sink = run.hung, run.hung_sink
+        assert task is not None
+        self._given_up.append((run, task))
+        return self._start() if sink else self._restarted(run, task)
+
+    def _come_back(self) -> str:
+        fuse, self._world.fuse = self._world.fuse, 0
+        run, task = self._given_up.pop()
+        left = run.come_back(task)
+        self._world.fuse = fuse
+        return left
+
+    def _restarted(self, run: Run, of: Task | None = None) -> Run:
         """A region of it is restored; the process may die as it is."""
         try:
-            run.restart_region()
+            run.restart_region(of)
         except Crash:
             self._crashes += 1
             return self._start()
@@ -167,9 +222,12 @@ class _History:
         width = Random(self._seed * 1000 + widths)
         target = Target(self._world)
         ordered = self._is_ordered
-        loops = self._way.cycles and not ordered
+        pausing = self._is_pausing
+        loops = self._way.cycles and not (ordered or pausing)
         journal = self._world.journal
-        return Builder(shape, width, target, journal, loops=loops, ordered=ordered).build()
+        return Builder(
+            shape, width, target, journal, loops=loops, ordered=ordered, pausing=pausing
+        ).build()
 
     def _judge(self, due: Expected) -> str:
         found = self._world.output()

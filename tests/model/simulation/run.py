@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
+from abs_core.errors import FencedError, HungError
 from abs_core.model import HandleName
 from abs_core.runtime.alignment import SnapshotStrategy
 from abs_core.runtime.assembly import Assembly, Crewing, Part, Parts, assemble
+from abs_core.runtime.channel import CONTROL, UNBOUNDED
 from abs_core.runtime.checkpoint_coordinator import CheckpointCoordinator
 from abs_core.runtime.checkpoint_rules import (
     Acknowledged,
@@ -23,15 +26,20 @@ from abs_core.runtime.copies import Copy
 from abs_core.runtime.elements import TaskId
 from abs_core.runtime.graph import Graph, Node
 from abs_core.runtime.plan import regions
-from abs_core.runtime.sinks import undecided
+from abs_core.runtime.sinks import SinkOperator, undecided
+from abs_core.runtime.sources import SourceOperator
 from abs_core.runtime.task import Task
 from abs_core.state.operator_state import Contents, OperatorState, redistribute
-from tests.model.simulation.dataflow import owner
+from tests.model.simulation.dataflow import Windowing, owner
+from tests.model.simulation.inputs import PausingReader
 from tests.model.simulation.world import Keeper, World
 
 PATIENCE_STEPS = 10_000
 """A timeout may be too short for ever; after so many steps of a run it is not any more."""
 
+
+HANG_STEPS = 300
+"""A task that is in one step for so long is given up."""
 
 ROWS = 4
 """In a channel: source batches of two rows are cut."""
@@ -130,6 +138,7 @@ class Run:
         self._settings = settings
         self._way = way
         self._persisting: list[Copy] = []
+        self.hung: Task | None = None
         self.now = 0
         state, first, self._parts = self._keeper.recover()
         self._state = state
@@ -162,8 +171,16 @@ class Run:
         return self.coordinator.state.closed
 
     def step(self) -> None:
-        """One thing happens: the coordinator, a background write, or a task's step."""
+        """One thing happens: the coordinator, a background write, or a task's step.
+
+        Raises:
+            HungError: the watchdog has given up the task ``hung``.
+            Crash: the process ends here.
+        """
         self.now += 1
+        if self.hung is not None and self.hung.hangs(self.now, HANG_STEPS):
+            self.hung.abandoned = True
+            raise HungError(f"{self.hung.id} does not come back.", remedy="none")
         if self.now == PATIENCE_STEPS:
             self.coordinator.settings = replace(self._settings, timeout=math.inf)
         roll = self._chance()
@@ -175,7 +192,37 @@ class Run:
         else:
             self._somewhere(slow_too=roll < 0.3)
 
-    def leak(self) -> str:
+    def broken(self) -> str:
+        """What must never be, at any time; empty where it is not."""
+        return self._leak() or self._overfull()
+
+    def _overfull(self) -> str:
+        """A channel that had no room when the last batch was put into it."""
+        for task in self._tasks:
+            for channel in (channel for out in task.outputs for channel in out.channels):
+                if channel.rows <= ROWS or channel.capacity == UNBOUNDED:
+                    continue
+                batches = [len(each) for each in channel.queue if type(each) not in CONTROL]
+                if sum(batches[:-1]) >= ROWS:
+                    return f"{task.id} has put {sum(batches)} rows into a channel of {ROWS}"
+        return ""
+
+    def passed(self, time: int) -> bool:
+        """Whether every window has heard that event time is so late."""
+        windows = (t.operator for t in self._tasks if isinstance(t.operator, Windowing))
+        return all(window.reached >= time for window in windows)
+
+    def all_back(self) -> bool:
+        """Whether each split was read after its pause, and everybody knows that it is back."""
+        return not any(task._idle or task._all_idle for task in self._tasks) and all(
+            reading.reader.back
+            for task in self._tasks
+            if isinstance(task.operator, SourceOperator)
+            for reading in task.operator._readings
+            if isinstance(reading.reader, PausingReader)
+        )
+
+    def _leak(self) -> str:
         """What a task holds of a checkpoint that it has been told to be over; empty where nothing."""
         pending = {each.checkpoint for each in self.coordinator.state.pending}
         for task in self._tasks:
@@ -191,15 +238,41 @@ class Run:
         tasks = self._tasks if slow_too else self._swift
         start = int(self._chance() * len(tasks))
         for task in tasks[start:]:
-            if task.step(self._pick):
+            if task is not self.hung and task.step(self._pick):
                 return
         for task in tasks[:start]:
-            if task.step(self._pick):
+            if task is not self.hung and task.step(self._pick):
                 return
 
-    def restart_region(self) -> None:
-        """A region of the job fails, and is restored from the last decision."""
+    def hang(self) -> None:
+        """A task does not come out of the step that it begins now."""
+        self.hung = self._tasks[int(self._chance() * len(self._tasks))]
+        self.hung.began = self.now
+
+    @property
+    def hung_sink(self) -> bool:
+        """Whether what hangs may still write: then no restore under this generation, but a new run."""
+        return self.hung is not None and isinstance(self.hung.operator, SinkOperator)
+
+    def come_back(self, task: Task) -> str:
+        """A task that was given up goes on, until it is stopped; what it has left behind."""
+        before = self._world.written()
+        with suppress(FencedError):
+            while task.step(self._pick):
+                pass
+        left = before != self._world.written()
+        return f"{task.id} came back after it was given up, and left a trace" if left else ""
+
+    def restart_region(self, of: Task | None = None) -> None:
+        """A region of the job fails, and is restored from the last decision.
+
+        Args:
+            of: a task of it; None: any region.
+        """
         at = int(self._chance() * len(self._regions))
+        if of is not None:
+            at = next(n for n, a in enumerate(self._assemblies) if of in a.tasks)
+        self.hung = None
         state, _, self._parts = self._keeper.recover()
         self._keeper.coordinator.discard(self._bugs.discarded(self._assemblies, at))
         self._state = state

@@ -28,7 +28,7 @@ from abs_core.registers.memory import MemoryRegister
 from abs_core.runtime.assembly import Part
 from abs_core.runtime.checkpoint_rules import Pending
 from abs_core.runtime.elements import Batch
-from tests.model.simulation.dataflow import Journal
+from tests.model.simulation.inputs import Journal
 
 T = TypeVar("T")
 JOB = "simulated"
@@ -75,6 +75,10 @@ class World:
         return Counter(
             record for batches in self.committed.values() for batch in batches for record in batch
         )
+
+    def written(self) -> tuple[int, ...]:
+        """How much was ever written: rises with everything that is."""
+        return len(self.prepared), len(self.committed), len(self.records)
 
     def highest(self) -> int:
         return max((checkpoint for checkpoint, _ in self.records.values()), default=-1)

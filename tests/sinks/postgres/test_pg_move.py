@@ -9,7 +9,7 @@ import pytest
 
 from abs_core.errors import IdentityError
 from abs_core.testing.case import Case, consent_in, raises, rows
-from abs_services import PostgresService, Way, fresh_database, services
+from abs_services import PostgresService, Provider, fresh_database, services
 from abs_services.native.initdb import find_binaries
 from abs_services.native.postgres import NativePostgres
 from abs_sinks.postgres.testing import VARIANTS, TableHarness, Variant, open_table
@@ -20,7 +20,7 @@ LEFT, RIGHT, NEXT = rows(0, 3), rows(10, 3), rows(20, 3)
 
 @pytest.fixture(scope="module")
 def other_cluster() -> Iterator[PostgresService]:
-    if services().way is not Way.NATIVE:
+    if services().provider is not Provider.NATIVE:
         pytest.skip("pg_dump comes with the native server")
     with NativePostgres() as server:
         yield server

@@ -22,10 +22,10 @@ from abs_core.testing.ranges import SourceCase
 from abs_services import KafkaService
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
 from abs_sources.kafka import reader as readers
+from abs_sources.kafka.attempt_filter import attempt_filter
 from abs_sources.kafka.lookup import lookup
 from abs_sources.kafka.testing import KafkaSourceHarness
 from abs_sources.kafka.undecided import undecided
-from abs_sources.kafka.verdicts import verdicts
 
 pytestmark = pytest.mark.services
 
@@ -186,7 +186,7 @@ def test_a_partition_that_falls_silent_is_told_and_not_waited_for_without_an_end
     monkeypatch.setattr(readers.KafkaReader, "_consume", lambda *_: [])
     calls: dict[str, Callable[[], object]] = {
         "how far is decided": lambda: source.latest(start, Limit()),
-        "who has won": lambda: verdicts(source.options, attempts.topic).winners(),
+        "who has won": lambda: attempt_filter(source.options, attempts.topic).winners(),
         "what is not decided": lambda: undecided(
             {"bootstrap.servers": kafka.bootstrap}, attempts.topic, 1.0
         ),

@@ -20,9 +20,9 @@ from abs_core.errors import CorruptionError, RefusedError, ReplayMismatchError
 from abs_core.model import HandleName
 from abs_core.source import Limit
 from abs_sources.kafka import KafkaSource, KafkaSourceOptions
+from abs_sources.kafka.attempt_filter import AttemptFilter
 from abs_sources.kafka.lookup import Lookup, Topic
 from abs_sources.kafka.offsets import Place, Range
-from abs_sources.kafka.verdicts import Verdicts
 
 SETTINGS = Settings.of({"bootstrap.servers": "127.0.0.1:1"})
 PLACE = Place({"t": "an id"}, {("t", 0): 3})
@@ -203,7 +203,7 @@ def test_winners_are_waited_for_where_a_broker_has_not_heard_of_them_yet(
 ) -> None:
     first, second = Broker(), Broker({side_topic("t"): "its id"})
     _among(monkeypatch, first, second)
-    judge = Verdicts(_source(subscribe="t").options, "t")
+    judge = AttemptFilter(_source(subscribe="t").options, "t")
     assert judge.judge([_attempt()]).undecided is not None
     assert first.asked == 1
     assert second.asked > 0
@@ -211,7 +211,7 @@ def test_winners_are_waited_for_where_a_broker_has_not_heard_of_them_yet(
 
 def test_attempts_without_a_side_topic_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     _among(monkeypatch, *(Broker() for _ in range(20)))
-    judge = Verdicts(_source(subscribe="t").options, "t")
+    judge = AttemptFilter(_source(subscribe="t").options, "t")
     with pytest.raises(CorruptionError, match="no side topic"):
         judge.judge([_attempt()])
 

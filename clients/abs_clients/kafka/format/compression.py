@@ -27,7 +27,7 @@ class Compression:
 
     Args:
         name: one of ``CODECS``.
-        level: the codec's own; None: its default. ``snappy`` and ``lz4`` are taken as they are.
+        level: the codec's own; None: its default. ``snappy`` and ``lz4`` ignore it.
     """
 
     name: str = "none"
@@ -37,8 +37,7 @@ class Compression:
     def parse(cls, name: str | None, level: str | None) -> Compression:
         """From librdkafka's compression.type and compression.level; -1 is the default.
 
-        Raises:
-            ValueError: there is no such codec, or it has no such level.
+        Raises ValueError for an unknown codec or level.
         """
         codec = (name or "none").lower()
         if codec not in CODECS:
@@ -52,7 +51,7 @@ class Compression:
         return made
 
     def __call__(self, records: memoryview) -> tuple[int, bytes | memoryview]:
-        """The codec's bits and the records; as they are where they would not get smaller."""
+        """The codec's bits and the records, uncompressed if they would not get smaller."""
         if self.name == "none":
             return 0, records
         if self.name == "lz4":

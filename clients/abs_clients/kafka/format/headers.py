@@ -1,4 +1,4 @@
-"""The headers of records, column by column: their number, and each one's key and value. No I/O.
+"""Encodes the headers of records column by column. No I/O.
 
 Source: chapter "Record Header" of the manual (KIP-82).
 """
@@ -26,11 +26,11 @@ _NOTHING = pa.scalar(b"", pa.binary())
 
 
 def encoded_headers(own: pa.ListArray | None, more: Sequence[Header] = ()) -> Headers:
-    """What stands at the end of each record.
+    """The encoded headers at the end of each record.
 
     Args:
         own: list of struct(key string, value binary), per record; null: none. A key is never null.
-        more: headers that each record gets behind its own.
+        more: headers that each record gets after its own.
     """
     last = b"".join(_one(key, value) for key, value in more)
     if own is None:
@@ -48,12 +48,12 @@ def encoded_headers(own: pa.ListArray | None, more: Sequence[Header] = ()) -> He
 
 
 def header_bytes(headers: Headers) -> Numbers | int:
-    """How many bytes each record's take."""
+    """The encoded size of each record's headers."""
     return len(headers) if isinstance(headers, bytes) else np.diff(offsets_of(headers))
 
 
 def _each(pairs: pa.StructArray) -> pa.BinaryArray:
-    """Each header on its own."""
+    """Each header, encoded."""
     keys, values = pairs.field(0).cast(pa.binary()), pairs.field(1).cast(pa.binary())
     if len(pairs) == 0:
         return keys

@@ -1,8 +1,8 @@
-"""Where the Java client puts a key: murmur2, over whole columns.
+"""The Java client's partitioner (murmur2) over whole columns of keys.
 
-librdkafka does the same by itself (``partitioner=murmur2_random``); this is for who must know the
-partition before a record is sent, and for tests. Source: ``Utils.murmur2`` and
-``BuiltInPartitioner.partitionForKey`` of Apache Kafka.
+librdkafka has it, too (``partitioner=murmur2_random``); this is for callers that need the partition
+before a record is sent. Source: ``Utils.murmur2`` and ``BuiltInPartitioner.partitionForKey`` of
+Apache Kafka.
 """
 
 from __future__ import annotations
@@ -19,10 +19,9 @@ _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
 def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
-    """The hash of each key, as an unsigned number; anything stands under a null.
+    """The unsigned hash of each key; undefined at nulls.
 
-    Works on all keys at once, four bytes of each at a time: as many steps as the longest key has
-    words.
+    Works on all keys at once, four bytes at a time: as many steps as the longest key has words.
     """
     data, starts, lengths = _layout(keys)
     data_words = _words(data)
@@ -53,7 +52,7 @@ def murmur2(keys: pa.BinaryArray) -> npt.NDArray[np.uint32]:
 
 
 def partitions_of(keys: pa.BinaryArray, count: int) -> npt.NDArray[np.int32]:
-    """The partition of each key among ``count``; -1 (the client's choice) where the key is null."""
+    """The partition of each key among ``count``; -1 (the client's choice) for null."""
     found = ((murmur2(keys) & _POSITIVE) % np.uint32(count)).astype(np.int32)
     if keys.null_count:
         found[keys.is_null().to_numpy(zero_copy_only=False)] = -1
@@ -61,12 +60,12 @@ def partitions_of(keys: pa.BinaryArray, count: int) -> npt.NDArray[np.int32]:
 
 
 def _words(data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint32]:
-    """The four bytes from each place on, little-endian, without a copy."""
+    """The four bytes from each position on, little-endian, without a copy."""
     return np.ndarray((max(0, len(data) - 3),), "<u4", data, strides=(1,))
 
 
 def _layout(keys: pa.BinaryArray) -> tuple[npt.NDArray[np.uint8], Any, Any]:
-    """All bytes, and where each key begins and how long it is."""
+    """All bytes, and each key's start and length."""
     _, offsets_buffer, data_buffer = keys.buffers()
     width = np.int64 if pa.types.is_large_binary(keys.type) else np.int32
     offsets = np.frombuffer(offsets_buffer, width)[keys.offset : keys.offset + len(keys) + 1]

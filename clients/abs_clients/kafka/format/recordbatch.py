@@ -1,8 +1,8 @@
-"""Columns to a record batch of Kafka's format v2, and nothing else: no I/O, no clock.
+"""Encodes columns to a record batch of Kafka's format v2: no I/O, no clock.
 
-A record is, one after another: its length, attributes (0), timestamp and offset as differences to the
-batch's, key and value with their lengths (-1: null), and its headers, which are encoded apart
-(``headers``). Arrow joins such columns row by row, so the bytes of the result are the batch's records.
+A record is its length, attributes (0), timestamp and offset relative to the batch's, key and value
+with their lengths (-1: null), and its headers (``headers``). Arrow joins such columns row by row,
+so the bytes of the result are the batch's records.
 
 Source: chapters "Record Batch" and "Record" of the manual (KIP-98, KIP-82).
 """
@@ -40,10 +40,9 @@ _KEPT = 1 << 14
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who writes: the producer id and epoch that InitProducerId gave.
+    """The producer id and epoch that InitProducerId gave.
 
-    Args:
-        transactional_id: None: an idempotent producer outside any transaction.
+    Without ``transactional_id`` it is an idempotent producer outside transactions.
     """
 
     transactional_id: str | None
@@ -61,13 +60,13 @@ def record_batch(
     headers: Headers = NO_HEADERS,
     compression: Compression = NONE,
 ) -> bytes:
-    """One batch for one partition, in a transaction where the writer has a transactional id.
+    """One batch for one partition, transactional if the writer has a transactional id.
 
     Args:
         keys: None: no record has one.
         times: the records' timestamps, milliseconds since 1970.
         sequence: of its first record, in this partition and producer epoch.
-        headers: of each record, encoded (``headers``); one for all where all have the same.
+        headers: of each record, encoded (``headers``); one if all have the same.
     """
     count, first = len(values), int(times.min())
     codec, records = compression(encoded(keys, values, times - first, headers))
@@ -92,10 +91,10 @@ def encoded(
     later: Numbers,
     headers: Headers = NO_HEADERS,
 ) -> memoryview:
-    """The records of one batch, end to end, not compressed.
+    """The uncompressed records of one batch.
 
     Args:
-        later: each record's timestamp, from the batch's earliest on, in milliseconds.
+        later: each record's timestamp in milliseconds after the batch's earliest.
         headers: encoded.
 
     Raises:
@@ -128,7 +127,7 @@ Sizes = Numbers | int
 
 @lru_cache(maxsize=16)
 def _of_equals(key_size: int, value_size: int, tail: int) -> pa.BinaryArray:
-    """What stands before the key, in records of one size and one time."""
+    """The part before the key, in records of one size and one time."""
     return _joined(
         _body(_KEPT, None, key_size, value_size, tail), _place(_KEPT, None), _size(key_size)
     )
@@ -137,7 +136,7 @@ def _of_equals(key_size: int, value_size: int, tail: int) -> pa.BinaryArray:
 def _body(
     count: int, time: Numbers | None, key_size: Sizes, value_size: Sizes, tail: Sizes
 ) -> pa.BinaryArray:
-    """How long each record is, without this length itself."""
+    """The length of each record, without this length itself."""
     body = len(_ATTRIBUTES) + (1 if time is None else lengths_of(time)) + _offset_bytes(count)
     for size in (key_size, value_size):
         body = body + _size_bytes(size) + np.maximum(size, 0)
@@ -145,7 +144,7 @@ def _body(
 
 
 def _place(count: int, time: Numbers | None) -> pa.BinaryArray:
-    """Of each record attributes, timestamp and offset."""
+    """Attributes, timestamp and offset of each record."""
     if time is None and count <= _KEPT:
         return _at_one_time()[:count]
     offsets = varints(zigzag(np.arange(count)))
@@ -183,7 +182,7 @@ def _joined(*parts: bytes | pa.Array | pa.Scalar) -> Any:
 
 
 def _sized(column: pa.BinaryArray | None) -> tuple[Sizes, pa.Array | pa.Scalar]:
-    """Their sizes, and the texts, none where null."""
+    """Sizes and bytes of a column; empty for null."""
     if column is None or column.null_count == len(column):
         return -1, _NOTHING
     if column.null_count:

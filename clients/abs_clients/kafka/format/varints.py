@@ -1,4 +1,4 @@
-"""Numbers in zigzag and base 128, as records of Kafka hold them, for whole columns.
+"""Encodes columns of numbers in zigzag and base 128, as in Kafka's records.
 
 Source: "Varint" in the manual's chapter on message formats, which follows Protocol Buffers.
 """
@@ -18,12 +18,12 @@ _TABLE = 1 << 15
 
 
 def zigzag(numbers: Numbers) -> Numbers:
-    """So that small negative numbers are short, too: 0, -1, 1, -2, ... become 0, 1, 2, 3, ..."""
+    """Zigzag encoding: 0, -1, 1, -2, ... become 0, 1, 2, 3, ..."""
     return (numbers << 1) ^ (numbers >> 63)
 
 
 def lengths_of(numbers: Numbers) -> Numbers:
-    """How many bytes each takes; of numbers in zigzag, that is, not negative."""
+    """The encoded size of each non-negative number."""
     lengths = np.ones(len(numbers), np.int64)
     bound, most = 1 << 7, int(numbers.max(initial=0))
     while most >= bound:
@@ -33,7 +33,7 @@ def lengths_of(numbers: Numbers) -> Numbers:
 
 
 def varints(numbers: Numbers) -> pa.BinaryArray | pa.BinaryScalar:
-    """Each in base 128, lowest bits first; of numbers in zigzag. A scalar where all are the same."""
+    """Non-negative numbers in base 128, lowest bits first; a scalar if all are equal."""
     if len(numbers) and (numbers == numbers[0]).all():
         return _encoded(numbers[:1])[0]
     if int(numbers.max(initial=0)) < _TABLE:

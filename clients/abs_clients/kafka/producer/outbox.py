@@ -1,15 +1,15 @@
-"""Which batches may be sent now, which again, and what a broker's answer means. No I/O, no clock.
+"""Decides which batches may be sent or resent, and what an answer means. No I/O, no clock.
 
-A broker takes a partition's batches only in the order of their sequence numbers, and remembers the last
-five of a producer: one that it gets twice is acknowledged twice, and appended once (KIP-98). So the
-oldest that is not acknowledged is at most four behind the newest that was sent.
+A broker takes a partition's batches only in sequence, and remembers a producer's last five: a
+duplicate is acknowledged and not appended (KIP-98). So the oldest unacknowledged batch is at most
+four behind the newest that was sent.
 
-Of a producer that a partition does not know yet it takes whatever comes first, as if what is missing
-had been deleted since. So a partition's first batch goes alone: none may overtake it, on another
-connection or to another broker.
+From a producer that is new to a partition it takes any first batch, as if the missing ones had been
+deleted. So a partition's first batch is sent alone: none may overtake it, on another connection or
+to another broker.
 
-After a failure that may pass nothing is sent to that partition until all of its batches are answered;
-then those that failed go out again, in their order.
+After a retriable failure nothing is sent to that partition until all of its batches are answered;
+then the failed ones are resent in order.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OUT_OF_ORDER, _DUPLICATE = 45, 46
 
 
 class Verdict(Enum):
-    """What an answer means for a batch."""
+    """The meaning of an answer for a batch."""
 
     ACKNOWLEDGED = auto()
     AGAIN = auto()
@@ -38,7 +38,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One record batch on its way.
+    """One record batch.
 
     Args:
         number: of the partition's batches, from 0 on.
@@ -53,11 +53,7 @@ class Batch:
 
 @dataclass(slots=True)
 class Lane:
-    """One partition's batches, oldest first.
-
-    Args:
-        known: whether the partition knows the producer: it has acknowledged a batch.
-    """
+    """One partition's batches, oldest first; ``known`` after the first acknowledgement."""
 
     waiting: deque[Batch] = field(default_factory=deque)
     flying: dict[int, Batch] = field(default_factory=dict)
@@ -66,7 +62,7 @@ class Lane:
 
     @property
     def may_send(self) -> bool:
-        """Whether the next batch would leave none behind that a broker might have forgotten."""
+        """Whether all unanswered batches stay among the five that a broker remembers."""
         if self.failed or not self.waiting or (self.flying and not self.known):
             return False
         following = self.waiting[0].number
@@ -84,7 +80,7 @@ class Lane:
 
 
 class Outbox:
-    """All batches of one transaction that are not acknowledged."""
+    """All unacknowledged batches of one transaction."""
 
     def __init__(self) -> None:
         self._lanes: dict[int, Lane] = defaultdict(Lane)
@@ -103,9 +99,9 @@ class Outbox:
             self.unfinished += 1
 
     def take(self, most_bytes: int) -> list[Batch]:
-        """For one request: at most one batch of each partition, as the protocol wants it.
+        """Batches for one request, now in flight: at most one per partition (protocol).
 
-        They are on their way from now on. The first is taken whatever its size.
+        The first is taken whatever its size.
         """
         taken: list[Batch] = []
         room = most_bytes
@@ -123,10 +119,9 @@ class Outbox:
         return taken
 
     def answered(self, batch: Batch, code: int) -> Verdict:
-        """Take note of a broker's answer.
+        """Note a broker's answer.
 
-        Args:
-            code: the protocol's; any of ``PRODUCE_RETRIABLE`` where nothing was sent or answered.
+        ``code`` is the protocol's; any of ``PRODUCE_RETRIABLE`` if nothing was sent or answered.
         """
         lane = self._lanes[batch.partition]
         verdict = _verdict(lane, batch, code)

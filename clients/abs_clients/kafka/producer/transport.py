@@ -1,9 +1,9 @@
-"""The requests of one producer, in one transaction or in none, and their answers.
+"""Requests and answers of one producer, with or without a transaction.
 
-Requests run on the thread of the process's connection for records; answers are queued, so whoever
-sends alone knows what is on its way. Versions are those that librdkafka speaks: partitions are added
-to the transaction by a request of their own (KIP-98), not with the first batch (KIP-890), since the
-transaction is ended by EndTxn version 4 (``prepared``).
+Requests run on the thread of the process's connection for records; answers are queued for the
+sending thread. Versions are those of librdkafka: partitions are added to the transaction by a
+request of their own (KIP-98), not with the first batch (KIP-890), since the transaction is ended by
+EndTxn version 4 (``prepared``).
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ _NOT_ATTEMPTED = 55
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """To one batch.
+    """The answer to one batch.
 
     Args:
         code: the protocol's; 0: acknowledged.
-        error: why there is no code; it is of no use to try again.
+        error: why there is no code; a retry does not help.
     """
 
     batch: Batch
@@ -58,9 +58,9 @@ class Answer:
 
 
 class Transport:
-    """Carries one producer's batches to one topic; used by one thread.
+    """Sends one producer's batches to one topic; used by one thread.
 
-    ``unanswered`` counts the batches that are sent and whose answer was not taken yet.
+    ``unanswered`` counts sent batches whose answer was not taken yet.
     """
 
     def __init__(self, settings: Settings, who: Identity, topic: str) -> None:
@@ -71,10 +71,9 @@ class Transport:
         self.unanswered = 0
 
     def leaders(self, partitions: Iterable[int]) -> dict[int, int]:
-        """The node that leads each partition now.
+        """The leader's node of each partition.
 
-        Raises:
-            TargetError: one has no leader, or no broker answers.
+        Raises TargetError if one has no leader, or no broker answers.
         """
         places = [(self._topic, partition) for partition in partitions]
 
@@ -87,16 +86,13 @@ class Transport:
         )
 
     def add(self, partitions: Sequence[int]) -> AbsError | None:
-        """Make partitions part of the transaction, where there is one.
-
-        Returns:
-            why that cannot be done now, where it may be asked again; None: it is done.
+        """Add partitions to the transaction, if there is one; returns an error that can be retried.
 
         Raises:
             FencedError, ContentionError: the transaction is over, or was taken over.
-            UnavailableError: there is no answer. Do not ask again: a request that comes late, after the
-                commit, would begin another transaction under the same producer id and epoch, and nobody
-                could tell from it that this one was committed. The next attempt has another epoch.
+            UnavailableError: there is no answer. Do not retry: after the commit, a late request
+                would begin another transaction under the same producer id and epoch, and hide that
+                this one was committed. The next attempt has another epoch.
             TargetError: the coordinator refuses.
         """
         id_ = self._who.transactional_id
@@ -139,7 +135,7 @@ class Transport:
         raise found
 
     def send(self, node: int, batches: Sequence[Batch]) -> None:
-        """Send batches, one of a partition at most; each gets an answer, whatever happens."""
+        """Send batches, at most one per partition; each always gets an answer."""
 
         request = producing(self._who, self._topic, batches)
 
@@ -164,7 +160,7 @@ class Transport:
             ) from error
 
     def answer(self, seconds: float) -> Answer | None:
-        """The next answer; None where there is none in so many seconds."""
+        """The next answer; None after this many seconds."""
         try:
             found = self._answers.get(seconds > 0, max(0.0, seconds))
         except Empty:
@@ -174,7 +170,7 @@ class Transport:
 
 
 def adding(who: Identity, topic: str, partitions: Sequence[int]) -> Any:
-    """The request that makes partitions part of a transaction."""
+    """The request that adds partitions to a transaction."""
     asked = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     return AddPartitionsToTxnRequest(
         v3_and_below_transactional_id=who.transactional_id,
@@ -186,7 +182,7 @@ def adding(who: Identity, topic: str, partitions: Sequence[int]) -> Any:
 
 
 def producing(who: Identity, topic: str, batches: Sequence[Batch]) -> Any:
-    """The request that appends batches, one of a partition at most."""
+    """The request that appends batches, at most one per partition."""
     asked = ProduceRequest.TopicProduceData
     return ProduceRequest(
         transactional_id=who.transactional_id,
@@ -207,9 +203,9 @@ def producing(who: Identity, topic: str, batches: Sequence[Batch]) -> Any:
 
 @cache
 def lacking_to_produce() -> str | None:
-    """Why records cannot be sent with the kafka-python that is installed; None where they can.
+    """Why the installed kafka-python cannot send records; None if it can.
 
-    Asked before anything is connected: what cannot be sent must be known before a job begins.
+    Checked before connecting, and so before a job begins.
     """
     missing = private.lacking_to_produce()
     if missing:
@@ -236,7 +232,7 @@ def _answers(batches: Sequence[Batch], response: Any) -> list[Answer]:
 
 
 def _unanswered(batches: Sequence[Batch], error: Exception) -> list[Answer]:
-    """Lost connections and requests that took too long: what became of them is not known."""
+    """Answers for batches whose outcome is unknown: lost connections and timeouts."""
     if isinstance(error, RuntimeError | OSError):  # kafka-python's, for one closed meanwhile
         return [Answer(batch, NO_ANSWER, str(error)) for batch in batches]
     if not isinstance(error, errors.KafkaError):

@@ -17,6 +17,7 @@ from abs_core.runtime import Graph, Job, Settings
 from abs_core.runtime.keyed import KeyedContext
 from abs_core.runtime.operators import Row
 from abs_core.runtime.tables import TableSource
+from abs_core.several.sinks import Sinks
 from abs_core.state.codecs import INT64
 from abs_core.state.local_store import LocalSnapshotStore
 from abs_core.testing.harness import SCHEMA
@@ -35,7 +36,9 @@ def count(row: Row, at: KeyedContext) -> list[Row]:
     return [{"id": row["id"], "value": f"{row['key']}:{n}"}]
 
 
-def graph(sink: Sink, *, parallelism: int = 2, rows: int = ROWS, batch_rows: int = 20) -> Graph:
+def graph(
+    sink: Sink | Sinks, *, parallelism: int = 2, rows: int = ROWS, batch_rows: int = 20
+) -> Graph:
     built = Graph("counting", parallelism=parallelism)
     (
         built.source("rows", TableSource(tables(rows), batch_rows))

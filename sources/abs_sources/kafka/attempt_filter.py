@@ -1,4 +1,4 @@
-"""Which records count, where ``protocol=idempotent`` wrote them; see ``abs_clients.kafka.attempts``."""
+"""Filters the records of ``protocol=idempotent`` by winner; see ``abs_clients.kafka.attempts``."""
 
 from __future__ import annotations
 
@@ -19,15 +19,13 @@ from abs_sources.kafka.options import KafkaSourceOptions
 from abs_sources.kafka.reader import KafkaReader, attempt_header, rest_of
 
 
-class Verdicts:
-    """Judges the records of one topic; reads on in its side topic where one is not decided yet.
+class AttemptFilter:
+    """Filters the records of one topic; reads on in its side topic at an undecided one.
 
-    Thread-safe. Use ``verdicts``: the side topic is then read once by a process, not once a split.
-
-    The side topic is made before the first attempt writes: attempts without one are an error.
+    Thread-safe. Use ``attempt_filter``: a process then reads the side topic once, not per split.
+    The side topic is created before the first attempt writes: attempts without one are an error.
 
     Args:
-        options: of the source.
         topic: the data's.
     """
 
@@ -47,8 +45,8 @@ class Verdicts:
         """See ``Winners.judge``; the side topic is read to its end before a record is undecided.
 
         Raises:
-            CorruptionError: a winners record is deleted, or is none; or the side topic is gone.
-            ReplayMismatchError: the side topic was made anew.
+            CorruptionError: a winners record is deleted or invalid; or the side topic is gone.
+            ReplayMismatchError: the side topic was recreated.
         """
         attempts = pa.array(list(map(attempt_header, messages)), pa.binary())
         if attempts.null_count == len(attempts):
@@ -60,11 +58,7 @@ class Verdicts:
             return self._read_on().judge(attempts)
 
     def winners(self) -> Winners:
-        """What is decided by now.
-
-        Raises:
-            CorruptionError, ReplayMismatchError: as ``judge``.
-        """
+        """The decisions so far. Raises as ``judge``."""
         with self._lock:
             return self._read_on()
 
@@ -95,27 +89,28 @@ class Verdicts:
         return self._winners
 
 
-def verdicts(options: KafkaSourceOptions, topic: str) -> Verdicts:
-    """The process's one judge of a topic; a process that was forked has its own."""
-    return cluster(options.client).kept(("verdicts", topic), lambda: Verdicts(options, topic))
+def attempt_filter(options: KafkaSourceOptions, topic: str) -> AttemptFilter:
+    """The process's only filter of a topic; a forked process has its own."""
+    return cluster(options.client).kept(
+        ("attempt filter", topic), lambda: AttemptFilter(options, topic)
+    )
 
 
 def reader_of(
     options: KafkaSourceOptions, part: Range, *, waits: bool | None = None
 ) -> KafkaReader:
-    """A reader of the range, which leaves out what lost where the options say ``winners``.
+    """A reader of the range that leaves out losing attempts with ``winners``.
 
     Args, Raises: as ``KafkaReader``.
     """
-    judge = verdicts(options, part.topic).judge if options.winners else None
+    judge = attempt_filter(options, part.topic).judge if options.winners else None
     return KafkaReader(options, part, judge, waits=waits)
 
 
 def decided_until(options: KafkaSourceOptions, part: Range) -> int:
-    """The offset of a range's first record that is not decided yet, or the range's end.
+    """The offset of a range's first undecided record, or the range's end.
 
-    Raises:
-        ReplayMismatchError, CorruptionError, UnavailableError: as a reader's ``read``.
+    Raises as a reader's ``read``.
     """
     reader = reader_of(options, part, waits=True)
     try:
