@@ -95,10 +95,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(  # noqa: N802
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Where the next epoch ends; ``start`` where there is nothing new.
+        """The end of the next epoch; ``start`` if there is no new data.
 
-        Spark 4.1 calls it without arguments: the start is then where the last range ended, or, after
-        a restart, the source's beginning. That is as good where there is no limit.
+        Spark 4.1 calls it without arguments: the start is then the end of the last range or, after a
+        restart, the source's beginning, which is equivalent without a limit.
 
         Raises:
             AbsError: the query stops with its text.
@@ -114,22 +114,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _value(self._reached)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Close the source to what comes later; one that cannot be closed gives all in one epoch."""
+        """Stop at the present data; a source that is not ``Bounded`` gives all in one epoch."""
         if isinstance(self._source, Bounded):
             self._source = self._source.until_now()
         else:
             self._is_last = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """How far the data goes, for the query's progress."""
+        """The end of the data, for the query's progress."""
         seen = self._source.seen() if isinstance(self._source, Watched) else None
         return None if seen is None else _value(seen)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[SplitPartition]:
-        """One partition for each split; the same ones whenever the same range is asked for.
+        """One partition for each split; the same range always gives the same ones.
 
         Raises:
-            AbsError: the range cannot be read any more, as it was; the query stops.
+            AbsError: the range can no longer be read unchanged; the query stops.
         """
         self._reached = _text(end)
         if start == end:
@@ -146,7 +146,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from _batches(self._source, partition, self._schema)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """All up to ``end`` is done; called as the next epoch is planned."""
+        """All data up to ``end`` is committed; called when the next epoch is planned."""
         if isinstance(self._source, Forgetful):
             self._source.committed(_text(end))
 

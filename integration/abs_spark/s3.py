@@ -20,15 +20,15 @@ from abs_spark.readable import ReadableDataSource, Reading
 from abs_spark.source import AbsDataSource
 
 _SHARED = ("fileformat", "endpoint", "region", "pathstyle", "header", "timeout")
-"""Options that mean the same to the sink and to a reader of files."""
+"""Options with the same meaning for the sink and for a reader of files."""
 
 _SEVERAL = "statepaths"
-"""An option of readers only: the statepaths of all jobs that write to the folder."""
+"""Option of readers only: the statepaths of all jobs that write to the folder."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedStore:
-    """The files of a folder that are committed, whatever else lies there.
+    """The committed files of a folder.
 
     Args:
         beside: see ``committed_files``.
@@ -45,7 +45,7 @@ class CommittedStore:
             CorruptionError: a file that a manifest names is not there.
             RegisterLostError: see ``committed_files``.
         """
-        # What is committed stays so: it is looked up first, then found in the listing.
+        # Committed files stay committed, so the manifests are read before the listing.
         folder = self.options.path.folder
         committed = [file.key for file in committed_files(self.options, self.beside)]
         listed = {found.pin.path: found for found in self.files.find()}

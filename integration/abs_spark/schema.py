@@ -42,10 +42,10 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The batch with exactly this schema; free where it has it already.
+    """The batch cast to exactly this schema, without a copy if it already has it.
 
-    Spark labels timestamps with the session's time zone and may use large strings: both are casts
-    that change no value.
+    Spark labels timestamps with the session's time zone and may use large strings; these casts change
+    no value.
 
     Raises:
         SchemaError: the batch's columns are not the schema's.
@@ -77,7 +77,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
 
 
 def present(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A source's batch with exactly the schema that Spark was told; free where it has it already.
+    """A source's batch cast to exactly Spark's schema, without a copy if it already has it.
 
     Raises:
         SchemaError: the columns are others, or a value does not fit.

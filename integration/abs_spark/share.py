@@ -1,7 +1,4 @@
-"""One task's shares of one epoch: each sink's rows are written and pre-committed, or drained.
-
-A format ``abs-...`` has one sink, ``abs_spark.epoch`` one or several: what a task does is the same.
-"""
+"""Writes and pre-commits, or drains, a task's rows of one epoch, for one or several sinks."""
 
 from __future__ import annotations
 
@@ -29,9 +26,9 @@ class Out(Generic[W]):
     """Takes the rows of one sink, or of several that share a transaction.
 
     Args:
-        make: makes the writer, for the first row: an empty share costs no transaction.
-        put: gives the writer rows of a sink.
-        where: the partition, and the sinks' names where they have any; for people.
+        make: makes the writer at the first row, so that an empty share costs no transaction.
+        put: passes a sink's rows to the writer.
+        where: the partition, and the sinks' names if they have any; for display.
     """
 
     def __init__(
@@ -59,7 +56,7 @@ class Out(Generic[W]):
         self._rows += rows.num_rows
 
     def pre_commit(self) -> tuple[int, Committable | None]:
-        """How many rows, and their handle; none when it is called again."""
+        """Pre-commit the rows; their number and handle. A second call returns none."""
         rows, self._rows = self._rows, 0
         if rows == 0 or self._writer is None:
             return 0, None
@@ -90,11 +87,11 @@ class Lane:
 
     Args:
         schema: of its rows.
-        out: what takes them; None: the epoch was decided before, they are counted and not written.
-        digests: whether an epoch that comes again can be told by nothing but its rows.
-        of: its rows of a batch.
+        out: takes them; None: the epoch is already decided, so they are counted and not written.
+        digests: whether a replay can be recognised by its rows only.
+        of: selects its rows of a batch.
         sink: its number, for ``out``.
-        prefix: stands before its columns' names in the digest.
+        prefix: of its column names in the digest.
     """
 
     def __init__(
@@ -156,13 +153,13 @@ def take_shares(
     task: Task,
     register: Callable[[], RegisterStore],
 ) -> list[Share]:
-    """All of a task's rows to every lane; then what each of them pre-committed.
+    """Pass all of a task's rows to every lane, then pre-commit; the share of each lane.
 
-    Deduplication is of whole epochs (I8): whatever rows a replay gives to this partition, they are
-    all written or all drained.
+    Deduplication is by whole epochs (I8): whatever rows a replay gives to this partition, all are
+    written or all are drained.
 
     Args:
-        register: the job's; asked where the target fails.
+        register: the job's; read if the target fails.
 
     Raises:
         AbsError: nothing of the task's rows becomes visible.
@@ -181,12 +178,10 @@ def take_shares(
 
 
 def raise_if_fenced(register: Callable[[], RegisterStore], task: Task, cause: TargetError) -> None:
-    """Look whether a newer run has taken over; silent where that cannot be told.
-
-    It ends what older ones have in flight: then that is the reason to name.
+    """After a failure, check whether a newer run has taken over, as it aborts the older run's handles.
 
     Raises:
-        FencedError: it has; from ``cause``.
+        FencedError: it has; from ``cause``. Nothing is raised if this cannot be checked.
     """
     try:
         stored = register().load(task.job)
