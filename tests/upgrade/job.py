@@ -65,7 +65,7 @@ def live(life: Mapping[str, Any]) -> None:
     sink = new_sink(life)
     store = None if life["own_register"] else FileRegister(folder / "register")
     # 315a560 has it in another module.
-    module = "abs_core.patience" if find_spec("abs_core.patience") else "abs_core.coordinator.cell"
+    module = "abs_core.patience" if find_spec("abs_core.patience") else "abs_core.cell"
     patience = import_module(module).Patience(seconds=60.0)
     run = Run(sink, JOB, store=store, patience=patience)
     for epoch, parts in enumerate(EPOCHS):

@@ -13,9 +13,10 @@ import pytest
 from abs_core.crash import VARIABLE, CrashPoint
 from abs_core.errors import OptionError
 from abs_core.fakes import FakeTarget
-from abs_core.runtime import Sinks
+from abs_core.runtime import Graph, Sinks
+from abs_core.runtime.tables import TableSource
 from tests.core.runtime.bench import Bench
-from tests.core.runtime.jobs.counting import expected, graph
+from tests.core.runtime.jobs.counting import expected, graph, tables
 from tests.core.runtime.jobs.into_two import NAMES
 
 JOB = Path(__file__).parent / "jobs" / "into_two.py"
@@ -79,6 +80,17 @@ def test_each_of_several_sinks_is_a_sink_of_the_graph_under_its_own_name(tmp_pat
     built = graph(Sinks({"left": bench.sink, "right": bench.sink}), rows=60)
     ends = {id_ for id_, node in built.nodes.items() if node.sink is not None}
     assert ends == {"out.left", "out.right"}
+    bench.job(built).run()
+    assert len(bench.rows()) == 2 * 60
+
+
+def test_the_line_of_the_docs_runs_as_it_stands(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "abs.md").read_text()
+    (line,) = [one for one in page.splitlines() if "Sinks({" in one]
+    bench = Bench(tmp_path)
+    built = Graph("rows")
+    rows = built.source("rows", TableSource(tables(60), 1))
+    exec(line, {"rows": rows, "Sinks": Sinks, "postgres_sink": bench.sink, "s3_sink": bench.sink})
     bench.job(built).run()
     assert len(bench.rows()) == 2 * 60
 
