@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from abs_core.crash import VARIABLE, CrashPoint
@@ -16,7 +17,7 @@ from abs_core.fakes import FakeTarget
 from abs_core.runtime import Graph, Sinks
 from abs_core.runtime.tables import TableSource
 from tests.core.runtime.bench import Bench
-from tests.core.runtime.jobs.counting import expected, graph, tables
+from tests.core.runtime.jobs.counting import expected, graph
 from tests.core.runtime.jobs.into_two import NAMES
 
 JOB = Path(__file__).parent / "jobs" / "into_two.py"
@@ -89,7 +90,8 @@ def test_the_line_of_the_docs_runs_as_it_stands(tmp_path: Path) -> None:
     (line,) = [one for one in page.splitlines() if "Sinks({" in one]
     bench = Bench(tmp_path)
     built = Graph("rows")
-    rows = built.source("rows", TableSource(tables(60), 1))
+    table = pa.table({"id": list(range(60)), "value": ["a"] * 60})
+    rows = built.source("rows", TableSource([table], 1))
     exec(line, {"rows": rows, "Sinks": Sinks, "postgres_sink": bench.sink, "s3_sink": bench.sink})
     bench.job(built).run()
     assert len(bench.rows()) == 2 * 60
