@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import product
@@ -124,15 +124,16 @@ def check_changed_crashes(
     changes: Iterable[tuple[str, str, CrashPoint]],
     *,
     finds: bool = True,
+    may_refuse: bool = False,
 ) -> Killed:
     """Kill a job in one way of writing, then in another, and finish it in the first way.
-
-    A way may be refused by an error that says what to do. The job then goes on by the one it had.
 
     Args:
         changes: the first way, the other, and the point at which both processes die.
         finds: whether each way looks where the others left what is in doubt; else only the last run
             by the first way, after one by the other, leaves nothing behind.
+        may_refuse: whether a way may refuse the job, by an error that says what to do; the job then
+            continues in the other way.
 
     Raises:
         AssertionError: as ``check_crashes``; or a reader does not reach the end.
@@ -141,7 +142,8 @@ def check_changed_crashes(
     histories = 0
     for first, other, point in changes:
         when = f"{first} -> {other} -> {first}, killed at {point}"
-        deaths = _changed_history(opener, fork_server, (first, other), point, when, finds=finds)
+        ways, ends = (first, other), (DONE, REFUSED) if may_refuse else (DONE,)
+        deaths = _changed_history(opener, fork_server, ways, point, when, finds=finds, ends=ends)
         points[point] += sum(deaths)
         histories += 1
     return Killed(points, histories)
@@ -155,6 +157,7 @@ def _changed_history(
     when: str,
     *,
     finds: bool,
+    ends: Collection[int],
 ) -> list[bool]:
     with opener() as harness, _life(harness) as life:
         case = Case(harness)
@@ -163,14 +166,14 @@ def _changed_history(
         for way in ways:
             killed = replace(life, new_sink=harness.ways[way], crash=str(point))
             code = fork_server.live(killed)
-            assert code in (DONE, -SIGKILL, REFUSED), f"{when}: exit code {code} by {way}"
+            assert code in (*ends, -SIGKILL), f"{when}: exit code {code} by {way}"
             deaths.append(code == -SIGKILL)
             _nothing_too_much(case, f"{when}, after {way}")
         for way in (ways[0], ways[1], ways[0]):
             # The engine died before it noted its last epoch as done: it runs it again.
             (life.folder / f"{len(EPOCHS) - 1}.done").unlink(missing_ok=True)
             code = fork_server.live(replace(life, new_sink=harness.ways[way]))
-            assert code in (DONE, REFUSED), f"{when}: exit code {code} at the end by {way}"
+            assert code in ends, f"{when}: exit code {code} at the end by {way}"
             (refused.discard if code == DONE else refused.add)(way)
             if code == DONE:
                 case.holds(_written(), when=f"{when}, at the end by {way}")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from threading import Lock, RLock
 
 from confluent_kafka import Consumer
@@ -56,9 +55,11 @@ class FencedProducer:
         # For an epoch's rows or winners librdkafka would need a new producer per epoch
         # (``may_carry_rows``), which takes half a second and more.
         columnar = options.protocol in ("wal", "idempotent") and options.choice.columnar
-        open_it = partial(transactional_producer, options, name, columnar=columnar, topic=None)
-        trying = Patience(seconds=timeouts.INIT_SECONDS)
-        self._transactions = trying.retry(partial(open_it, timeout_ms=timeout_ms))
+        self._transactions = Patience(seconds=timeouts.INIT_SECONDS).retry(
+            lambda: transactional_producer(
+                options, name, columnar=columnar, topic=None, timeout_ms=timeout_ms
+            )
+        )
 
     @property
     def may_carry_rows(self) -> bool:

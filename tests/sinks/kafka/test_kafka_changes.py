@@ -119,6 +119,7 @@ def test_check_changes_finds_a_sink_that(
     print(failed.value)
 
 
+# A job with committed epochs may not go over to `idempotent`: its side topic would say nothing of them.
 KILLS = [(*pair, point) for pair in permutations(PROTOCOLS, 2) for point in CrashPoint]
 
 
@@ -130,7 +131,9 @@ def test_a_change_of_protocol_between_processes_that_are_killed_loses_and_double
     finds = all("wal" not in kill[:2] for kill in kills)
     with ForkServer() as fork_server:
         opener = partial(changing_topic, kafka.bootstrap)
-        print(kills, check_changed_crashes(opener, fork_server, kills, finds=finds))
+        print(
+            kills, check_changed_crashes(opener, fork_server, kills, finds=finds, may_refuse=True)
+        )
 
 
 @pytest.mark.campaign
@@ -142,4 +145,9 @@ def test_no_change_of_protocol_between_processes_that_are_killed_loses_or_double
     with ForkServer() as fork_server:
         kills = [kill for kill in KILLS if kill[:2] == pair]
         opener = partial(changing_topic, kafka.bootstrap)
-        print(pair, check_changed_crashes(opener, fork_server, kills, finds="wal" not in pair))
+        print(
+            pair,
+            check_changed_crashes(
+                opener, fork_server, kills, finds="wal" not in pair, may_refuse=True
+            ),
+        )
