@@ -169,8 +169,8 @@ def plan(
                 f"Epoch {epoch} follows epoch {last}: the epochs between were never written.",
                 job=state.job,
                 epoch=epoch,
-                remedy="restore the checkpoint that belongs to this job; if the epochs are really "
-                "gone, go on under another job name and write them again.",
+                remedy="restore the checkpoint that belongs to this job; if the epochs are "
+                "really gone, continue under another job name and write them again.",
             )
         )
     return Write()

@@ -87,7 +87,7 @@ def read_row_digest(fingerprint: str) -> RowDigest:
     columns = {name: int(text(part), 16) for name, part in fields(value.get("columns", {})).items()}
     digest = RowDigest(int(text(value["total"]), 16), tuple(sorted(columns.items())))
     if digest.to_text() != fingerprint:
-        raise ValueError(f"no digest of rows: {fingerprint[:50]!r}")
+        raise ValueError(f"not a digest of rows: {fingerprint[:50]!r}")
     return digest
 
 

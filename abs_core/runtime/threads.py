@@ -173,9 +173,9 @@ class Execution:
         # No copy is still being persisted when its state is closed, and perhaps restored anew.
         if not self._background.rest(self.job.hang_after):
             raise HungError(
-                f"A part of a checkpoint is being made durable for {self.job.hang_after:g} s.",
+                f"Storing a part of a checkpoint has taken {self.job.hang_after:g} s.",
                 job=job_key(self.job.graph.name),
-                remedy="look at the snapshot store; the next run begins from the last decision.",
+                remedy="check the snapshot store; the next run begins from the last decision.",
             )
         # What was written of them to another system must not count, nor hold locks, under this
         # generation, which goes on.
@@ -218,7 +218,7 @@ class Execution:
         self._in_a_row = self.coordinator.state.decided, row
         self._restarts += 1
         _log.warning(
-            "restore %d of %d in a row, of all that is connected with the operator: %s",
+            "restore %d of %d in a row, of every operator connected with the failed one: %s",
             *(row, self.job.restarts, cause),
             exc_info=cause,
         )
@@ -252,7 +252,7 @@ class Execution:
             what = (
                 f"Its call has not come back for {self.job.hang_after:g} s, while another failed."
             )
-            error = HungError(what, remedy="start the job again; and find out what it waits for.")
+            error = HungError(what, remedy="start the job again, and find out what it waits for.")
             error.by(str(task), job_key(self.job.graph.name))
             raise error
 
@@ -347,7 +347,7 @@ def _way_of(job: JobSpec) -> SnapshotStrategy:
     way = STRATEGIES.get(job.way)
     if way is None:
         raise ConfigError(
-            f"There is no way {job.way!r} to take snapshots.",
+            f"way={job.way!r} is not a way to take snapshots.",
             remedy=f"choose one of {', '.join(STRATEGIES)}.",
         )
     if not way.cycles and loops(job.graph):

@@ -64,7 +64,7 @@ class Seal:
             number = decimal(dict(committable.extra).get("length", ""))
         except ValueError as error:
             raise CorruptionError(
-                "A committable names no length of its segment.",
+                "A committable does not give the length of its segment.",
                 handle=str(committable.handle),
                 remedy="the register is damaged, or of another release: restore it from a backup; "
                 f"or {NEWER}.",

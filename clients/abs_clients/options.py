@@ -169,7 +169,8 @@ def is_text(name: str, value: str, problems: Problems) -> bool:
             what.encode()
         except UnicodeEncodeError:
             problems.add(
-                f"The option {name!a} holds a lone surrogate: it is no text.",
+                f"The option {name!a} is not valid Unicode text: it contains an unpaired "
+                "surrogate.",
                 "write it as UTF-8: something took bytes of another encoding for text.",
             )
             return False

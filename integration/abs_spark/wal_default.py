@@ -81,8 +81,8 @@ def _id_of(folder: Path) -> str:
 
 def _no_place(checkpoint: str, why: str) -> OptionError:
     return OptionError(
-        f"protocol=wal needs the option wal: beside the checkpoint no segments can be kept, as "
-        f"{checkpoint} {why}.",
+        "protocol=wal needs the option wal: segments cannot be kept beside the checkpoint, "
+        f"because {checkpoint} {why}.",
         remedy="set wal to a URL that every task and the driver reach: file:///... on a shared file "
         "system, or s3://bucket/prefix.",
     )

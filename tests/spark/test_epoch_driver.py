@@ -126,7 +126,7 @@ def test_where_the_mode_is_not_told_a_query_with_state_is_refused_before_it_is_l
     tmp_path: Path,
 ) -> None:
     batch, checkpoint = of_connect(tmp_path, "state")
-    with pytest.raises(OptionError, match="keeps state, and its output mode is not told"):
+    with pytest.raises(OptionError, match="keeps state, and Spark does not report its output mode"):
         to_a_table(checkpoint, None)(batch, 0)
 
 

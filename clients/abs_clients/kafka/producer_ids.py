@@ -83,9 +83,10 @@ def init_producer_id(
         )
     except RetryError as error:
         raise UnavailableError(
-            f"The abort under a transactional id is not done after {timeouts.FENCE_SECONDS:g} s.",
+            "The abort under a transactional id was not finished within "
+            f"{timeouts.FENCE_SECONDS:g} s.",
             handle=transactional_id,
-            remedy="see whether the leaders of the topic's partitions are up.",
+            remedy="check that the leaders of the topic's partitions are up.",
         ) from error
     assert found is not None
     return found

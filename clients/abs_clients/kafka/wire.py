@@ -95,7 +95,7 @@ class Connection:
             except kafka.errors.IncompatibleBrokerVersion as error:
                 raise RefusedError(
                     f"The broker does not know a request that is needed for {doing}.",
-                    remedy="take a broker of version 3.0 or newer.",
+                    remedy="use a broker of version 3.0 or newer.",
                 ) from error
             except BaseException as error:
                 invalidate(private.manager_of(client))
@@ -127,7 +127,7 @@ def _connected(settings: Settings) -> KafkaAdminClient:
     try:
         return _bootstrapped(settings, whole // 3)
     except UnavailableError as error:
-        log.debug("connecting once more: %s", error)
+        log.debug("reconnecting: %s", error)
         return _bootstrapped(settings, whole - whole // 3, again=True)
 
 

@@ -151,7 +151,8 @@ def _without_state(error: psycopg.Error, doing: str) -> AbsError:
     if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
         return UnavailableError(
             f"PostgreSQL went away while {doing}: {text}.",
-            remedy="what was asked may have happened; the job looks before it goes on.",
+            remedy="the server may have executed the request; the job checks that before it "
+            "continues.",
         )
     if isinstance(error, psycopg.DataError):
         return RowError(f"A value cannot be sent while {doing}: {text}.")

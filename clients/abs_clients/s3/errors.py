@@ -105,7 +105,8 @@ def _translated(error: Exception, doing: str) -> AbsError:
     if isinstance(error, _UNREACHED):
         return UnavailableError(
             f"S3 went away while {doing}: {text}.",
-            remedy="what was asked may have happened; the job looks before it goes on.",
+            remedy="the server may have executed the request; the job checks that before it "
+            "continues.",
         )
     if isinstance(error, _NO_CREDENTIALS):
         return RefusedError(f"There are no credentials for {doing}: {text}.", remedy=_CREDENTIALS)

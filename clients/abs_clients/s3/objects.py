@@ -112,9 +112,10 @@ class Objects:
             if most is not None and size > most:
                 answer["Body"].close()
                 raise CorruptionError(
-                    f"The object {self._name(key)} has {size:,} bytes, and {most:,} at most if it is "
-                    "what was written there.",
-                    remedy="look who else writes there, and restore an older version of the object.",
+                    f"The object {self._name(key)} has {size:,} bytes; what was written there has "
+                    f"{most:,} at most.",
+                    remedy="find out who else writes there, and restore an older version of the "
+                    "object.",
                 )
             return Body(answer["Body"].read(), str(answer["ETag"]))
 
@@ -214,7 +215,7 @@ class Objects:
 
 def _etag_of(answer: Mapping[str, Any], name: str) -> str:
     if "ETag" not in answer:
-        raise UnavailableError(f"The server took {name} and did not say under which ETag.")
+        raise UnavailableError(f"The server stored {name} but returned no ETag.")
     return str(answer["ETag"])
 
 
@@ -231,6 +232,6 @@ def checksum_text(header: str | None) -> str | None:
         raw = base64.b64decode(header, validate=True)
     except ValueError as error:
         raise CorruptionError(
-            f"The server gave a checksum that is none: {header!r:.50}."
+            f"The server returned an invalid checksum: {header!r:.50}."
         ) from error
     return raw.hex() if len(raw) == 8 else None

@@ -33,10 +33,11 @@ def explain(query: StreamingQuery | Epoch) -> None:
     function = query if isinstance(query, Epoch) else epoch_of(str(query.id))
     if function is None:
         raise ConfigError(
-            "No batch of this query has come to abs_spark.epoch in this process.",
-            remedy="wait for its first batch, or give explain() the function that abs_spark.epoch "
-            "returned. A query of a format abs-... writes from processes of Spark's own: what it "
-            "promises is in the log of its start, and how far it is, `abs register show JOB` says.",
+            "abs_spark.epoch has received no batch of this query in this process.",
+            remedy="wait for its first batch, or give explain() the function that "
+            "abs_spark.epoch returned. A query with a format abs-... writes from Spark's own "
+            "processes: its guarantees are in the log of its start, and `abs register show JOB` "
+            "shows its progress.",
         )
     print(explanation(function))
 

@@ -67,7 +67,7 @@ class Epoch:
             )
         if register is not None and register not in names:
             raise OptionError(
-                f"register={register!r} is no sink of this epoch.",
+                f"register={register!r} is not a sink of this epoch.",
                 remedy=f"name one of {', '.join(filter(None, names)) or 'its sinks'}.",
             )
         self._sinks = tuple(sinks)
@@ -252,7 +252,7 @@ class Epoch:
             raise SchemaError(
                 f"The rows of the sink {self._sinks[place].name or known.format.name} have other "
                 "columns than in the batch before.",
-                remedy="restart the query where that is meant.",
+                remedy="if that is intended, restart the query.",
             )
         return known
 

@@ -49,12 +49,12 @@ class Known:
             return
         failed, why = self.failed
         raise ProtocolError(
-            f"Batch {failed} failed in this run, which has given itself up; nothing more is written by "
-            f"it. What had failed: {why}",
+            f"Batch {failed} failed in this run, so this run writes nothing more. The failure "
+            f"was: {why}",
             job=job,
             epoch=epoch,
-            remedy="let the error out of the function that is given to foreachBatch: the query ends, "
-            f"and when it is started again it writes batch {failed} again.",
+            remedy="do not catch the error in the function that is given to foreachBatch: the "
+            f"query then ends, and writes batch {failed} again when it is restarted.",
         )
 
     def check_not_written(self, job: str, epoch: int) -> None:
@@ -66,13 +66,13 @@ class Known:
         if epoch not in self.finished:
             return
         raise ProtocolError(
-            f"Batch {epoch} was written by this job already, in this very run: the rows of a "
-            "second call would be lost.",
+            f"This run has already written batch {epoch} for this job: the rows of a second call "
+            "would be lost.",
             job=job,
             epoch=epoch,
-            remedy="give the second call another job: then this batch's rows are written, too. Or call "
-            "abs_spark.epoch once in a batch, with all its sinks, from the next batch on, and write "
-            f"yourself what the second call had in batch {epoch}.",
+            remedy="give the second call another job: then this batch's rows are written, too. "
+            "Or, from the next batch on, call abs_spark.epoch once per batch with all its sinks, "
+            f"and write the rows of the second call in batch {epoch} yourself.",
         )
 
 

@@ -61,14 +61,14 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
         owner = query_id(checkpoint)
         if owner is not None and owner != query:
             raise OptionError(
-                "The checkpointLocation of abs_spark.epoch is another query's.",
+                "The checkpointLocation of abs_spark.epoch belongs to another query.",
                 remedy="give it the same checkpointLocation as the query's own option.",
             )
         return Running(query, run, mode)
     if pyspark.__version__.startswith("3."):
         raise ConfigError(
-            "PySpark 3.5 loses the errors of foreachBatch under Spark Connect: a batch that failed "
-            "would be taken for written.",
+            "PySpark 3.5 loses the errors of foreachBatch under Spark Connect: a failed batch "
+            "would count as written.",
             remedy="use PySpark 4.0 or newer, or a classic session.",
         )
     owner = query_id(checkpoint)
@@ -107,8 +107,8 @@ def output_mode(told: str | None, given: str | None, checkpoint: str) -> str:
     stateless = is_stateless(checkpoint)
     if given == "complete" and stateless:
         raise OptionError(
-            "outputMode='complete' is given, and the query has no aggregation: each batch would take "
-            "the place of all that was written before.",
+            "outputMode='complete' is given, but the query has no aggregation: each batch would "
+            "replace everything that was written before.",
             remedy="give abs_spark.epoch the mode that the query has.",
         )
     if given is not None:
@@ -116,8 +116,9 @@ def output_mode(told: str | None, given: str | None, checkpoint: str) -> str:
     if stateless:
         return "append"
     raise OptionError(
-        "The query keeps state, and its output mode is not told here, as under Spark Connect: with "
-        "outputMode complete each batch is the whole result, which must not be appended.",
+        "The query keeps state, and Spark does not report its output mode here (as under Spark "
+        "Connect): with outputMode complete each batch is the whole result, which must not be "
+        "appended.",
         remedy="give abs_spark.epoch the query's mode: outputMode='append', 'update' or 'complete'.",
     )
 
@@ -154,9 +155,9 @@ def _of_spark(group: str | None, batch: int) -> str:
         return str(UUID(group))
     except ValueError:
         raise ConfigError(
-            f"The job group {group!r} was set by the function that is given to foreachBatch, and this "
-            "Spark tells a query's run by nothing else.",
-            remedy="take setJobGroup out of it; setJobDescription may stay.",
+            f"The function that is given to foreachBatch has set the job group {group!r}, but "
+            "this Spark identifies a query's run only by its job group.",
+            remedy="remove setJobGroup from it; setJobDescription may stay.",
         ) from None
 
 

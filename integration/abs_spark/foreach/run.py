@@ -242,5 +242,5 @@ def _without_a_name(state: JobState) -> IdentityError:
     return IdentityError(
         f"The job's sinks have names ({', '.join(names)}), and this one has none.",
         job=state.job,
-        remedy=f"give it the name that it had: abs_spark.sink(..., name={names[0]!r}).",
+        remedy=f"give it its old name: abs_spark.sink(..., name={names[0]!r}).",
     )

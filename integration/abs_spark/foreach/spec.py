@@ -70,17 +70,17 @@ def sink(
             )
         if key.lower() in _OF_THE_EPOCH:
             raise OptionError(
-                f"The option {key} is not one of a sink in an epoch.",
+                f"The option {key} is not an option of a sink in an epoch.",
                 remedy=f"{_OF_THE_EPOCH[key.lower()]}.",
             )
     if isinstance(select, str):
         raise OptionError(
-            "select is a list of SQL expressions, not one text.",
+            "select must be a list of SQL expressions, not one string.",
             remedy=f"write select=[{select!r}].",
         )
     if transform is not None and (select or where is not None):
         raise OptionError(
-            f"The sink {name or format} has a transform, and select or where beside it.",
+            f"The sink {name or format} has both a transform and select or where.",
             remedy="do all of it in the transform.",
         )
     return EpochSink(format, given, name, tuple(select), where, transform)

@@ -226,8 +226,8 @@ def check_whole(targets: Sequence[Target]) -> None:
 
 def _no_replacement(what: str) -> OptionError:
     return OptionError(
-        f"{what}: with outputMode complete each batch is the whole result, and appended, its rows "
-        "would be there once for each batch.",
+        f"{what}: with outputMode complete each batch is the whole result; if it were appended, "
+        "its rows would be in the target once per batch.",
         remedy="use outputMode update and a sink with write=upsert and key, which keeps running "
         "aggregates current; or tables of one PostgreSQL database with protocol=wal, which are "
         "replaced.",
@@ -241,8 +241,8 @@ def joined(identities: Sequence[tuple[str, str]]) -> str:
 
 def _gone(number: int, committable: Committable) -> AbsError:
     return ConfigError(
-        f"The epoch's sink number {number} is not among this query's, and has yet to commit what is "
-        "decided.",
+        f"This query no longer has the epoch's sink number {number}, which has decided rows to "
+        "commit.",
         handle=committable.handle,
-        remedy="run the query with that sink once more; then take it out.",
+        remedy="run the query with that sink once more; then remove it.",
     )

@@ -99,7 +99,7 @@ def take_part(work: Work, partition: int, batches: Iterator[pa.RecordBatch]) -> 
     show_logs()
     if partition >= STRIDE:
         raise ProtocolError(
-            f"A stage of {partition + 1} tasks or more.",
+            f"The micro-batch has {partition + 1} partitions or more.",
             remedy=f"coalesce the micro-batch to fewer than {STRIDE} partitions.",
         )
     told: Told = work.sealed.open()
@@ -221,8 +221,8 @@ def shares_of(reports: Sequence[str]) -> list[Share]:
         if partition in seen:
             raise ProtocolError(
                 f"Spark returned two results of partition {partition}.",
-                remedy="restart the query: the epoch is written again. If it comes again, please "
-                "report it with the version of Spark.",
+                remedy="restart the query: the epoch is written again. If it happens again, "
+                "please report it with the version of Spark.",
             )
         seen.add(partition)
         for _, drained, rows, made, digest in told:

@@ -181,9 +181,9 @@ def _check(before: DataFrame, after: DataFrame, node: str, sink: EpochSink, text
     """Refuse what Spark does not evaluate row by row: generators, aggregates, windows."""
     if not _stands_on(before, after, [node]):
         raise OptionError(
-            f"The sink {sink.name or sink.format}: {text!r} is not made of one row alone.",
-            remedy="generators (explode), aggregates and windows go into a transform=, which gets a "
-            "Spark job of its own under the same decision.",
+            f"The sink {sink.name or sink.format}: {text!r} is not computed from one row alone.",
+            remedy="put generators (explode), aggregates and windows into a transform=, which "
+            "runs as a Spark job of its own under the same decision.",
         )
 
 

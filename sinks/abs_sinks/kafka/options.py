@@ -23,8 +23,8 @@ def topic_name(text: str) -> str:
     """Check a topic's name by Kafka's rule (``org.apache.kafka.common.internals.Topic``)."""
     if _TOPIC.fullmatch(text) is None or text in (".", ".."):
         raise OptionError(
-            f"{text!r} is no name for a topic.",
-            remedy="take 1 to 249 letters, digits, dots, underscores and hyphens.",
+            f"{text!r} is not a topic name.",
+            remedy="use 1 to 249 letters, digits, dots, underscores and hyphens.",
         )
     return text
 

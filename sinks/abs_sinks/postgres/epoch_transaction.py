@@ -184,8 +184,8 @@ class EpochTransaction:
             if kept.row != (False,):
                 connection.execute("ROLLBACK")
                 raise SchemaError(
-                    f"Rows of table {label} stay where they are deleted: a trigger or a rule of the "
-                    "table keeps them.",
+                    f"Rows of table {label} were not deleted: a trigger or a rule of the table "
+                    "prevents it.",
                     remedy="drop it, or write the result by outputMode update and write=upsert.",
                 )
         return results[1].row

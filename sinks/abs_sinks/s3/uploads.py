@@ -54,7 +54,7 @@ class Upload:
         names = tuple(text(etags).split())
         crcs = tuple(text(more[0]).split()) if more else ()
         if crcs and len(crcs) != len(names):
-            raise ValueError(f"{shown(key)} has not as many checksums as parts")
+            raise ValueError(f"{shown(key)} does not have one checksum for each part")
         return cls(text(key), text(upload_id), whole(size), text(crc), names, crcs)
 
 

@@ -82,8 +82,8 @@ def read_json(
         if b"null" in lines and _NULL_LINE.search(lines):
             # Arrow makes a row without a value of it, and dies of one that comes first (26.0.1).
             raise RowError(
-                f"The file {name} has a line that is null, and no JSON object.",
-                remedy="take the line out; nothing is left out in silence.",
+                f"The file {name} has a line that is null instead of a JSON object.",
+                remedy="remove the line; no line is skipped silently.",
             )
         read = pyarrow.json.ReadOptions(use_threads=False, block_size=len(lines) + 1)
         table = pyarrow.json.read_json(pa.BufferReader(lines), read, options)

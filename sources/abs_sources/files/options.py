@@ -55,7 +55,7 @@ class Place:
         local = _FILE.fullmatch(given.strip())
         if local is None and _SCHEME.match(given.strip()):
             raise OptionError(
-                f"{given.strip()} is not a place that abs-files can read.",
+                f"{given.strip()} is not a location that abs-files can read.",
                 remedy="write a local path, file:/... or s3://bucket/prefix.",
             )
         path = local[1] if local is not None else text(given).strip()

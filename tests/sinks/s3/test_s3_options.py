@@ -35,9 +35,9 @@ def test_defaults_are_those_that_are_documented() -> None:
     ("given", "said"),
     [
         ({}, "path is missing"),
-        ({"path": "/local"}, "no place in S3"),
-        ({"path": "s3://b"}, "no place in S3"),
-        ({"path": "s3://bucket/a/../b"}, "cannot name"),
+        ({"path": "/local"}, "not a place in S3"),
+        ({"path": "s3://b"}, "not a place in S3"),
+        ({"path": "s3://bucket/a/../b"}, "cannot use"),
         ({"path": "s3://bucket/a/_abs/b"}, "own folder"),
         ({"fileformt": "json"}, "did you mean fileformat"),
         ({"fileformat": "orc"}, "fileformat must be one of"),

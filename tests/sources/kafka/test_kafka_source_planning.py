@@ -45,7 +45,7 @@ def test_a_place_is_the_same_place_after_its_text(
 
 @pytest.mark.parametrize("text", ["{", "[]", "1", '{"t":{"0":3}}', '{"t":null}', '{"t":{"id":1}}'])
 def test_offsets_of_another_source_are_refused(text: str) -> None:
-    with pytest.raises(ReplayMismatchError, match="no offsets of this source"):
+    with pytest.raises(ReplayMismatchError, match="not offsets of this source"):
         Place.parse(text)
 
 
