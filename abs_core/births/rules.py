@@ -127,7 +127,9 @@ def went_back(state: JobState | None, seen: JobState) -> str | None:
     if state.register != seen.register:
         return f"was replaced in a running job ({state.register}, not {seen.register})"
     if state.generation < seen.generation:
-        return f"went back in a running job (from generation {seen.generation} to {state.generation})"
+        return (
+            f"went back in a running job (from generation {seen.generation} to {state.generation})"
+        )
     if state.generation > seen.generation:
         return None
     for what, now, then in (

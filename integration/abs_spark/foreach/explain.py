@@ -1,4 +1,4 @@
-"""What a sink and a query of ``abs_spark.epoch`` promise, and how far they are, for people (I9)."""
+"""Shows the guarantees and the progress of a sink and of a query of ``abs_spark.epoch`` (I9)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def explain(query: StreamingQuery | Epoch) -> None:
-    """Print what a query promises and how far it is, as ``DataFrame.explain`` prints a plan.
+    """Print a query's guarantees and progress, as ``DataFrame.explain`` prints a plan.
 
     Targets, guarantees, the register, what is finished and what is in doubt; no secret. It asks the
     register and each target, and changes nothing.
@@ -86,7 +86,7 @@ def _state(state: JobState | None) -> str:
 
 
 def _in_doubt(run: EpochRun, name: str, state: JobState | None) -> str:
-    """Its handles, and those of sinks that it shares transactions with: they may hold its rows."""
+    """Handles of the sink, and of sinks that share transactions with it: they may hold its rows."""
     numbers = {run.numbers[fellow] for fellow in run.targets.fellows(name)}
     try:
         found = run.targets.in_doubt(name, run.name.job)

@@ -1,7 +1,7 @@
-"""What this process knows of the runs of queries that it drives, whichever function they call.
+"""The memory of this process about the runs of queries that it drives, over all functions.
 
 A user's function may call ``abs_spark.epoch`` several times, make the function anew for each batch, or
-keep an error to itself. What was written, or failed, in a run is known all the same.
+catch an error. What was written, or failed, in a run is remembered all the same.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _EPOCHS_KEPT = 2
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What is known of one job in one run.
+    """What is remembered of one job in one run.
 
     Args:
         finished: its newest epochs that this run has finished.
-        failed: the first epoch that failed, and why: the run has given itself up.
+        failed: the first epoch that failed, and why; the run writes nothing more.
     """
 
     finished: tuple[int, ...] = ()
     failed: tuple[int, str] | None = None
 
     def and_finished(self, epoch: int) -> Known:
-        """The run has finished this epoch, too."""
+        """The same, with this epoch finished."""
         return replace(self, finished=(*self.finished, epoch)[-_EPOCHS_KEPT:])
 
     def and_failed(self, epoch: int, error: BaseException) -> Known:
-        """An epoch has failed; the first one that did is kept."""
+        """The same, with this epoch failed; the first failure is kept."""
         if self.failed is not None:
             return self
         why = error.what if isinstance(error, AbsError) else f"{type(error).__name__}: {error}"
@@ -58,7 +58,7 @@ class Known:
         )
 
     def check_not_written(self, job: str, epoch: int) -> None:
-        """Refuse to skip what the run itself has finished: Spark replays no batch within a run.
+        """Refuse to skip an epoch that this run has finished: Spark replays no batch within a run.
 
         Raises:
             ProtocolError: it is a second call for the epoch.
@@ -87,11 +87,11 @@ class Runs:
         return frozenset(self._runs.get(run, ()))
 
     def of(self, run: str, job: str) -> Known:
-        """What is known of a job in a run; nothing where it has not begun."""
+        """What is remembered of a job in a run; nothing if it has not begun."""
         return self._runs.get(run, {}).get(job, Known())
 
     def note(self, run: str, job: str, known: Known) -> None:
-        """From now on this is known of it: at least that it has begun."""
+        """Remember this of the job, at least that it has begun."""
         jobs = self._runs.setdefault(run, {})
         jobs[job] = known
         while len(self._runs) > _RUNS_KEPT:
@@ -99,7 +99,7 @@ class Runs:
 
 
 runs = Runs()
-"""Of this process."""
+"""The runs of this process."""
 
 _ids: dict[int, str] = {}
 
