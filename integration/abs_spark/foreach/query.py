@@ -40,8 +40,8 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
     """The query that calls.
 
     Classic Spark names it in local properties of the thread. Connect has none, and the session of a
-    batch does not know its query. There the query's id is the one in its checkpoint, which must have the
-    batch's offsets, and its run is the process, since Spark starts one for each run of a query.
+    batch does not know its query. There the query's id is the one in its checkpoint, which must have
+    the batch's offsets, and its run is the process, as Spark starts one for each run of a query.
 
     Args:
         process: an id that no other process, and no earlier run in this one, has.
