@@ -177,7 +177,7 @@ def plan(
 
 
 def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) -> Refused | None:
-    """Compare a replayed epoch with the recorded one; None where they are the same.
+    """Compare a replayed epoch with the recorded one; None if they are the same.
 
     Fingerprints are compared where both are known and of one kind, row counts otherwise. Skipping a
     different epoch would lose data, so it is refused.
@@ -206,7 +206,7 @@ def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) 
 
 
 def _difference(recorded: Recent, fingerprint: str | None, rows: int) -> str | None:
-    """How the epoch differs from its record; None where it does not."""
+    """How the epoch differs from its record; None if it does not."""
     known, by_rows = recorded.fingerprint, is_row_digest(fingerprint)
     comparable = fingerprint is not None and known is not None and by_rows == is_row_digest(known)
     if comparable and not by_rows:

@@ -1,6 +1,6 @@
 """Pure rules of birth certificates, which detect a lost or outdated register.
 
-A register that is missing, replaced or reverted must not be taken for a new one: the engine's replay
+A register that is missing, replaced or reverted must not be mistaken for a new one: the engine's replay
 would be written twice. The **certificate** is in the engine's checkpoint, which survives the loss of
 the register. It is written before a run's first decision (earlier, nothing is committed) and read
 before a task may start the run.
@@ -123,7 +123,7 @@ def uncertified(
 def went_back(state: JobState | None, seen: JobState) -> str | None:
     """How the register is older than the state that this process has seen; None if it is not."""
     if state is None:
-        return "is not there any more, while the job runs"
+        return "is missing while the job is running"
     if state.register != seen.register:
         return f"was replaced in a running job ({state.register}, not {seen.register})"
     if state.generation < seen.generation:
@@ -152,7 +152,7 @@ def gone(job: str, why: str, place: str) -> RegisterLostError:
 
 def missing(who: Identity, place: str) -> Refused:
     """Refuse because the register is missing, although this run has started."""
-    return Refused(gone(who.job, "is not there, while the job runs", place))
+    return Refused(gone(who.job, "is missing while the job is running", place))
 
 
 def begun_elsewhere(others: Sequence[JobState], who: Identity, epoch: int) -> Refused | None:

@@ -207,7 +207,7 @@ class Execution:
         if not isinstance(cause, AbsError):
             what = UnavailableError(
                 f"{type(cause).__name__}: {cause}.",
-                remedy="see the cause; what is decided stays, and a restart goes on from there.",
+                remedy="see the cause; decided epochs stay, and a restart continues after them.",
             )
             what.__cause__, cause = cause, what
         cause.by(str(task), job_key(self.job.graph.name))

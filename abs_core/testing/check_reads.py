@@ -1,4 +1,4 @@
-"""Checks that a failed read is never taken for absence of a register, certificate or handle.
+"""Checks that a failed read is never counted as absence of a register, certificate or handle.
 
 Each read (of register, committer, and the engine's checkpoint) of a start and an epoch fails once. The
 start must end as it would without the failure: with the same refusal, or with success, at the latest

@@ -78,7 +78,7 @@ def list_handles(
             _print_elsewhere(known, elsewhere)
         else:
             gone += lost_handles(state, known)
-    # What nothing here can act on may be prepared all the same: it is told once.
+    # Handles that this command cannot act on may be prepared, too: they are reported once.
     told = {each.doubt.handle for each in gone}
     fates = [one for one in fates if one[0].handle not in told]
     fates += [(each.doubt, each.fate) for each in gone]

@@ -214,7 +214,7 @@ def _patience(source: Source, split: Split) -> Patience:
 
 
 def _next(reader: Reader, split: Split, seconds: float) -> pa.RecordBatch | None:
-    """The next rows of a range; None where there are none left.
+    """The next rows of a range; None if there are none left.
 
     Raises:
         UnavailableError: none came for so long.

@@ -2,7 +2,7 @@
 
 Sinks and sources share it, so behaviour of restarting brokers is handled once:
 
-- A refused password or certificate is an event to librdkafka, which goes on trying. It becomes
+- A refused password or certificate is an event to librdkafka, which keeps trying. It becomes
   an error.
 - librdkafka waits for a dead controller or leader as long as it remembers it as such. After a
   request without an answer the next one uses a new client.

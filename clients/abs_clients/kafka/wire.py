@@ -39,10 +39,10 @@ class Connection:
         self._settings = settings
         self._lock = threading.Lock()
         self._turn = threading.Lock()
-        """Who connects keeps waiting only those who want the same connection."""
+        """A thread that connects blocks only those that want the same connection."""
         self._client: KafkaAdminClient | None = None
         self._alone_since: float | None = None
-        """Since when the client has reached nobody; None where it has answers."""
+        """Since when the client has reached no broker; None if it has answers."""
 
     def client(self) -> KafkaAdminClient:
         """The connected client. Its exceptions are kafka-python's: map them (``translate_errors``).

@@ -268,7 +268,7 @@ class ColumnarProducer:
         self._senders, self._committed = {}, False
 
     def to(self, topic: str | None, patience: float) -> ColumnarSender:
-        assert topic is not None, "who is chosen for one topic is given it"
+        assert topic is not None, "a sender of one topic has the option topic"
         # One for each topic: sequence numbers are counted in each of them.
         if topic not in self._senders:
             self._senders[topic] = ColumnarSender(self._settings, topic, self.who, patience)

@@ -156,7 +156,7 @@ class PreparedTransactions:
         ]
 
     def abort(self, connection: Connection[Any], handle: HandleName) -> None:
-        """ROLLBACK PREPARED; a missing gid is no error."""
+        """ROLLBACK PREPARED; a missing gid is not an error."""
         self._end(connection, "ROLLBACK PREPARED {}", handle)
 
     def marking(self, committable: Committable) -> sql.Composed:

@@ -1,7 +1,7 @@
 """Records the schema of a prepared transaction's marker, the only proof of its commit.
 
 With a register elsewhere a changed option ``stateschema`` would hide the marker, and committed rows
-would be taken for lost. So a committable records the schema.
+would count as lost. So a committable records the schema.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ class Uploads:
         return Completed(checksum_text(answer.get("ChecksumCRC64NVME")))
 
     def abort(self, key: str, upload_id: str) -> None:
-        """Abort an upload; a missing one is no error."""
+        """Abort an upload; a missing one is not an error."""
         with translate_errors(f"aborting the upload of {self._name(key)}"):
             try:
                 client(self._options.server).abort_multipart_upload(

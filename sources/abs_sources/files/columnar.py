@@ -15,7 +15,7 @@ from abs_sources.files.model import Piece
 from abs_sources.files.schema import engine_schema, fit, match
 
 Progress = list[int] | int | None
-"""What of a piece is read: a row group or batch, and rows of it; or a byte of a file of lines."""
+"""The read part of a piece: a row group or batch, and rows of it; or a byte of a file of lines."""
 Step = tuple[pa.RecordBatch, Progress]
 
 _ARROW = b"ARROW1"

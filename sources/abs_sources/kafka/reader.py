@@ -205,7 +205,7 @@ class KafkaReader:
             self._part.topic,
             self._part.partition,
             headers=self._options.headers,
-            # It has done its work; who copies the records elsewhere shall not take it along.
+            # It has done its work, and must not be copied with the records to another topic.
             hidden=None if judged is None else HEADER,
         )
         if judged is not None:
@@ -272,7 +272,7 @@ class KafkaReader:
         now = time.monotonic()
         self._short_since = self._short_since or now
         if now - self._short_since < _SHORT_SECONDS:
-            # Told once only: asked for again, it is told again.
+            # Reported once; a repeated request is reported again.
             self._assign(self._at)
             return
         self._lost(f"{self._name} ends at {offset}, and the range that was planned at {end}")
@@ -324,7 +324,7 @@ class KafkaReader:
     def _lost(self, what: str) -> None:
         if self._options.fail_on_data_loss:
             raise ReplayMismatchError(f"Kafka: {what}.", remedy=DATA_LOSS_REMEDY)
-        log.warning("failOnDataLoss=false, so the job goes on: %s.", what)
+        log.warning("failOnDataLoss=false, so the job continues: %s.", what)
 
     def _assign(self, offset: int) -> None:
         with translate_errors(f"reading {self._name}"):

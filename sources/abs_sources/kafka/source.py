@@ -261,4 +261,4 @@ class KafkaSource:
         key, told = ("told of loss", what.subscribe, what.assign, what.pattern), (start, *found)
         if known.learnt(key) != told:
             known.learn(key, told)
-            log.warning("failOnDataLoss=false, so the job goes on: %s.", "; ".join(found))
+            log.warning("failOnDataLoss=false, so the job continues: %s.", "; ".join(found))
