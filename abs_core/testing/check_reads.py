@@ -21,7 +21,7 @@ from abs_core.testing.cuts import Cut, Halted
 from abs_core.testing.engine import QUICK, Run
 from abs_core.testing.harness import Harness
 
-FIRST, SECOND, THIRD = rows(0, 3), rows(10, 3), rows(20, 2)
+FIRST, SECOND = rows(0, 3), rows(10, 3)
 
 ReadOpener = Callable[[], AbstractContextManager[tuple[Harness, ContractCalls]]]
 """``by_calls`` makes one of any harness."""
