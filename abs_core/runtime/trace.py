@@ -98,7 +98,11 @@ def timeline(moments: Iterable[Moment], checkpoint: int) -> Timeline:
     """
     mine = [m for m in moments if m.checkpoint == checkpoint]
     if not mine:
-        raise DataError(f"The trace has no events of checkpoint {checkpoint}.")
+        found = sorted({m.checkpoint for m in moments if m.checkpoint is not None})
+        raise DataError(
+            f"The trace has no events of checkpoint {checkpoint}.",
+            remedy=f"choose one that it has: {', '.join(map(str, found)) or 'none'}.",
+        )
     began = mine[0].seconds
     firsts: dict[str, dict[str, float]] = {}
     for moment in mine:

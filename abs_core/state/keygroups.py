@@ -114,7 +114,7 @@ def encode_keys(columns: Sequence[pa.Array]) -> list[bytes]:
     RowError for a null.
     """
     if not columns:
-        raise SchemaError("A key needs at least one column.")
+        raise SchemaError("A key needs at least one column.", remedy="name one in `key_by`.")
     encoded = [_bytes_of(_plain(column)) for column in columns]
     if len(encoded) == 1:
         return encoded[0]
@@ -132,7 +132,9 @@ def encode_key(*values: int | str | bytes | bool) -> bytes:
     try:
         return encode_keys([pa.array([value]) for value in values])[0]
     except (OverflowError, pa.ArrowInvalid) as error:
-        raise RowError(f"The key {values} does not fit 64 bits.") from error
+        raise RowError(
+            f"The key {values} does not fit 64 bits.", remedy="use text as the key."
+        ) from error
 
 
 def decode_keys(keys: Sequence[bytes], types: Sequence[pa.DataType]) -> list[pa.Array]:

@@ -120,7 +120,10 @@ class QueryServer:
                 tls_certificates=None if tls is None else [tls],
             )
         except (pa.ArrowException, OSError) as error:
-            raise UnavailableError(f"Can't listen on {host}:{port}: {error}.") from error
+            raise UnavailableError(
+                f"Queryable state cannot listen on {host}:{port}: {error}.",
+                remedy="choose another address, or a port that is free (0: any).",
+            ) from error
         self.address = f"{scheme}://{host}:{self._server.port}"
 
     def publish(self, operator: str, subtasks: Sequence[tuple[Place, StateBackend]]) -> None:

@@ -213,4 +213,7 @@ def _cast(values: pa.Array, kind: pa.DataType) -> pa.Array:
     try:
         return values.cast(kind)
     except pa.ArrowInvalid as error:
-        raise RowError(f"A value does not fit the state's type {kind}: {error}.") from error
+        raise RowError(
+            f"A value does not fit the state's type {kind}: {error}.",
+            remedy="correct the value, or declare the state with another codec.",
+        ) from error

@@ -106,7 +106,10 @@ class SegmentWriter:
         if batch.num_rows == 0:
             return
         if not batch.schema.equals(self._schema):
-            raise SchemaError(f"A batch has the schema {batch.schema}, not {self._schema}.")
+            raise SchemaError(
+                f"A batch has the schema {batch.schema}, not {self._schema}.",
+                remedy="give all batches of one writer the same schema.",
+            )
         if self._file is None:
             self._file = _Digesting(self._store.create(self._handle))
             self._stream = pa.ipc.new_stream(self._file, self._schema, options=self._options)

@@ -155,7 +155,10 @@ def _without_state(error: psycopg.Error, doing: str) -> AbsError:
             "continues.",
         )
     if isinstance(error, psycopg.DataError):
-        return RowError(f"A value cannot be sent while {doing}: {text}.")
+        return RowError(
+            f"A value cannot be sent while {doing}: {text}.",
+            remedy="correct the value in the input.",
+        )
     return TargetError(f"The PostgreSQL driver failed while {doing}: {text}.")
 
 

@@ -272,7 +272,9 @@ def _header(
     try:
         text = line.removeprefix(_BOM).decode().rstrip("\r\n")
     except UnicodeDecodeError as error:
-        raise RowError(f"The header of the file {name} is not UTF-8.") from error
+        raise RowError(
+            f"The header of the file {name} is not UTF-8.", remedy="write the file in UTF-8."
+        ) from error
     how: dict[str, Any] = {"quotechar": form.quote} if form.quote else {"quoting": csv.QUOTE_NONE}
     rows = list(csv.reader([text], delimiter=form.sep, strict=True, **how))
     return (rows[0] if rows else []), len(line)
