@@ -61,7 +61,7 @@ def test_options_can_be_hashed_and_pickled() -> None:
         ({"topic": "no/topic"}, "not a topic name"),
         ({"protocol": "wal"}, "needs the option wal"),
         ({"wal": "file:///x"}, "did you mean protocol=wal"),
-        ({"topic": "abs-register"}, "where the registers are kept"),
+        ({"topic": "abs-register"}, "the one that holds the registers"),
         ({"kafka.bootstrap.servers": " "}, "is empty"),
     ],
 )
