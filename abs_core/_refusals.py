@@ -38,15 +38,15 @@ def other_identity(state: JobState, who: Identity, token: str) -> IdentityError:
     if state.lineage != who.lineage:
         restore = "restore the checkpoint that belongs to it"
         consent = (
-            "if all that this query will read is new to the target (what it reads is written, also "
-            "where the job wrote it before)"
+            "if everything that this query will read is new to the target (it is written even if "
+            "the job wrote it before)"
         )
     else:
         restore = "write to the target that belongs to it"
         done = "nothing" if state.last_decided is None else f"all up to epoch {state.last_decided}"
         consent = (
-            f"if the target was moved or renamed with its rows ({done} is taken to be there, and not "
-            "written again)"
+            f"if the target was moved or renamed with its rows ({done} counts as present there, "
+            "and is not written again)"
         )
     differences = [
         f"its {label} is {theirs}, this run's is {mine}"

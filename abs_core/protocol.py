@@ -185,8 +185,8 @@ def same_epoch(state: JobState, epoch: int, fingerprint: str | None, rows: int) 
     recorded = state.record(epoch)
     if recorded is None:
         why = (
-            f"nothing of it is on record: it was committed more than {RECENT_MAX} epochs ago, or "
-            "left out"
+            f"the register has no record of it: it was committed more than {RECENT_MAX} epochs "
+            "ago, or left out"
         )
     else:
         difference = _difference(recorded, fingerprint, rows)

@@ -73,7 +73,8 @@ def lost(state: JobState | None, who: Identity, origin: Origin, epoch: int) -> s
     if certificate is None:
         if state is None and not origin.readable and epoch > 0:
             return (
-                "is not there, and the checkpoint cannot be read, which would tell whether it was"
+                "is not there, and the checkpoint, which would show whether it existed, cannot "
+                "be read"
             )
         return None
     if state is None:

@@ -193,8 +193,8 @@ class Execution:
         for region, task in tasks:
             if after is not None and not task.abandoned and task.hangs(now, after):
                 task.abandoned = True
-                what = f"Its function or call has not come back for {after:g} s."
-                remedy = "find out what it waits for; or give `hang_after` more seconds."
+                what = f"Its function or call has not returned for {after:g} s."
+                remedy = "find out what it waits for; or raise `hang_after`."
                 self._fail(region, task.id, HungError(what, remedy=remedy))
 
     def _restore(self, failed: Region, task: TaskId, cause: BaseException) -> None:
@@ -249,9 +249,7 @@ class Execution:
         It could still write in this generation, which a restore keeps.
         """
         for task in sorted(filter(self._is_sink, region.assembly.left)):
-            what = (
-                f"Its call has not come back for {self.job.hang_after:g} s, while another failed."
-            )
+            what = f"Its call has not returned for {self.job.hang_after:g} s, while another failed."
             error = HungError(what, remedy="start the job again, and find out what it waits for.")
             error.by(str(task), job_key(self.job.graph.name))
             raise error
@@ -322,7 +320,7 @@ class Execution:
                 self._fail_for_good(copy, error)
                 return
             # The checkpoint fails, not the job.
-            why = f"{copy.task} could not make its part durable: {error}"
+            why = f"{copy.task} could not store its part: {error}"
             self._say(Declined(copy.task, copy.attempt, copy.checkpoint, why))
             return
         self._say(Acknowledged(copy.task, copy.attempt, copy.checkpoint, part, copy.handles))

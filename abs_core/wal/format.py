@@ -265,9 +265,9 @@ def _read_seal(store: SegmentStore, file: pa.NativeFile, handle: HandleName) -> 
     except ValueError as error:
         raise _damaged(store, handle, f"its seal cannot be read ({error})") from error
     if named != str(handle):
-        raise _damaged(store, handle, f"it is that of {shown(named)}, copied or renamed")
+        raise _damaged(store, handle, f"it belongs to {shown(named)}: it was copied or renamed")
     if seal.length + len(sealed) + _TAIL != size:
-        raise _damaged(store, handle, f"it has {size} bytes, not those that its seal says")
+        raise _damaged(store, handle, f"it has {size} bytes, not as many as its seal says")
     return seal
 
 

@@ -49,9 +49,7 @@ def default_wal(checkpoint: str, *, started: bool = True) -> str:
         return f"s3://{bucket[1].rstrip('/')}/abs/wal"
     scheme = _SCHEME.fullmatch(checkpoint)
     if scheme is not None and scheme[1].lower() != "file":
-        raise _no_place(
-            checkpoint, f"is in a file system ({scheme[1]}) that segments cannot lie in"
-        )
+        raise _no_place(checkpoint, f"is in a file system ({scheme[1]}) that cannot hold segments")
     folder = Path(locate(checkpoint)[1]) / "abs" / WAL
     if not started:
         return folder.as_uri()

@@ -228,7 +228,9 @@ class Winners:
         if handle in self._names:
             return True
         if not self.there:
-            raise _lost(handle, "There is no side topic, which is made before any attempt writes")
+            raise _lost(
+                handle, "There is no side topic, although it is created before any attempt writes"
+            )
         places = self._places.get((handle.register, handle.job), [])
         place = handle.generation, handle.epoch
         next_at = bisect_left(places, place, key=lambda each: each.at)

@@ -156,8 +156,8 @@ def _bootstrapped(settings: Settings, timeout_ms: int, *, again: bool = False) -
                 )
         except UnavailableError as error:
             error.remedy = (
-                "see that the brokers are up, and kafka.bootstrap.servers; and where they are reached "
-                "by TLS or with a password, that kafka.security.protocol says so."
+                "check that the brokers are up, and check kafka.bootstrap.servers; if the "
+                "brokers need TLS or a password, check kafka.security.protocol, too."
             )
             raise
         return client

@@ -45,7 +45,7 @@ def explain(query: StreamingQuery | Epoch) -> None:
 def explanation(function: Epoch) -> str:
     """The text that ``explain`` prints."""
     if function.run is None:
-        head = [f"{function!r}", "not started: no batch has come to it in this process"]
+        head = [f"{function!r}", "not started: it has received no batch in this process"]
         return "\n".join([*head, *(f"sink {sink!r}" for sink in function.sinks)])
     return _of_run(function, function.run)
 
@@ -91,7 +91,7 @@ def _in_doubt(run: EpochRun, name: str, state: JobState | None) -> str:
     try:
         found = run.targets.in_doubt(name, run.name.job)
     except AbsError as error:
-        return f"cannot be told now: {error.what}"
+        return f"cannot be read now: {error.what}"
     mine = [d for d in found if d.handle.epoch == NO_EPOCH or number_of(d.handle) in numbers]
     return "; ".join(_fate(state, doubt) for doubt in mine) or "nothing"
 

@@ -86,7 +86,7 @@ def test_a_sink_with_decided_handles_is_not_taken_out_before_they_are_committed(
     with pytest.raises(ConfigError, match="other are sinks"):
         bench.job(one(bench)).run()
     bench.job(one(bench)).run(Restore(drop_state=True))
-    assert "goes on without the sinks other, by consent" in caplog.text
+    assert "continues without the sinks other, by consent" in caplog.text
     assert len(bench.rows()) == 2 * ROWS
     assert bench.prepared() == 0
 

@@ -251,7 +251,7 @@ def streamed(content: bytes, codec: str) -> bytes:
         (b'null\n{"id": 1}\n', ID, {"fileformat": "json"}, RowError, "a line that is null"),
         (b'{"id": 1}\n  null \n{"id": 1}\n', ID, {"fileformat": "json"}, RowError, "is null"),
         (b'{"id": 1}\nnull', ID, {"fileformat": "json"}, RowError, "a line that is null"),
-        (damaged_parquet(), None, {}, RowError, "The file .*/a cannot be read as what it is"),
+        (damaged_parquet(), None, {}, RowError, "The file .*/a is damaged, is not of"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_an_error_that_names_the_file_or_column(
