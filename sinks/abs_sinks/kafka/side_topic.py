@@ -260,7 +260,7 @@ def _loss(
     if name not in found:
         return _error(topic, job, "is gone, and jobs have written with protocol=idempotent")
     if _differ(birth.side, now.side):
-        return _error(topic, job, "was deleted and made anew")
+        return _error(topic, job, "was deleted and created again")
     return None
 
 

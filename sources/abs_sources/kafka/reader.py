@@ -315,7 +315,7 @@ class KafkaReader:
         if found is not None and found.id == planned:
             return
         self._lost(
-            f"the topic {topic} {'is gone' if found is None else 'was deleted and made anew'}"
+            f"the topic {topic} {'is gone' if found is None else 'was deleted and created again'}"
         )
         if self._part.end is not None:
             # The records of another topic are none of this range: they are planned by themselves.
