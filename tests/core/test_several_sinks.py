@@ -143,7 +143,7 @@ def overtaken_at_its_finish() -> None:
 
 def test_a_sinks_number_that_is_used_again_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     # The number tells that the handle is of no sink of this run: it is looked for nowhere.
-    with pytest.raises(ConfigError, match="sink number 2, which has decided"):
+    with pytest.raises(ConfigError, match="number 2 is not among"):
         overtaken_at_its_finish()
 
     right = sinkmap.assign
