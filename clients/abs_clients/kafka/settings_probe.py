@@ -46,8 +46,7 @@ def refusal_of(pairs: tuple[tuple[str, str], ...], *, writes: bool) -> tuple[str
     # By some names librdkafka means another: what was written down is looked for by itself.
     culprit = next((n for n, v in given.items() if _refusal({n: v}) is not None), None)
     if culprit is None:
-        return f"librdkafka refuses the kafka.* settings: {text}.", "correct the setting that it "
-        "names."
+        return f"librdkafka refuses the kafka.* settings: {text}.", "correct the one that it names."
     if "No such" in text:
         near = difflib.get_close_matches(culprit, NAMES.split(), n=3, cutoff=0.5)
         meant = " or ".join(f"kafka.{n}" for n in near)
