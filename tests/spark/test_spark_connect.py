@@ -48,10 +48,10 @@ def test_under_connect_nothing_is_appended_that_classic_spark_would_refuse(
     assert held("all") == [(n, 2 * n) for n in range(20)]
     assert held("small") == [(n, n) for n in range(12)]
 
-    assert "its output mode is not told here" in str(told["untold"])
+    assert "does not report its output mode here" in str(told["untold"])
     assert not held("untold")
     for name in ("window", "total", "exploded"):
-        assert "is not made of one row alone" in str(told[name])
+        assert "is not computed from one row alone" in str(told[name])
     assert not held("refused") + held("beside")
 
 

@@ -188,7 +188,10 @@ class Session:
         finally:
             consumer.close()
         for job in sorted(jobs):
-            log.warning("ending the transaction of job %s: its register holds up others", job)
+            log.warning(
+                "ending the open transaction of job %s's register, because it blocks other jobs",
+                job,
+            )
             FencedProducer(self.options, job, timeouts.CELL_TIMEOUT_MS)
 
     def close(self) -> None:
