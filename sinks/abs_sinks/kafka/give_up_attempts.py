@@ -32,6 +32,7 @@ from abs_sinks.kafka.ids import identity
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
 from abs_sinks.kafka.register import KafkaRegister
+from abs_sinks.kafka.register_session import Rows
 from abs_sinks.kafka.sending import outside_transactions
 from abs_sinks.kafka.side_topic import data_topic, send_winners, was_written, winners_topic
 
@@ -119,8 +120,8 @@ def _give_up_job(options: KafkaOptions, job: str) -> Decided:
             )
         raised = _raised(options, stored.state)
         none = _nobody(raised)
-        send = partial(send_winners, topic=topic, decided=none)
-        if not isinstance(register.swap(job, stored.version, raised, send), Conflict):
+        rows = Rows(partial(send_winners, topic=topic, decided=none))
+        if not isinstance(register.compare_and_set(job, stored.version, raised, rows), Conflict):
             return none
     raise ContentionError(
         "The job's register is being written by others: the job is running.",

@@ -11,12 +11,15 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from threading import Lock, RLock
 
 from confluent_kafka import Consumer
 
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
+from abs_core.contracts import Version
+from abs_core.crash import CrashPoint
 from abs_core.patience import Patience
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
@@ -29,14 +32,27 @@ log = logging.getLogger(__name__)
 KEPT_PRODUCERS = 4
 """Most producers kept open; a batch job has one per token."""
 
-Rows = Callable[[TransactionalProducer], None]
-"""A function that sends records in an open transaction, and waits for their acknowledgement."""
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Records that are written in the transaction that changes a cell.
+
+    Args:
+        send: sends them in an open transaction, and waits for their acknowledgement; called once for
+            each transaction that is tried.
+        timeout_ms: of the transaction.
+        point: reached when everything is sent and nothing committed.
+    """
+
+    send: Callable[[TransactionalProducer], None]
+    timeout_ms: int = timeouts.CELL_TIMEOUT_MS
+    point: CrashPoint | None = None
 
 
 class FencedProducer:
     """The producer of a job's cell; opening it fences older ones. Not thread-safe.
 
-    ``cell`` is the cell while this producer is not fenced, ``next`` the cell after ``commit``.
+    ``cell`` is the cell while this producer is not fenced.
 
     Args:
         timeout_ms: of a transaction.
@@ -47,7 +63,6 @@ class FencedProducer:
 
     def __init__(self, options: KafkaOptions, job: str, timeout_ms: int) -> None:
         self.cell: Cell | None = None
-        self.next: Cell | None = None
         self.timeout_ms = timeout_ms
         self.usable = True
         self._topic = options.registertopic
@@ -60,6 +75,11 @@ class FencedProducer:
                 options, name, columnar=columnar, topic=None, timeout_ms=timeout_ms
             )
         )
+
+    @property
+    def version(self) -> Version | None:
+        """The cell's, as this producer read or wrote it last."""
+        return None if self.cell is None else self.cell.version
 
     @property
     def may_carry_rows(self) -> bool:
@@ -81,7 +101,7 @@ class FencedProducer:
         try:
             self._transactions.begin()
             if rows is not None:
-                rows(self._transactions)
+                rows.send(self._transactions)
             sender = self._transactions.to(self._topic, self.timeout_ms / 1000)
             for key, value in records:
                 sender.send(single(key, value, partition=partition))
@@ -97,7 +117,6 @@ class FencedProducer:
         except BaseException:
             self.usable = False
             raise
-        self.cell = self.next
 
     def give_up(self) -> None:
         """Abort the transaction, at best effort; never raises."""

@@ -8,6 +8,9 @@ written before the cell in the same transaction. A value of None is a tombstone.
 **Tails** read committed records, from ``SPAN`` offsets before the end and further back in growing
 steps until the cell is found. So the load of a running job does not grow with its epochs; for an
 unknown job the whole partition is read, which compaction keeps small.
+
+A tail is told what its process commits (``wrote``). As long as the partition grows by nothing else, it
+reads no record: it only asks where the partition ends.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from abs_clients.kafka import timeouts
 from abs_clients.kafka.codes import CONSUMER_RETRIES, UNHEARD
 from abs_clients.kafka.configs import librdkafka_log
 from abs_clients.kafka.errors import to_abs_error, translate_errors
-from abs_clients.kafka.log_offsets import log_offsets
+from abs_clients.kafka.log_offsets import Extent, log_offsets
 from abs_clients.kafka.settings import Settings
 from abs_core import strictjson
 from abs_core.contracts import Version
@@ -60,15 +63,16 @@ class Cell:
     text: str
     chunks: tuple[bytes, ...] = ()
 
-    @property
-    def number(self) -> int:
-        return int(self.version.partition("-")[0])
-
 
 def version_after(expected: Version | None) -> Version:
     """A new version."""
-    number = 1 if expected is None else Cell(expected, "").number + 1
+    number = 1 if expected is None else number_of(expected) + 1
     return f"{number}-{secrets.token_hex(8)}"
+
+
+def number_of(version: Version) -> int:
+    """The number by which versions are ordered."""
+    return int(version.partition("-")[0])
 
 
 def records_of(job: str, version: Version, text: str, limit: int) -> list[Record]:
@@ -181,7 +185,25 @@ class Tail:
         self._blocked_at = 0
         self._at_an_end = False  # of what may be read now, as its leader has said
         self._topic_id: str | None = None
+        self._reads = 0
         self._reset()
+
+    @property
+    def reads(self) -> int:
+        """A number that changes whenever records are read; see ``wrote``."""
+        return self._reads
+
+    def wrote(self, records: Sequence[Record], reads: int) -> None:
+        """Take note of records that this process has committed, in one transaction with no others here.
+
+        Args:
+            reads: as it was before the transaction began; if records were read since, these may be
+                among them.
+        """
+        with self._lock:
+            if reads == self._reads:
+                self._own.extend(records)
+                self._own_entries += len(records) + 1  # and the commit's marker
 
     def load(self, job: str, patience: float) -> Cell | None:
         """The job's cell, as of some moment between call and return.
@@ -226,7 +248,7 @@ class Tail:
             read_uncommitted: a consumer of that isolation level.
         """
         with self._lock:
-            at, end = self._blocked_at, self._ends()
+            at, end = self._blocked_at, self._ends().end
             found: set[str] = set()
             with translate_errors(f"reading {self.name}"):
                 read_uncommitted.assign(
@@ -254,8 +276,14 @@ class Tail:
         self._at = -1  # offsets below it were read; -1: none
         self._start = self._low = 0
         self._seen = 0.0
+        self._forget_own()
 
-    def _ends(self) -> int:
+    def _forget_own(self) -> None:
+        self._reads += 1
+        self._own: list[Record] = []
+        self._own_entries = 0
+
+    def _ends(self) -> Extent:
         topic, partition = self._where.topic, self._where.partition
         patience = Patience(timeouts.REQUEST_SECONDS, first_pause=0.01)
         found = patience.retry(lambda: log_offsets(self._settings, topic, partition))
@@ -270,7 +298,7 @@ class Tail:
             self._reset()
             self._topic_id = found.topic_id
         self._low = found.first
-        return found.end
+        return found
 
     def _begin_at(self, start: int) -> None:
         self._cells = Cells()
@@ -282,8 +310,15 @@ class Tail:
     def _read_to_end(self, patience: float) -> None:
         # The end is asked for first: what was committed before the call lies before it, even where
         # its commit marker is still under way.
-        end = self._ends()
-        now = time.monotonic()
+        extent = self._ends()
+        end, now = extent.end, time.monotonic()
+        if self._low <= self._at == end - self._own_entries and extent.stable == end:
+            # Each commit noted has added its records and a marker, and no marker is still to come: so
+            # there are no other records.
+            for key, value in self._own:
+                self._cells.apply(key, value)
+            self._at = end
+        self._forget_own()
         if self._at < self._low or self._at > end or now - self._seen > timeouts.TAIL_SECONDS:
             self._begin_at(end - SPAN)
         if self._at < end:
