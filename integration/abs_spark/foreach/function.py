@@ -23,7 +23,7 @@ from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.spec import EpochSink
 from abs_spark.foreach.targets import Targets, check_beside, check_whole, replacing
-from abs_spark.foreach.tasks import REPORT_DDL, Part, Told, Work, shares_of, writing
+from abs_spark.foreach.tasks import REPORT_TYPE, Part, Told, Work, shares_of, writing
 from abs_spark.foreach.views import Pass, Passes
 from abs_spark.formats import sink_format
 from abs_spark.logs import show_logs
@@ -178,7 +178,7 @@ class Epoch:
         shares: list[Share] = []
         for one in made:
             work = self._work(run, one, state, epoch, drain=isinstance(plan, Skip), digests=digests)
-            rows = one.rows.mapInArrow(writing(work), REPORT_DDL).collect()
+            rows = one.rows.mapInArrow(writing(work), REPORT_TYPE).collect()
             shares += shares_of([row["report"] for row in rows])
         if isinstance(plan, Skip) and partly:
             # The same input tells nothing here: a function that is mended gives this call all rows.
