@@ -35,21 +35,14 @@ from abs_core.errors import (
 from abs_core.inventory import check_finished, others_among
 from abs_core.model import JobState
 from abs_sinks.kafka.options import KafkaOptions
+from abs_sinks.kafka.register_cells import Cell, Record, number_of, records_of, version_after
 from abs_sinks.kafka.register_session import (
     FencedProducer,
     Rows,
     Session,
     session_of,
 )
-from abs_sinks.kafka.register_tail import (
-    BlockedError,
-    Cell,
-    MissingError,
-    Record,
-    number_of,
-    records_of,
-    version_after,
-)
+from abs_sinks.kafka.register_tail import BlockedError, MissingError
 from abs_sinks.kafka.register_topic import PARTITIONS, partition_of
 
 TRIES = 8
@@ -90,9 +83,8 @@ class KafkaRegister:
         try:
             return self._session.tail(partition_of(key)).load(key, timeouts.OPEN_CELL_SECONDS)
         except MissingError:
-            if self._is_there():
+            if self._session.topic_exists():
                 raise  # it is being made, or the broker is starting: not known is not empty
-            self._session.forget_topic()
             return None
         except BlockedError:
             with self._session.turn(key):
@@ -157,7 +149,7 @@ class KafkaRegister:
                 if "+" not in job  # beside the registers lie ledgers (``wal``)
             ]
         except MissingError:
-            if self._is_there():
+            if self._session.topic_exists():
                 raise
             return []
         return sorted(found, key=lambda stored: stored.state.job)
@@ -196,13 +188,6 @@ class KafkaRegister:
         return (
             f"topic {self._options.registertopic}, key {job!r} at {self._options.kafka.bootstrap}"
         )
-
-    def _is_there(self) -> bool:
-        """Whether the topic that a reader did not find exists; if so, readers are made anew."""
-        there = self._session.topic_exists()
-        if there:
-            self._session.forget_readers()
-        return there
 
     def _is_past(self, key: str, expected: Version | None, *, look: bool = False) -> bool:
         """Whether the cell is known to be at another version; fences nobody.
@@ -280,19 +265,14 @@ class KafkaRegister:
     def _read(self, job: str) -> Cell | None:
         """Read the cell of a topic that exists; ends transactions that block the partition."""
         begun = time.monotonic()
-        renewed = begun
+        tail = self._session.tail(partition_of(job))
         while True:
-            tail = self._session.tail(partition_of(job))
             try:
                 return tail.load(job, timeouts.OPEN_PARTITION_SECONDS)
             except MissingError:
-                # It was made just now, and this client has not heard of it yet.
-                now = time.monotonic()
-                if now - begun > timeouts.APPEARS_SECONDS:
+                # It was made just now, and the broker that was asked has not heard of it yet.
+                if time.monotonic() - begun > timeouts.APPEARS_SECONDS:
                     raise
-                if now - renewed > timeouts.RENEW_SECONDS:
-                    self._session.forget_readers()
-                    renewed = now
                 time.sleep(0.02)
             except BlockedError:
                 self._session.end_writers(partition_of(job))

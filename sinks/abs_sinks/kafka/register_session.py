@@ -14,20 +14,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock, RLock
 
-from confluent_kafka import Consumer
-
 from abs_clients.kafka import timeouts
 from abs_clients.kafka.cluster import cluster
+from abs_clients.kafka.producer_ids import init_producer_id
+from abs_clients.kafka.transactions import State, describe, listed
 from abs_core.contracts import Version
 from abs_core.crash import CrashPoint
 from abs_core.patience import Patience
 from abs_sinks.kafka.options import KafkaOptions
 from abs_sinks.kafka.records import single
-from abs_sinks.kafka.register_tail import Cell, Record, Tail, reading
+from abs_sinks.kafka.register_cells import Cell, Record
+from abs_sinks.kafka.register_tail import Tail
 from abs_sinks.kafka.register_topic import RegisterTopic, find_topic, make_topic
 from abs_sinks.kafka.sending import TransactionalProducer, transactional_producer
 
 log = logging.getLogger(__name__)
+
+_PREFIX = "abs-register."
+_IDS = r"abs-register\..*"
+"""The transactional ids of cells, as a regular expression."""
 
 KEPT_PRODUCERS = 4
 """Most producers kept open; a batch job has one per token."""
@@ -125,7 +130,7 @@ class FencedProducer:
 
 def register_id(topic: str, job: str) -> str:
     """The transactional id of a job's cell."""
-    return f"abs-register.{topic}.{job}"
+    return f"{_PREFIX}{topic}.{job}"
 
 
 class Session:
@@ -153,16 +158,6 @@ class Session:
                 self._tails[partition] = Tail(self.options.kafka, name, partition)
             return self._tails[partition]
 
-    def forget_readers(self) -> None:
-        """Read with new clients next: librdkafka reports a new topic as missing for seconds."""
-        with self._lock:
-            self._tails = {}
-
-    def forget_topic(self) -> None:
-        """Create the topic again at the next write."""
-        with self._lock:
-            self._topic = None
-
     def topic(self) -> RegisterTopic:
         """The topic, created if missing and checked once."""
         with self._lock:
@@ -171,8 +166,12 @@ class Session:
             return self._topic
 
     def topic_exists(self) -> bool:
-        """Whether the topic exists now; raises as ``find_topic``."""
-        return find_topic(self.options.kafka, self.options.registertopic) is not None
+        """Whether the topic exists now; else the next write creates it. Raises as ``find_topic``."""
+        found = find_topic(self.options.kafka, self.options.registertopic)
+        if found is None:
+            with self._lock:
+                self._topic = None
+        return found is not None
 
     def producer(self, job: str) -> FencedProducer | None:
         """The job's usable open producer. The caller holds its ``turn``."""
@@ -200,17 +199,16 @@ class Session:
         A coordinator waits for nobody between its cell's record and the commit, so one that blocks
         others for seconds is dead, or must try again. A commit that the broker has is not undone.
         """
-        given = {**reading(self.options.kafka), "isolation.level": "read_uncommitted"}
-        consumer = Consumer({**given, "enable.partition.eof": True})
-        try:
-            jobs = self.tail(partition).writers(consumer)
-        finally:
-            consumer.close()
-        for job in sorted(jobs):
-            log.warning("ending the transaction of job %s: its register holds up others", job)
-            FencedProducer(self.options, job, timeouts.CELL_TIMEOUT_MS)
+        settings, place = self.options.kafka, (self.options.registertopic, partition)
+        listing = listed(settings, (State.ONGOING,), pattern=_IDS)
+        found = describe(settings, sorted(each for each in listing if each.startswith(_PREFIX)))
+        for name, seen in found.items():
+            if seen is not None and place in seen.partitions:
+                log.warning("ending the transaction %s: its register holds up others", name)
+                init_producer_id(settings, name)
 
     def close(self) -> None:
+        """Close all clients; the next use opens new ones. Transactions stay open."""
         with self._lock:
             for tail in self._tails.values():
                 tail.close()
@@ -220,13 +218,5 @@ class Session:
 
 def session_of(options: KafkaOptions) -> Session:
     """This process's session for these brokers and this topic."""
-    return cluster(options.kafka).kept(_key(options), lambda: Session(options))
-
-
-def close_session(options: KafkaOptions) -> None:
-    """Close this process's session for these brokers and this topic. Transactions stay open."""
-    cluster(options.kafka).drop(_key(options))
-
-
-def _key(options: KafkaOptions) -> tuple[str, str]:
-    return "register", options.registertopic
+    key = "register", options.registertopic
+    return cluster(options.kafka).kept(key, lambda: Session(options))
