@@ -17,13 +17,14 @@ from abs_core.several.sinkmap import check_names
 from abs_spark.certificates import location
 from abs_spark.checkpoint import is_stateless, query_id
 from abs_spark.failures import FailedBatch
+from abs_spark.foreach import ended
 from abs_spark.foreach.process import process_id, runs
 from abs_spark.foreach.query import MODES, Running, output_mode, running
 from abs_spark.foreach.run import EpochRun
 from abs_spark.foreach.sealed import Sealed
 from abs_spark.foreach.spec import EpochSink
 from abs_spark.foreach.targets import Targets, check_beside, check_whole, replacing
-from abs_spark.foreach.tasks import REPORT_DDL, Part, Told, Work, shares_of, writing
+from abs_spark.foreach.tasks import REPORT_TYPE, Part, Told, Work, shares_of, writing
 from abs_spark.foreach.views import Pass, Passes
 from abs_spark.formats import sink_format
 from abs_spark.logs import show_logs
@@ -178,7 +179,7 @@ class Epoch:
         shares: list[Share] = []
         for one in made:
             work = self._work(run, one, state, epoch, drain=isinstance(plan, Skip), digests=digests)
-            rows = one.rows.mapInArrow(writing(work), REPORT_DDL).collect()
+            rows = one.rows.mapInArrow(writing(work), REPORT_TYPE).collect()
             shares += shares_of([row["report"] for row in rows])
         if isinstance(plan, Skip) and partly:
             # Equal input proves nothing here: a corrected function gives this call all rows.
@@ -225,6 +226,7 @@ class Epoch:
             opened.close()
             raise
         _of_query[query.query] = self
+        ended.watch(query.java, self._run)
         return self._run
 
     def _targets(self, made: Sequence[Pass], *, whole: bool) -> list[Target]:

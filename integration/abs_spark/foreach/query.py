@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -29,11 +29,13 @@ class Running:
         query: the query id; it lives in the checkpoint.
         run: Spark's id of this start of the query; never a job group that a user's function set.
         mode: the output mode in lower case; None if Spark does not report it, as under Connect.
+        java: Java's object of the query; None if there is none, as under Connect.
     """
 
     query: str
     run: str
     mode: str | None = None
+    java: Any = field(default=None, compare=False, repr=False)
 
 
 def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> Running:
@@ -55,7 +57,7 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
         query, group, epoch = (context.getLocalProperty(name) for name in (_QUERY, _GROUP, _EPOCH))
         if not query or epoch != str(batch):
             raise _no_query(batch)
-        run, mode = _started(spark, query)
+        run, mode, java = _started(spark, query)
         if run is None:
             run = _of_spark(group, batch)
         owner = query_id(checkpoint)
@@ -64,7 +66,7 @@ def running(spark: SparkSession, batch: int, checkpoint: str, process: str) -> R
                 "The checkpointLocation of abs_spark.epoch belongs to another query.",
                 remedy="give it the same checkpointLocation as the query's own option.",
             )
-        return Running(query, run, mode)
+        return Running(query, run, mode, java)
     if pyspark.__version__.startswith("3."):
         raise ConfigError(
             "PySpark 3.5 loses the errors of foreachBatch under Spark Connect: a failed batch "
@@ -128,8 +130,8 @@ def _context(spark: SparkSession) -> Any:
     return getattr(spark, "_sc", None)
 
 
-def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None]:
-    """The query's present run and its output mode; None if this Spark keeps them elsewhere."""
+def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None, Any]:
+    """The query's present run, its output mode, Java's object; None if this Spark keeps them elsewhere."""
     from py4j.protocol import Py4JError
 
     # foreachBatch gets a session of the query, which does not know the query. Spark's shared state,
@@ -138,9 +140,10 @@ def _started(spark: SparkSession, query: str) -> tuple[str | None, str | None]:
     try:
         uuid = inner._jvm.java.util.UUID.fromString(query)
         started = inner._jsparkSession.sharedState().activeStreamingQueries().get(uuid)
-        return str(started.runId().toString()), str(started.outputMode().toString()).lower()
+        run, mode = str(started.runId().toString()), str(started.outputMode().toString()).lower()
     except (Py4JError, AttributeError, TypeError):
-        return None, None
+        return None, None, None
+    return run, mode, started
 
 
 def _of_spark(group: str | None, batch: int) -> str:

@@ -155,6 +155,18 @@ class EpochRun:
         ending = partial(self._coordinate, hasty(self._patience))
         give_up(self.name.job, ending, tasks_may_run=tasks_may_run)
 
+    def end_leftovers(self) -> None:
+        """End the run if something of its job is in doubt; call when its query has ended."""
+
+        def coordinator() -> Coordinator | None:
+            patience = hasty(self._patience)
+            asked = (
+                partial(self.targets.in_doubt, name, self.name.job) for name in self.targets.names
+            )
+            return self._coordinate(patience) if any(map(patience.retry, asked)) else None
+
+        give_up(self.name.job, coordinator, tasks_may_run=False)
+
     def close(self) -> None:
         self.targets.close()
 

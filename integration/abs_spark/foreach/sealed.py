@@ -36,4 +36,4 @@ class Sealed:
 
 
 def _xor(one: bytes, other: bytes) -> bytes:
-    return bytes(a ^ b for a, b in zip(one, other, strict=True))
+    return (int.from_bytes(one) ^ int.from_bytes(other)).to_bytes(len(one))

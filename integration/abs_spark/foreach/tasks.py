@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import StringType, StructType
 
 from abs_core.codec import committable_from_json, committable_to_json
 from abs_core.contracts import Sink, Task, Writer
@@ -30,7 +31,8 @@ from abs_spark.share import Lane, Out, take_shares, to_group, to_one
 from abs_spark.target import Target, group_of, groups
 
 REPORT = pa.schema([pa.field("report", pa.string(), nullable=False)])
-REPORT_DDL = "report string"
+REPORT_TYPE = StructType().add("report", StringType())
+"""The same for Spark, which would parse a text anew for every epoch."""
 
 
 @dataclass(frozen=True, slots=True)

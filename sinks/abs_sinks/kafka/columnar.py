@@ -213,7 +213,9 @@ class ColumnarSender:
         unknown = [batch.partition for batch in batches if batch.partition not in self._leaders]
         if unknown:
             try:
-                self._leaders |= self._transport.leaders(unknown)
+                # Whoever led it last, at first: one that does not any more refuses the batch.
+                remembered = set(unknown) <= set(new)
+                self._leaders |= self._transport.leaders(unknown, remembered=remembered)
             except AbsError as error:
                 if not error.retryable:
                     raise

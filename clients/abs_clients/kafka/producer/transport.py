@@ -70,15 +70,15 @@ class Transport:
         self._answers: SimpleQueue[Answer] = SimpleQueue()
         self.unanswered = 0
 
-    def leaders(self, partitions: Iterable[int]) -> dict[int, int]:
-        """The leader's node of each partition.
+    def leaders(self, partitions: Iterable[int], *, remembered: bool) -> dict[int, int]:
+        """The leader's node of each partition; the cached one with ``remembered``.
 
         Raises TargetError if one has no leader, or no broker answers.
         """
         places = [(self._topic, partition) for partition in partitions]
 
         async def work(manager: Any) -> dict[int, int]:
-            found = await leaders_of(manager, places)
+            found = await leaders_of(manager, places, remembered=remembered)
             return {number: node for node, led in found.items() for _, number in led}
 
         return cluster(self._settings).run(
